@@ -1,0 +1,1 @@
+//! Mean, standard uncertainty and its propagation [MET].

@@ -1,0 +1,2 @@
+//! The scx_amp command.
+fn main() {}

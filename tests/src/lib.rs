@@ -1,0 +1,1 @@
+//! End-to-end tests of scx_amp on the virtual AMP board.

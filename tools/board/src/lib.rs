@@ -1,0 +1,1 @@
+//! The virtual AMP board: fetch, device tree, initramfs, run.

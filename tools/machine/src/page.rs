@@ -1,0 +1,1 @@
+//! Layout of the state page (stub: to be written).

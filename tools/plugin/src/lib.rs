@@ -1,0 +1,1 @@
+//! QEMU TCG plugin: timing, cache, branch, PMU and energy model of the virtual AMP board.

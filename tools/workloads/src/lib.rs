@@ -1,0 +1,1 @@
+//! Workload programs whose behaviour is known.
