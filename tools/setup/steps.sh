@@ -1,0 +1,20 @@
+# Steps with their time, for the scripts at the top of the tree. Source it; then `step "what" command…`.
+
+step_log=$(mktemp)
+step_began=$(date +%s)
+
+step() {
+    what=$1
+    shift
+    echo "== $what" >&2
+    began=$(date +%s)
+    "$@" || { rc=$?; echo "== $what: FAILED (status $rc)" >&2; exit $rc; }
+    printf '%-44s %5d s\n' "$what" $(($(date +%s) - began)) >> "$step_log"
+}
+
+steps_done() {
+    echo >&2
+    cat "$step_log" >&2
+    printf '%-44s %5d s\n' total $(($(date +%s) - step_began)) >&2
+    rm -f "$step_log"
+}
