@@ -9,7 +9,9 @@ use std::ops::{Add, AddAssign, Sub};
 pub const MAX_CORE_TYPES: usize = 8;
 
 /// A span or a point of time in nanoseconds (monotonic; virtual time on the board and in the simulator).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
@@ -59,7 +61,9 @@ impl Sum for Nanos {
 }
 
 /// Index of a core type in the machine's topology: 0 is the fastest, the last is the slowest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct CoreTypeId(pub u8);
 
 impl CoreTypeId {

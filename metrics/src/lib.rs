@@ -14,6 +14,7 @@
 mod estimate;
 mod ids;
 mod provider;
+pub mod providers;
 mod sample;
 pub mod uncertainty;
 
