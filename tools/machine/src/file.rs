@@ -1,42 +1,13 @@
 //! The machine file.
 
+use crate::check;
+use crate::cpulist::CpuList;
+use crate::error::MachineError;
+use crate::locate::Locator;
+use crate::model::CoreModel;
+use crate::shipped;
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
-
-/// CPU numbers, ascending, written as the kernel writes them: `0-1,4`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct CpuList(pub Vec<u32>);
-
-impl TryFrom<String> for CpuList {
-    type Error = String;
-    fn try_from(s: String) -> Result<CpuList, String> {
-        s.parse()
-    }
-}
-
-impl std::str::FromStr for CpuList {
-    type Err = String;
-    fn from_str(s: &str) -> Result<CpuList, String> {
-        let bad = |p: &str| format!("`{p}` is not a CPU number or range such as 0-3");
-        let mut cpus = Vec::new();
-        for part in s.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-            let (a, b) = part.split_once('-').unwrap_or((part, part));
-            let a: u32 = a.trim().parse().map_err(|_| bad(part))?;
-            let b: u32 = b.trim().parse().map_err(|_| bad(part))?;
-            if a > b || b >= 8192 {
-                return Err(bad(part));
-            }
-            cpus.extend(a..=b);
-        }
-        cpus.sort_unstable();
-        cpus.dedup();
-        if cpus.is_empty() {
-            return Err("an empty CPU list".into());
-        }
-        Ok(CpuList(cpus))
-    }
-}
+use std::path::Path;
 
 /// A machine with cores of several types.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -89,70 +60,57 @@ pub struct Board {
     pub memory_mib: u32,
 }
 
-/// Geometry of a cache.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cache {
-    /// Capacity in KiB.
-    pub size_kib: u32,
-    /// Associativity.
-    pub ways: u32,
-    /// Line length in bytes.
-    pub line: u32,
-}
-
-/// Model of one core type on the virtual board.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CoreModel {
-    /// Device-tree `compatible` of the CPU, for example `arm,cortex-a57`.
-    pub compatible: String,
-    /// Device-tree `compatible` of its PMU, for example `arm,cortex-a57-pmu`.
-    pub pmu: String,
-    /// Clock in MHz (undilated).
-    pub mhz: u32,
-    /// L1 data cache, per core.
-    pub l1d: Cache,
-    /// L2 cache, shared by the cores of the type.
-    pub l2: Cache,
-}
-
-/// Why a machine file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum MachineError {
-    /// It cannot be read.
-    #[error("{path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// It is not what a machine file must be; the text names line and key.
-    #[error("{path}: {message}")]
-    Bad {
-        /// The file, or the name of a shipped machine.
-        path: PathBuf,
-        /// Line, key, and what would be right.
-        message: String,
-    },
-}
-
 impl MachineFile {
-    /// Reads a file, or a shipped machine by its name.
+    /// Reads a shipped machine by its name ([`SHIPPED`](crate::SHIPPED)), or a file by its path.
     ///
     /// # Errors
-    /// When it cannot be read or is not right; the error names file, line and key.
+    /// When there is no such machine or file, or it is not right; the error names file, line and key.
     pub fn load(name_or_path: &str) -> Result<MachineFile, MachineError> {
         let path = Path::new(name_or_path);
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| MachineError::Read { path: path.into(), source })?;
-        toml::from_str(&text)
-            .map_err(|e| MachineError::Bad { path: path.into(), message: e.to_string() })
+        if let Some(text) = shipped::text(name_or_path) {
+            return MachineFile::parse(path, text);
+        }
+        match std::fs::read_to_string(path) {
+            Ok(text) => MachineFile::parse(path, &text),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && shipped::looks_like_name(path) => {
+                Err(MachineError::Unknown {
+                    name: name_or_path.into(),
+                    shipped: shipped::SHIPPED.join(", "),
+                })
+            }
+            Err(source) => Err(MachineError::Read { path: path.into(), source }),
+        }
+    }
+
+    /// Reads a machine from `text`; `path` names it in errors.
+    ///
+    /// # Errors
+    /// When it is not right; the error names `path`, line and key.
+    pub fn parse(path: &Path, text: &str) -> Result<MachineFile, MachineError> {
+        let locator = Locator::new(path, text);
+        let machine: MachineFile = toml::from_str(text).map_err(|e| locator.parse_error(&e))?;
+        check::check(&machine).map_err(|f| locator.fault(&f))?;
+        Ok(machine)
     }
 
     /// Number of CPUs of all core types.
     pub fn nr_cpus(&self) -> usize {
         self.core_types.iter().map(|t| t.cpus.0.len()).sum()
+    }
+
+    /// Index of the core type of `cpu`.
+    pub fn core_type_of(&self, cpu: u32) -> Option<usize> {
+        self.core_types.iter().position(|t| t.cpus.0.contains(&cpu))
+    }
+
+    /// The board's parameters and the model of each core type.
+    ///
+    /// # Errors
+    /// When the machine is only simulated.
+    pub fn board_models(&self) -> Result<(&Board, Vec<&CoreModel>), MachineError> {
+        let none = || MachineError::NotABoard { name: self.name.clone() };
+        let board = self.board.as_ref().ok_or_else(none)?;
+        let models: Option<Vec<_>> = self.core_types.iter().map(|t| t.model.as_ref()).collect();
+        Ok((board, models.ok_or_else(none)?))
     }
 }

@@ -2,7 +2,17 @@
 //!
 //! [`MachineFile`] is read by the board (device tree), its QEMU plugin (model parameters), the simulator and the
 //! evaluation. [`page`] is the one documented layout of all model state that a guest may read.
+mod check;
+mod cpulist;
+mod error;
 mod file;
+mod locate;
+mod model;
 pub mod page;
+mod shipped;
 
-pub use file::{Board, Cache, CoreModel, CoreType, CpuList, MachineError, MachineFile, Migration};
+pub use cpulist::CpuList;
+pub use error::MachineError;
+pub use file::{Board, CoreType, MachineFile, Migration};
+pub use model::{Branch, Cache, CoreModel, Cpi, Energy, Memory, Pipeline, Predictor};
+pub use shipped::SHIPPED;

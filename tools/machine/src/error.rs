@@ -1,0 +1,42 @@
+//! Why a machine file cannot be used.
+
+use std::path::PathBuf;
+
+/// Why a machine file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Neither a shipped machine nor a file.
+    #[error("no machine `{name}`: shipped are {shipped}; or give the path of a machine file")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The shipped names, for the message.
+        shipped: String,
+    },
+    /// It is not what a machine file must be.
+    #[error("{path}:{line}: `{key}`: {message}")]
+    Bad {
+        /// The file, or the name of a shipped machine.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Key at fault, for example `core_type[1].model.l2.ways`; empty tables are named by their parent.
+        key: String,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// A machine that is only simulated was given to something that needs the board's model.
+    #[error("machine `{name}`: no [board] and no [core_type.model]: it can be simulated but not run on the virtual board")]
+    NotABoard {
+        /// Name of the machine.
+        name: String,
+    },
+}

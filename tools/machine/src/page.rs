@@ -1,1 +1,0 @@
-//! Layout of the state page (stub: to be written).

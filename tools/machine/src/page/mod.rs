@@ -1,0 +1,24 @@
+//! The state page: time, per-CPU totals and energy of the virtual board, as the guest may read them.
+//!
+//! The board's QEMU plugin writes a file of [`PAGE_BYTES`] bytes which QEMU also shows to the guest as BAR 2 of an
+//! `ivshmem-plain` PCI device. In the guest, [`Page::open`] finds the device (there may be others of its kind: only the
+//! page's BAR begins with [`MAGIC`]) and maps it read-only; the layout is [`Layout`].
+//!
+//! ```text
+//! offset 0      Header       magic, version, CPUs, global virtual time, host time, core types
+//! offset 512    CpuRecord 0  sequence lock, core type, state, own time, totals [user, kernel]
+//! offset 1024   CpuRecord 1  ...
+//! ```
+//!
+//! # How fresh a record is
+//! A CPU publishes when it goes idle or wakes, at least once per quarter of the board's quantum while it runs, when it
+//! writes or reads a PMU register, and when it executes [`publish_hint`]. So a thread that executes the hint and then
+//! reads the record of its own CPU sees its totals to the basic block; records of other running CPUs are at most a
+//! quarter quantum old. [`Page::snapshot`] and [`Page::cpu`] execute the hint themselves.
+mod energy;
+mod layout;
+mod read;
+
+pub use energy::{energy_uj, StaticPower};
+pub use layout::*;
+pub use read::{publish_hint, CpuTotals, Page, PageError, Snapshot, Split};
