@@ -103,6 +103,12 @@ impl CoreTypeSet {
         CoreTypeSet(self.0 | 1 << t.0)
     }
 
+    /// The core types that are in both sets.
+    #[must_use]
+    pub const fn intersection(self, other: CoreTypeSet) -> CoreTypeSet {
+        CoreTypeSet(self.0 & other.0)
+    }
+
     /// Whether `t` is in the set.
     pub fn contains(self, t: CoreTypeId) -> bool {
         self.0 >> t.0 & 1 == 1

@@ -21,4 +21,5 @@ pub mod uncertainty;
 pub use estimate::{Estimate, Quality};
 pub use ids::{AppId, CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};
 pub use provider::{MetricId, Provider};
+pub use providers::{Declarations, Declared, Speedups};
 pub use sample::{Snapshot, ThreadSample};

@@ -9,6 +9,15 @@
 //! A [`Machine`] is a live kernel or a simulated one; everything here runs unchanged on both.
 #![forbid(unsafe_code)]
 
+pub mod engine;
 mod machine;
+pub mod policy;
+#[cfg(test)]
+mod testing;
+pub mod utility;
+mod view;
 
+pub use engine::{Engine, Tick};
 pub use machine::{CoreType, Machine, MachineError, Placement, Topology, TopologyError};
+pub use policy::Policy;
+pub use view::{AppView, ThreadView, View};

@@ -1,0 +1,327 @@
+//! The engine: one decision per interval.
+//!
+//! ```text
+//! sample ─► provider.observe ─► View of the busy threads ─► policy.place ─► what changed ─► machine.apply
+//! ```
+//!
+//! The engine has no clock and does no I/O of its own: whoever owns the [`Machine`] calls [`Engine::tick`] once per
+//! interval. All buffers are reused, so that a steady state allocates nothing, and a tick costs
+//! O(n log n) in the number of threads.
+
+mod activity;
+
+pub use activity::ActivityRule;
+
+use crate::machine::{Machine, MachineError, Placement, Topology};
+use crate::policy::Policy;
+use crate::view::{AppView, ThreadView, View};
+use activity::Activity;
+use amp_metrics::{
+    AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, MAX_CORE_TYPES,
+};
+use std::collections::HashMap;
+
+/// What one application did in one interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AppTick {
+    /// The application.
+    pub app: AppId,
+    /// Threads it has.
+    pub threads: u32,
+    /// Threads of it that were busy.
+    pub runnable: u32,
+    /// CPU time of its threads per core type. A thread that ended within the interval is missing from it.
+    pub ran: [Nanos; MAX_CORE_TYPES],
+}
+
+/// What one tick saw and did.
+#[derive(Clone, Copy, Debug)]
+pub struct Tick<'a> {
+    /// When the snapshot was taken.
+    pub now: Nanos,
+    /// Time since the previous snapshot; zero at the first tick.
+    pub interval: Nanos,
+    /// Every application of the snapshot, ascending by id.
+    pub apps: &'a [AppTick],
+    /// Threads that were offered to the policy.
+    pub offered: usize,
+    /// Placements that changed.
+    pub changes: usize,
+    /// Pairs of threads that changed places: one to a faster core type, one to a slower.
+    pub swaps: usize,
+}
+
+/// Counts since the engine was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Ticks.
+    pub ticks: u64,
+    /// Placements that changed.
+    pub changes: u64,
+    /// Pairs of threads that changed places.
+    pub swaps: u64,
+    /// Decisions of the policy that were not carried out: an unknown thread, a thread that was decided on twice, a
+    /// core type outside the thread's affinity. A correct policy has none.
+    pub refused: u64,
+}
+
+struct ThreadState {
+    seen: u64,
+    decided: u64,
+    runtime: [Nanos; MAX_CORE_TYPES],
+    activity: Activity,
+    placed: Option<CoreTypeId>,
+    allowed: CoreTypeSet,
+}
+
+/// Drives a [`Policy`] with metrics from a [`Provider`] over a [`Machine`].
+pub struct Engine {
+    topology: Topology,
+    policy: Box<dyn Policy>,
+    provider: Box<dyn Provider>,
+    rule: ActivityRule,
+    states: HashMap<ThreadKey, ThreadState>,
+    last: Option<Nanos>,
+    totals: Totals,
+    // reused from tick to tick
+    offered: Vec<ThreadView>,
+    app_views: Vec<AppView>,
+    app_ticks: Vec<AppTick>,
+    app_index: HashMap<AppId, usize>,
+    decided: Placement,
+    changed: Placement,
+}
+
+impl Engine {
+    /// An engine for a machine of this topology.
+    pub fn new(topology: Topology, policy: Box<dyn Policy>, provider: Box<dyn Provider>) -> Engine {
+        Engine {
+            topology,
+            policy,
+            provider,
+            rule: ActivityRule::default(),
+            states: HashMap::new(),
+            last: None,
+            totals: Totals::default(),
+            offered: Vec::new(),
+            app_views: Vec::new(),
+            app_ticks: Vec::new(),
+            app_index: HashMap::new(),
+            decided: Placement::default(),
+            changed: Placement::default(),
+        }
+    }
+
+    /// The rule by which threads count as active.
+    pub fn set_activity_rule(&mut self, rule: ActivityRule) {
+        self.rule = rule;
+    }
+
+    /// The policy in use.
+    pub fn policy(&self) -> &dyn Policy {
+        &*self.policy
+    }
+
+    /// The policy in use, to turn its knobs.
+    pub fn policy_mut(&mut self) -> &mut dyn Policy {
+        &mut *self.policy
+    }
+
+    /// Puts another policy in place; threads keep their state, and their placement until it decides.
+    pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
+    }
+
+    /// The source of metrics in use.
+    pub fn provider(&self) -> &dyn Provider {
+        &*self.provider
+    }
+
+    /// Puts another source of metrics in place; threads and policy keep their state.
+    pub fn set_provider(&mut self, provider: Box<dyn Provider>) {
+        self.provider = provider;
+    }
+
+    /// Counts since the engine was made.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Looks at the machine, decides, and carries out what changed.
+    ///
+    /// # Errors
+    /// When the machine can be scheduled no longer.
+    pub fn tick(&mut self, machine: &mut dyn Machine) -> Result<Tick<'_>, MachineError> {
+        self.totals.ticks += 1;
+        let snapshot = machine.sample()?;
+        let now = snapshot.now;
+        let interval = self
+            .last
+            .map_or(Nanos::ZERO, |last| now.saturating_sub(last));
+        self.provider.observe(snapshot);
+        self.changed.clear();
+        self.take_in(snapshot, interval);
+        self.last = Some(now);
+        self.group();
+        self.decided.clear();
+        let view = View::new(
+            &self.topology,
+            now,
+            interval,
+            &self.offered,
+            &self.app_views,
+            &*self.provider,
+        );
+        self.policy.place(&view, &mut self.decided);
+        let swaps = self.keep_what_changes();
+        if !self.changed.is_empty() {
+            machine.apply(&self.changed)?;
+        }
+        let changes = self.changed.len();
+        self.totals.changes += changes as u64;
+        self.totals.swaps += swaps as u64;
+        let offered = self.offered.len();
+        Ok(Tick {
+            now,
+            interval,
+            apps: &self.app_ticks,
+            offered,
+            changes,
+            swaps,
+        })
+    }
+
+    /// Updates per-thread state, sums up applications, collects the threads to offer, releases idle ones.
+    fn take_in(&mut self, snapshot: &Snapshot, interval: Nanos) {
+        let tick = self.totals.ticks;
+        let first = self.last.is_none();
+        let all =
+            CoreTypeSet::from_bits(u8::MAX >> (MAX_CORE_TYPES - self.topology.core_types().len()));
+        self.offered.clear();
+        self.app_ticks.clear();
+        self.app_index.clear();
+        for t in &snapshot.threads {
+            let allowed = t.allowed.intersection(all);
+            let state = self.states.entry(t.key).or_insert_with(|| ThreadState {
+                seen: tick,
+                decided: 0,
+                // What ran before the engine was there belongs to no interval of its.
+                runtime: if first {
+                    t.runtime
+                } else {
+                    [Nanos::ZERO; MAX_CORE_TYPES]
+                },
+                activity: Activity::default(),
+                placed: None,
+                allowed,
+            });
+            let mut ran = [Nanos::ZERO; MAX_CORE_TYPES];
+            for ((r, total), before) in ran.iter_mut().zip(t.runtime).zip(state.runtime) {
+                *r = total.saturating_sub(before).min(interval);
+            }
+            state.seen = tick;
+            state.runtime = t.runtime;
+            state.placed = t.placed;
+            state.allowed = allowed;
+            let load = self
+                .rule
+                .load(ran.iter().copied().sum(), interval, t.runnable);
+            let step = state.activity.step(load, &self.rule);
+
+            let next = self.app_ticks.len();
+            let i = *self.app_index.entry(t.app).or_insert(next);
+            if i == next {
+                let ran = [Nanos::ZERO; MAX_CORE_TYPES];
+                self.app_ticks.push(AppTick {
+                    app: t.app,
+                    threads: 0,
+                    runnable: 0,
+                    ran,
+                });
+            }
+            let app = &mut self.app_ticks[i];
+            app.threads += 1;
+            app.runnable += u32::from(load != activity::Load::Idle);
+            for (sum, r) in app.ran.iter_mut().zip(ran) {
+                *sum += r;
+            }
+
+            match step {
+                activity::Step::Offer if allowed != CoreTypeSet::EMPTY => {
+                    self.offered.push(ThreadView {
+                        key: t.key,
+                        tid: t.tid,
+                        app_id: t.app,
+                        app: 0,
+                        weight: t.weight.max(1),
+                        allowed,
+                        placed: t.placed,
+                        core_type: t.core_type,
+                        runtime: t.runtime,
+                        ran,
+                    });
+                }
+                activity::Step::Release if t.placed.is_some() => self.changed.release(t.key),
+                _ => {}
+            }
+        }
+        if self.states.len() > snapshot.threads.len() {
+            self.states.retain(|_, s| s.seen == tick);
+        }
+    }
+
+    /// Sorts the offered threads by application and builds the applications' views.
+    fn group(&mut self) {
+        self.offered.sort_unstable_by_key(|t| (t.app_id, t.key));
+        self.app_views.clear();
+        for i in 0..self.offered.len() {
+            let id = self.offered[i].app_id;
+            if self.app_views.last().is_none_or(|a| a.id != id) {
+                let tick = self.app_index.get(&id).and_then(|&i| self.app_ticks.get(i));
+                let runnable = tick.map_or(1, |t| t.runnable.max(1) as usize);
+                self.app_views.push(AppView {
+                    id,
+                    threads: i..i,
+                    runnable,
+                });
+            }
+            let app = self.app_views.len() - 1;
+            self.offered[i].app = app;
+            self.app_views[app].threads.end = i + 1;
+        }
+        self.app_ticks.sort_unstable_by_key(|a| a.app);
+    }
+
+    /// Moves the decisions that change something to `changed`; returns how many pairs swapped.
+    fn keep_what_changes(&mut self) -> usize {
+        let (mut up, mut down) = (0, 0);
+        for (key, to) in self.decided.iter() {
+            let state = match self.states.get_mut(&key) {
+                Some(s) if s.decided != self.totals.ticks => s,
+                _ => {
+                    self.totals.refused += 1;
+                    continue;
+                }
+            };
+            if to.is_some_and(|t| !state.allowed.contains(t)) {
+                self.totals.refused += 1;
+                continue;
+            }
+            state.decided = self.totals.ticks;
+            match (state.placed, to) {
+                (old, new) if old == new => continue,
+                (Some(old), Some(new)) if new < old => up += 1,
+                (Some(_), Some(_)) => down += 1,
+                _ => {}
+            }
+            match to {
+                Some(t) => self.changed.place(key, t),
+                None => self.changed.release(key),
+            }
+        }
+        up.min(down)
+    }
+}
+
+#[cfg(test)]
+mod tests;

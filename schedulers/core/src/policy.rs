@@ -1,0 +1,147 @@
+//! Policies: which thread goes to which core type.
+//!
+//! One file per policy, holding its formula with its source. A policy is pure: no clock, no I/O, no randomness but
+//! a generator made from the seed it was given. Shared parts: [`seats`] turns "who deserves a fast core most" into a
+//! placement for any number of core types; [`ledger`] keeps fair shares; [`knobs`] are the parameters that a user may
+//! turn while the scheduler runs.
+//!
+//! The kernel's own scheduler, `eevdf`, is the baseline of every evaluation and not a policy: it means that no
+//! scheduler is loaded.
+
+pub mod hsp;
+pub mod knobs;
+pub mod ledger;
+pub mod rr;
+pub mod seats;
+
+pub use knobs::{Knob, KnobError, KnobKind, Knobs};
+
+use crate::machine::Placement;
+use crate::view::View;
+use thiserror::Error;
+
+/// Decides on placements.
+pub trait Policy: Send {
+    /// The name it is registered under.
+    fn name(&self) -> &'static str;
+
+    /// Decides on every thread of `view`. `out` arrives empty. Called once per interval, so that a policy may add up
+    /// what the view says of the interval.
+    fn place(&mut self, view: &View<'_>, out: &mut Placement);
+
+    /// Its parameters.
+    fn knobs(&self) -> &Knobs;
+
+    /// Its parameters, to turn them.
+    fn knobs_mut(&mut self) -> &mut Knobs;
+
+    /// Turns the parameter `key`; takes effect with the next decision.
+    ///
+    /// # Errors
+    /// When there is no such parameter or the value is not in its range; the error says what is.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), KnobError> {
+        self.knobs_mut().set(key, value)
+    }
+}
+
+/// A policy that can be had by name.
+struct Entry {
+    name: &'static str,
+    help: &'static str,
+    make: fn(seed: u64) -> Box<dyn Policy>,
+}
+
+const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "hsp",
+        help: hsp::HELP,
+        make: |_| Box::new(hsp::Hsp::new()),
+    },
+    Entry {
+        name: "rr",
+        help: rr::HELP,
+        make: |_| Box::new(rr::RoundRobin::new()),
+    },
+];
+
+/// Names of all policies, `eevdf` (no scheduler) not among them.
+pub const NAMES: &[&str] = &["hsp", "rr"];
+
+/// Name of the baseline: the kernel's own scheduler.
+pub const BASELINE: &str = "eevdf";
+
+/// There is no such policy.
+#[derive(Debug, Error, PartialEq)]
+pub enum UnknownPolicy {
+    /// The name is not known.
+    #[error("unknown policy `{0}`: there are {list}", list = NAMES.join(", "))]
+    Name(String),
+    /// The baseline was asked for where a policy is needed.
+    #[error(
+        "`{BASELINE}` is the kernel's own scheduler, a baseline for `bench` and not a policy that can be loaded: there are {list}",
+        list = NAMES.join(", ")
+    )]
+    Baseline,
+}
+
+fn entry(name: &str) -> Result<&'static Entry, UnknownPolicy> {
+    ENTRIES
+        .iter()
+        .find(|e| e.name == name)
+        .ok_or_else(|| match name {
+            BASELINE => UnknownPolicy::Baseline,
+            other => UnknownPolicy::Name(other.to_owned()),
+        })
+}
+
+/// The policy called `name`. `seed` feeds the generator of policies that need one; the same seed and the same views
+/// give the same placements.
+///
+/// # Errors
+/// When there is none; the error lists what there is.
+pub fn by_name(name: &str, seed: u64) -> Result<Box<dyn Policy>, UnknownPolicy> {
+    entry(name).map(|e| (e.make)(seed))
+}
+
+/// A page of text about the policy called `name`, its parameters included.
+///
+/// # Errors
+/// When there is none; the error lists what there is.
+pub fn help(name: &str) -> Result<String, UnknownPolicy> {
+    let e = entry(name)?;
+    Ok(format!("{}\nParameters:\n{}", e.help, (e.make)(0).knobs()))
+}
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_its_policy_and_its_page() {
+        assert_eq!(NAMES.len(), ENTRIES.len());
+        for name in NAMES {
+            assert_eq!(by_name(name, 1).unwrap().name(), *name);
+            let page = help(name).unwrap();
+            for knob in by_name(name, 1).unwrap().knobs().iter() {
+                assert!(
+                    page.contains(knob.key),
+                    "{name}: {} is missing\n{page}",
+                    knob.key
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_lists_what_there_is() {
+        let e = by_name("hps", 1).err().unwrap().to_string();
+        assert!(
+            e.contains("`hps`") && NAMES.iter().all(|n| e.contains(n)),
+            "{e}"
+        );
+        let e = by_name("eevdf", 1).err().unwrap().to_string();
+        assert!(e.contains("baseline") && e.contains("rr"), "{e}");
+    }
+}

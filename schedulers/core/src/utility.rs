@@ -1,0 +1,57 @@
+//! What an application as a whole gains from fast cores, given how many runnable threads it has.
+
+/// How the gain of one thread's speedup factor is spread over its application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Utility {
+    /// Speedup with the fast cores fair-shared among the threads [TR5028 §4].
+    #[default]
+    Speedup,
+    /// Utility factor of CAMP.
+    Camp,
+}
+
+impl Utility {
+    /// The gain of an application of `runnable` threads of speedup factor `sf` from `cores` fast cores. A ratio; 1
+    /// is no gain.
+    pub fn of(self, sf: f64, runnable: usize, cores: usize) -> f64 {
+        match self {
+            Utility::Speedup => application_speedup(sf, runnable, cores),
+            Utility::Camp => camp_utility(sf, runnable, cores),
+        }
+    }
+}
+
+/// Application-wide speedup SP = (min(NB, N)/N)·(SF − 1) + 1 [TR5028 §4]: N runnable threads of speedup factor SF,
+/// NB fast cores. With N ≤ NB it is the SF itself. No runnable thread counts as one.
+pub fn application_speedup(sf: f64, runnable: usize, cores: usize) -> f64 {
+    let n = runnable.max(1) as f64;
+    (cores as f64).min(n) / n * (sf - 1.0) + 1.0
+}
+
+/// Utility factor UF = (SF − 1)/max(1, N − (NB − 1))² + 1 of CAMP, as ALGORITHMS.md gives it; could not be checked
+/// against the original paper [M].
+pub fn camp_utility(sf: f64, runnable: usize, cores: usize) -> f64 {
+    let surplus = (runnable as f64 - (cores as f64 - 1.0)).max(1.0);
+    (sf - 1.0) / (surplus * surplus) + 1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_threads_get_the_whole_factor() {
+        for u in [Utility::Speedup, Utility::Camp] {
+            assert_eq!(u.of(2.5, 1, 2), 2.5);
+            assert_eq!(u.of(2.5, 2, 2), 2.5);
+        }
+        assert_eq!(application_speedup(2.5, 0, 2), 2.5);
+    }
+
+    #[test]
+    fn many_threads_dilute_it() {
+        assert_eq!(application_speedup(3.0, 4, 2), 2.0);
+        assert_eq!(camp_utility(3.0, 3, 2), 1.5);
+        assert!(camp_utility(3.0, 8, 2) < application_speedup(3.0, 8, 2));
+    }
+}

@@ -1,0 +1,137 @@
+//! What a policy sees.
+
+use crate::machine::Topology;
+use crate::utility::Utility;
+use amp_metrics::{
+    AppId, CoreTypeId, CoreTypeSet, Estimate, MetricId, Nanos, Provider, Quality, ThreadKey,
+    MAX_CORE_TYPES,
+};
+use std::ops::Range;
+
+/// A thread that wants a core now.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadView {
+    /// Its name.
+    pub key: ThreadKey,
+    /// Kernel thread id.
+    pub tid: i32,
+    /// Its application.
+    pub app_id: AppId,
+    /// Index of its application in [`View::apps`].
+    pub app: usize,
+    /// Scheduling weight, 100 = default; never 0.
+    pub weight: u32,
+    /// Core types it may run on; only types that the machine has.
+    pub allowed: CoreTypeSet,
+    /// Core type it is placed on now.
+    pub placed: Option<CoreTypeId>,
+    /// Core type it ran on last.
+    pub core_type: CoreTypeId,
+    /// CPU time per core type since it was first seen.
+    pub runtime: [Nanos; MAX_CORE_TYPES],
+    /// CPU time per core type in this interval.
+    pub ran: [Nanos; MAX_CORE_TYPES],
+}
+
+impl ThreadView {
+    /// CPU time in this interval on core types up to and including `t`, in seconds.
+    pub fn ran_up_to(&self, t: CoreTypeId) -> f64 {
+        self.ran
+            .iter()
+            .take(t.index() + 1)
+            .copied()
+            .sum::<Nanos>()
+            .as_secs_f64()
+    }
+
+    /// Whether it is placed on `t` or on a faster type.
+    pub fn holds(&self, t: CoreTypeId) -> bool {
+        self.placed.is_some_and(|p| p <= t)
+    }
+}
+
+/// An application with at least one thread in the view.
+#[derive(Clone, Debug)]
+pub struct AppView {
+    /// Its name.
+    pub id: AppId,
+    /// Its threads in [`View::threads`].
+    pub threads: Range<usize>,
+    /// Runnable threads, N of the speedup formulas; ≥ 1. Counts those too that are not offered yet.
+    pub runnable: usize,
+}
+
+/// Everything a policy may base one decision on.
+pub struct View<'a> {
+    /// The machine's cores.
+    pub topology: &'a Topology,
+    /// End of the interval, in the machine's time.
+    pub now: Nanos,
+    /// Length of the interval; zero at the first decision.
+    pub interval: Nanos,
+    /// Threads that want a core, those of one application side by side, in a reproducible order.
+    pub threads: &'a [ThreadView],
+    /// Their applications, ascending by id.
+    pub apps: &'a [AppView],
+    metrics: &'a dyn Provider,
+}
+
+impl<'a> View<'a> {
+    /// A view of these threads and applications; metrics come from `metrics`.
+    pub fn new(
+        topology: &'a Topology,
+        now: Nanos,
+        interval: Nanos,
+        threads: &'a [ThreadView],
+        apps: &'a [AppView],
+        metrics: &'a dyn Provider,
+    ) -> View<'a> {
+        View {
+            topology,
+            now,
+            interval,
+            threads,
+            apps,
+            metrics,
+        }
+    }
+
+    /// Core types, fastest first.
+    pub fn core_types(&self) -> impl DoubleEndedIterator<Item = CoreTypeId> + ExactSizeIterator {
+        let n = self.topology.core_types().len() as u8; // at most MAX_CORE_TYPES
+        (0..n).map(CoreTypeId)
+    }
+
+    /// An estimate of any metric, when there is an honest one: positive, finite, not partial.
+    pub fn estimate(&self, thread: &ThreadView, metric: MetricId) -> Option<Estimate> {
+        let e = self.metrics.estimate(thread.key, metric)?;
+        (e.value.is_finite() && e.value > 0.0 && e.quality != Quality::Partial).then_some(e)
+    }
+
+    /// The speedup factor of `thread` on `t` relative to the slowest type. It is 1 on the slowest one itself.
+    pub fn speedup_factor(&self, thread: &ThreadView, t: CoreTypeId) -> Option<f64> {
+        if t == self.topology.slowest() {
+            return Some(1.0);
+        }
+        self.estimate(thread, MetricId::SpeedupFactor(t))
+            .map(|e| e.value)
+    }
+
+    /// What the application of `thread` gains on `t` when its threads have speedup factor `sf`, N being its
+    /// runnable threads now.
+    pub fn utility(&self, thread: &ThreadView, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
+        let n = self.apps.get(thread.app).map_or(1, |a| a.runnable);
+        rule.of(sf, n, self.topology.nr_cpus(t))
+    }
+
+    /// The application-wide speedup of `app` on `t` [TR5028 §4], from the mean speedup factor of its threads that
+    /// have one; `None` when none has.
+    pub fn application_speedup(&self, app: &AppView, t: CoreTypeId, rule: Utility) -> Option<f64> {
+        let threads = self.threads.get(app.threads.clone()).unwrap_or(&[]);
+        let (n, sum) = threads
+            .iter()
+            .filter_map(|th| self.speedup_factor(th, t))
+            .fold((0usize, 0.0), |(n, sum), sf| (n + 1, sum + sf));
+        (n > 0).then(|| rule.of(sum / n as f64, app.runnable, self.topology.nr_cpus(t)))
+    }
+}
