@@ -10,12 +10,14 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod evaluation;
 mod machine;
 pub mod policy;
 #[cfg(test)]
 mod testing;
 pub mod utility;
 mod view;
+pub mod workload;
 
 pub use engine::{Engine, Tick};
 pub use machine::{CoreType, Machine, MachineError, Placement, Topology, TopologyError};

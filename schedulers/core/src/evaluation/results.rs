@@ -1,0 +1,222 @@
+//! What `bench --json` writes.
+
+use amp_metrics::uncertainty::Measured;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The result of a bench: every policy's figures for one workload on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BenchReport {
+    /// Name of the workload.
+    pub workload: String,
+    /// The machine.
+    pub machine: MachineFacts,
+    /// Where it ran: `board`, `host` or `sim`.
+    pub on: String,
+    /// Source of metrics.
+    pub provider: String,
+    /// What else one must know to repeat it.
+    pub environment: Environment,
+    /// One entry per policy, in the order they were asked for.
+    pub results: Vec<PolicyResult>,
+}
+
+/// The machine of a bench.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MachineFacts {
+    /// Name of the machine file, or of the host.
+    pub name: String,
+    /// CPUs of the fastest core type.
+    pub big: usize,
+    /// All other CPUs.
+    pub small: usize,
+    /// The core types, fastest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub core_types: Vec<CoreTypeFacts>,
+}
+
+/// A core type of the machine of a bench.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CoreTypeFacts {
+    /// Its name.
+    pub name: String,
+    /// Number of its CPUs.
+    pub cpus: usize,
+}
+
+impl MachineFacts {
+    /// The facts about `topology`.
+    pub fn of(name: &str, topology: &crate::machine::Topology) -> MachineFacts {
+        let types = topology.core_types();
+        let core_types: Vec<_> = types
+            .iter()
+            .map(|t| CoreTypeFacts {
+                name: t.name.clone(),
+                cpus: t.cpus.len(),
+            })
+            .collect();
+        let big = core_types.first().map_or(0, |t| t.cpus);
+        let small = core_types.iter().skip(1).map(|t| t.cpus).sum();
+        MachineFacts {
+            name: name.to_owned(),
+            big,
+            small,
+            core_types,
+        }
+    }
+
+    /// Name of core type `i`, fastest first.
+    pub fn core_type_name(&self, i: usize) -> String {
+        let named = self.core_types.get(i).map(|t| t.name.clone());
+        named.unwrap_or_else(|| match i {
+            0 => "big".to_owned(),
+            1 => "small".to_owned(),
+            i => format!("type {i}"),
+        })
+    }
+}
+
+/// What one must know to repeat a bench. Further facts (machine model version, host, …) go into `more`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Kernel release.
+    #[serde(default)]
+    pub kernel: Option<String>,
+    /// Commit of scx_amp.
+    #[serde(default)]
+    pub commit: Option<String>,
+    /// QEMU version; none on a real machine.
+    #[serde(default)]
+    pub qemu: Option<String>,
+    /// Whether times are virtual ones of the board or the simulator.
+    #[serde(default)]
+    pub virtual_time: bool,
+    /// Seed of the start order and of policies that draw lots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Anything else, by name.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, serde_json::Value>,
+}
+
+/// The figures of one policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyResult {
+    /// Name of the policy, or `eevdf`.
+    pub policy: String,
+    /// Aggregate speedup; higher is better.
+    pub asp: Measured,
+    /// Unfairness, the largest weighted slowdown over the smallest; 1 is ideal. From the pooled `apps`, so that it can be
+    /// recomputed from them.
+    pub unfairness: Measured,
+    /// Mean of what each repeated run's own unfairness was. A policy that is unfair to another application in every
+    /// run looks fair in `unfairness`, and unfair here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfairness_per_run: Option<Measured>,
+    /// Energy × time / instructions, in J·s per instruction; lower is better. None where energy is not known.
+    #[serde(default)]
+    pub edp: Option<Measured>,
+    /// Energy of one run in joules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_j: Option<Measured>,
+    /// Pairs of threads that changed places, per second. None for the baseline.
+    #[serde(default)]
+    pub swaps_per_s: Option<f64>,
+    /// The applications, in the order of the workload file.
+    pub apps: Vec<AppResult>,
+    /// The repeated runs by themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<RunResult>,
+    /// What the analytic oracle says for this policy, where it applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oracle: Option<OracleResult>,
+    /// Which application was on which core type when, in the first run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<TimelineEntry>,
+}
+
+/// The figures of one application under one policy. The fields ending in `_u` are standard uncertainties, null when
+/// they are not known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AppResult {
+    /// Label of the application.
+    pub name: String,
+    /// Weight, 100 = default.
+    #[serde(default = "default_weight")]
+    pub weight: u32,
+    /// Completion time alone on slow cores only, in seconds.
+    pub ct_slow_s: f64,
+    /// Completion time alone with all fast cores available, in seconds.
+    pub ct_fast_s: f64,
+    /// Completion time in the mix, in seconds: geometric mean of `completions_s`.
+    pub ct_sched_s: f64,
+    /// `ct_sched_s / ct_fast_s`.
+    pub slowdown: f64,
+    /// `ct_slow_s / ct_sched_s`.
+    pub speedup: f64,
+    #[serde(default)]
+    /// Uncertainty of `ct_slow_s`.
+    pub ct_slow_u: Option<f64>,
+    #[serde(default)]
+    /// Uncertainty of `ct_fast_s`.
+    pub ct_fast_u: Option<f64>,
+    #[serde(default)]
+    /// Uncertainty of `ct_sched_s`.
+    pub ct_sched_u: Option<f64>,
+    #[serde(default)]
+    /// Uncertainty of `slowdown`.
+    pub slowdown_u: Option<f64>,
+    #[serde(default)]
+    /// Uncertainty of `speedup`.
+    pub speedup_u: Option<f64>,
+    /// Share of its CPU time that it spent on the fastest core type, 0 to 1; none when nobody counted.
+    #[serde(default)]
+    pub big_time_share: Option<f64>,
+    /// Every completion time in the mix, run after run, in seconds.
+    pub completions_s: Vec<f64>,
+}
+
+fn default_weight() -> u32 {
+    100
+}
+
+/// The figures of one of several repeated runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Aggregate speedup.
+    pub asp: f64,
+    /// Unfairness.
+    pub unfairness: f64,
+    /// EDP in J·s per instruction.
+    #[serde(default)]
+    pub edp: Option<f64>,
+    /// Length of the run in seconds.
+    pub duration_s: f64,
+}
+
+/// What the analytic oracle predicts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OracleResult {
+    /// Aggregate speedup.
+    pub asp: f64,
+    /// Unfairness.
+    pub unfairness: f64,
+    /// Share of time on fast cores per application.
+    pub big_time_share: Vec<f64>,
+    /// Slowdown per application.
+    pub slowdown: Vec<f64>,
+}
+
+/// Where an application was in a stretch of time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimelineEntry {
+    /// Label of the application.
+    pub app: String,
+    /// Begin, in seconds from the start of the run.
+    pub t0_s: f64,
+    /// End, in seconds.
+    pub t1_s: f64,
+    /// CPU time per core type, fastest first, over the length of the stretch: cores of that type it held on
+    /// average.
+    pub core_type_share: Vec<f64>,
+}

@@ -1,0 +1,470 @@
+//! The workload file: one file serves board, host and simulator.
+//!
+//! ```toml
+//! name = "2STH-2STL"
+//! [[app]]
+//! name = "calculix"            # label, unique in the file
+//! threads = 1                  # default 1
+//! weight = 100                 # default 100
+//! speedup = 2.6                # optional: declared speedup factor, fastest core type over slowest
+//! command = ["bzip2", "-9kc", "corpus.bin"]        # board and host
+//! instructions = 40e9          # simulator, with phases
+//! phases = [
+//!   { instructions = 2.0e9, ips_big = 2.4e9, ips_small = 0.8e9, power_big = 0.9, power_small = 0.25, parallel = true },
+//! ]
+//! ```
+
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use toml::Spanned;
+
+/// A mix of applications.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Workload {
+    /// Name for reports.
+    pub name: String,
+    /// Its applications, in the order of the file; at least one.
+    #[serde(rename = "app")]
+    pub apps: Vec<App>,
+}
+
+/// One application of a mix. It has a command, phases, or both.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct App {
+    /// Label, unique in the file.
+    pub name: String,
+    /// Threads, ≥ 1.
+    pub threads: u32,
+    /// Scheduling weight, ≥ 1; 100 = default.
+    pub weight: u32,
+    /// Declared speedup factor, fastest core type over slowest; > 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speedup: Option<f64>,
+    /// Program and arguments (board and host).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Instructions from start to completion (simulator); the phases repeat until they are done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<f64>,
+    /// Phases (simulator).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
+}
+
+/// A stretch of steady behaviour.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Length in instructions, > 0.
+    pub instructions: f64,
+    /// Instructions per second of one thread on a big core, > 0.
+    pub ips_big: f64,
+    /// Instructions per second of one thread on a small core, > 0.
+    pub ips_small: f64,
+    /// Power of a big core that runs it, in watts, ≥ 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_big: Option<f64>,
+    /// Power of a small core that runs it, in watts, ≥ 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_small: Option<f64>,
+    /// Whether all threads run it; `false` marks a serial phase of one runnable thread.
+    #[serde(default = "yes")]
+    pub parallel: bool,
+}
+
+/// Why a workload file cannot be used.
+#[derive(Debug, Error)]
+pub enum WorkloadError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is not TOML, or a key is unknown, missing or of the wrong type.
+    #[error("{path}: {message}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Line, key, and what would be right.
+        message: String,
+    },
+    /// A value is not right.
+    #[error("{path}: line {line}: key `{key}`: {message}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The key at fault.
+        key: &'static str,
+        /// What would be right.
+        message: String,
+    },
+}
+
+impl Workload {
+    /// Reads a workload file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not right; the error names file, line and key.
+    pub fn load(path: &Path) -> Result<Workload, WorkloadError> {
+        let text = std::fs::read_to_string(path).map_err(|source| WorkloadError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Workload::parse(path, &text)
+    }
+
+    /// As [`Workload::load`], from text; `path` is for messages.
+    ///
+    /// # Errors
+    /// When the text is not right; the error names file, line and key.
+    pub fn parse(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
+        let file: File = toml::from_str(text).map_err(|e| WorkloadError::Syntax {
+            path: path.to_owned(),
+            message: e.to_string(),
+        })?;
+        let check = Check { path, text };
+        check.text(&file.name, "name")?;
+        if file.apps.is_empty() {
+            return Err(check.error(file.name.span(), "app", "at least one [[app]] is needed"));
+        }
+        let mut seen = HashMap::new();
+        let mut apps = Vec::with_capacity(file.apps.len());
+        for app in file.apps {
+            let (span, app) = (app.span(), app.into_inner());
+            if let Some(line) =
+                seen.insert(app.name.get_ref().clone(), check.line(&app.name.span()))
+            {
+                let name = app.name.get_ref();
+                let message = format!("`{name}` is the name of the application at line {line} too");
+                return Err(check.error(app.name.span(), "name", message));
+            }
+            apps.push(check.app(span, app)?);
+        }
+        Ok(Workload {
+            name: file.name.into_inner(),
+            apps,
+        })
+    }
+}
+
+impl App {
+    /// Mean speedup factor over its phases: time on a small core over time on a big one for the same
+    /// instructions. `None` without phases.
+    pub fn phases_speedup(&self) -> Option<f64> {
+        let time = |ips: fn(&Phase) -> f64| -> f64 {
+            self.phases.iter().map(|p| p.instructions / ips(p)).sum()
+        };
+        (!self.phases.is_empty()).then(|| time(|p| p.ips_small) / time(|p| p.ips_big))
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> Spanned<u32> {
+    Spanned::new(0..0, 1)
+}
+
+fn hundred() -> Spanned<u32> {
+    Spanned::new(0..0, 100)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Spanned<String>,
+    #[serde(rename = "app", default)]
+    apps: Vec<Spanned<FileApp>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileApp {
+    name: Spanned<String>,
+    #[serde(default = "one")]
+    threads: Spanned<u32>,
+    #[serde(default = "hundred")]
+    weight: Spanned<u32>,
+    speedup: Option<Spanned<f64>>,
+    command: Option<Spanned<Vec<String>>>,
+    instructions: Option<Spanned<f64>>,
+    #[serde(default)]
+    phases: Vec<Spanned<Phase>>,
+}
+
+/// Checks values, knowing where they stand.
+struct Check<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Check<'_> {
+    fn line(&self, span: &Range<usize>) -> usize {
+        1 + self
+            .text
+            .bytes()
+            .take(span.start)
+            .filter(|b| *b == b'\n')
+            .count()
+    }
+
+    fn error(
+        &self,
+        span: Range<usize>,
+        key: &'static str,
+        message: impl Into<String>,
+    ) -> WorkloadError {
+        let line = self.line(&span);
+        WorkloadError::Value {
+            path: self.path.to_owned(),
+            line,
+            key,
+            message: message.into(),
+        }
+    }
+
+    fn text(&self, value: &Spanned<String>, key: &'static str) -> Result<(), WorkloadError> {
+        if value.get_ref().trim().is_empty() {
+            return Err(self.error(value.span(), key, "it is empty: a name is needed"));
+        }
+        Ok(())
+    }
+
+    fn at_least_one(&self, value: &Spanned<u32>, key: &'static str) -> Result<u32, WorkloadError> {
+        if *value.get_ref() == 0 {
+            return Err(self.error(
+                value.span(),
+                key,
+                "0: a whole number of at least 1 is needed",
+            ));
+        }
+        Ok(*value.get_ref())
+    }
+
+    fn positive(
+        &self,
+        value: f64,
+        span: Range<usize>,
+        key: &'static str,
+    ) -> Result<f64, WorkloadError> {
+        if value.is_finite() && value > 0.0 {
+            return Ok(value);
+        }
+        Err(self.error(
+            span,
+            key,
+            format!("{value}: a finite number above 0 is needed"),
+        ))
+    }
+
+    fn app(&self, span: Range<usize>, app: FileApp) -> Result<App, WorkloadError> {
+        self.text(&app.name, "name")?;
+        let threads = self.at_least_one(&app.threads, "threads")?;
+        let weight = self.at_least_one(&app.weight, "weight")?;
+        let number = |v: &Option<Spanned<f64>>, key| {
+            v.as_ref()
+                .map(|v| self.positive(*v.get_ref(), v.span(), key))
+                .transpose()
+        };
+        let speedup = number(&app.speedup, "speedup")?;
+        let instructions = number(&app.instructions, "instructions")?;
+        if let Some(command) = &app.command {
+            if command
+                .get_ref()
+                .first()
+                .is_none_or(|program| program.is_empty())
+            {
+                let message = "a program is needed, such as [\"bzip2\", \"-9kc\", \"corpus.bin\"]";
+                return Err(self.error(command.span(), "command", message));
+            }
+        }
+        for phase in &app.phases {
+            self.phase(phase)?;
+        }
+        if app.command.is_none() && app.phases.is_empty() {
+            let name = app.name.get_ref();
+            let message = format!(
+                "`{name}` has neither `command` (board and host) nor `phases` (simulator): one of them is needed"
+            );
+            return Err(self.error(span, "app", message));
+        }
+        if !app.phases.is_empty() && instructions.is_none() {
+            let message = "it is missing: with `phases`, the instructions from start to completion are needed";
+            return Err(self.error(span, "instructions", message));
+        }
+        Ok(App {
+            name: app.name.into_inner(),
+            threads,
+            weight,
+            speedup,
+            command: app.command.map(Spanned::into_inner),
+            instructions,
+            phases: app.phases.into_iter().map(Spanned::into_inner).collect(),
+        })
+    }
+
+    fn phase(&self, phase: &Spanned<Phase>) -> Result<(), WorkloadError> {
+        let p = phase.get_ref();
+        for (value, key) in [
+            (p.instructions, "instructions"),
+            (p.ips_big, "ips_big"),
+            (p.ips_small, "ips_small"),
+        ] {
+            self.positive(value, phase.span(), key)?;
+        }
+        for (value, key) in [(p.power_big, "power_big"), (p.power_small, "power_small")] {
+            if let Some(v) = value.filter(|v| !(v.is_finite() && *v >= 0.0)) {
+                let message = format!("{v}: a finite number of watts, 0 or more, is needed");
+                return Err(self.error(phase.span(), key, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+name = "mix"
+[[app]]
+name = "a"
+command = ["bzip2", "-9kc", "corpus.bin"]
+speedup = 2
+[[app]]
+name = "b"
+threads = 4
+weight = 200
+instructions = 40e9
+phases = [
+  { instructions = 2.0e9, ips_big = 2.4e9, ips_small = 0.8e9, power_big = 0.9, power_small = 0.25, parallel = false },
+  { instructions = 1e9, ips_big = 1e9, ips_small = 1e9 },
+]
+"#;
+
+    fn parse(text: &str) -> Result<Workload, WorkloadError> {
+        Workload::parse(Path::new("w.toml"), text)
+    }
+
+    #[test]
+    fn a_good_file() {
+        let w = parse(GOOD).unwrap();
+        assert_eq!((w.name.as_str(), w.apps.len()), ("mix", 2));
+        let (a, b) = (&w.apps[0], &w.apps[1]);
+        assert_eq!((a.threads, a.weight, a.speedup), (1, 100, Some(2.0)));
+        assert_eq!((b.threads, b.weight, b.phases.len()), (4, 200, 2));
+        assert!(!b.phases[0].parallel && b.phases[1].parallel && b.phases[1].power_big.is_none());
+        // (2.5 + 1) s on a small core, (0.8333 + 1) s on a big one
+        assert!((b.phases_speedup().unwrap() - 3.5 / (1.0 + 2.0 / 2.4)).abs() < 1e-12);
+        assert_eq!(a.phases_speedup(), None);
+        // what is written out can be read again
+        assert_eq!(parse(&toml::to_string(&w).unwrap()).unwrap(), w);
+    }
+
+    #[test]
+    fn errors_name_file_line_key_and_what_is_right() {
+        for (from, to, wants) in [
+            (
+                "threads = 4",
+                "threads = 0",
+                &["line 9", "`threads`", "at least 1"][..],
+            ),
+            ("threads = 4", "threads = -1", &["line 9", "threads = -1"]),
+            (
+                "threads = 4",
+                "treads = 4",
+                &["line 9", "unknown field `treads`", "`threads`"],
+            ),
+            (
+                "weight = 200",
+                "weight = 0",
+                &["line 10", "`weight`", "at least 1"],
+            ),
+            (
+                "speedup = 2",
+                "speedup = nan",
+                &["line 6", "`speedup`", "above 0"],
+            ),
+            (
+                "speedup = 2",
+                "speedup = -2",
+                &["line 6", "`speedup`", "above 0"],
+            ),
+            (
+                "speedup = 2",
+                "speedup = \"x\"",
+                &["line 6", "speedup = \"x\""],
+            ),
+            (
+                "name = \"b\"",
+                "name = \"a\"",
+                &["line 8", "`name`", "line 4"],
+            ),
+            (
+                "name = \"b\"",
+                "name = \"\"",
+                &["line 8", "`name`", "empty"],
+            ),
+            ("name = \"mix\"", "", &["missing field `name`"]),
+            (
+                "instructions = 40e9",
+                "",
+                &["line 7", "`instructions`", "missing"],
+            ),
+            (
+                "instructions = 40e9",
+                "instructions = inf",
+                &["line 11", "`instructions`"],
+            ),
+            (
+                "ips_small = 0.8e9",
+                "ips_small = 0",
+                &["line 13", "`ips_small`", "above 0"],
+            ),
+            (
+                "power_big = 0.9",
+                "power_big = -1",
+                &["line 13", "`power_big`", "watts"],
+            ),
+            (
+                "power_big = 0.9",
+                "power = 1",
+                &["line 13", "unknown field `power`"],
+            ),
+            (
+                "command = [\"bzip2\", \"-9kc\", \"corpus.bin\"]",
+                "command = []",
+                &["line 5", "`command`", "bzip2"],
+            ),
+            (
+                "command = [\"bzip2\", \"-9kc\", \"corpus.bin\"]",
+                "",
+                &["line 3", "`app`", "`a` has neither `command`"],
+            ),
+            ("[[app]]\nname = \"a\"", "[[app]\nname = \"a\"", &["line 3"]),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let e = parse(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(
+                e.starts_with("w.toml: ") && wants.iter().all(|w| e.contains(w)),
+                "{to}: {e}"
+            );
+        }
+        let e = parse("name = \"empty\"\n").unwrap_err().to_string();
+        assert!(e.contains("`app`") && e.contains("at least one"), "{e}");
+        let e = Workload::load(Path::new("no/such.toml"))
+            .unwrap_err()
+            .to_string();
+        assert!(e.starts_with("no/such.toml: "), "{e}");
+    }
+}
