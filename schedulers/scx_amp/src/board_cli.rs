@@ -1,0 +1,333 @@
+//! `scx_amp board`: the virtual AMP board.
+//!
+//! Exit status of `board run` and `board shell`: that of the guest's script when it ran to its end (128+n when signal n
+//! ended it). When the board itself fails: 2 bad input (machine, paths, package or kernel that does not exist or cannot
+//! load), 130 interrupted, 124 the guest hung, 125 anything else.
+
+use amp_board::{
+    artifacts, fetch, kernel, packages, qemu, Arch, BoardError, Cache, Event, Guest, GuestFile,
+    Host, KernelChoice, Origin, Run,
+};
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The virtual AMP board: an asymmetric arm64 machine in QEMU with a stock Debian kernel.
+#[derive(Args, Debug)]
+pub struct BoardArgs {
+    #[command(subcommand)]
+    command: BoardCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum BoardCommand {
+    /// Run a script (or a command with -c) in the guest; its exit code becomes ours.
+    Run(RunArgs),
+    /// Boot the guest with a shell on this terminal; leave it with `exit`.
+    Shell(GuestArgs),
+    /// Show machines, and what the cache holds: kernels with whether they load sched_ext, QEMU, packages, binaries.
+    List,
+    /// Fetch everything the board needs up front: QEMU, the newest kernels, busybox and the packages given.
+    Fetch(FetchArgs),
+}
+
+#[derive(Args, Debug)]
+struct GuestArgs {
+    /// Machine: a shipped name or a machine file.
+    #[arg(long, default_value = "juno")]
+    machine: String,
+    /// A stock guest without the model instead of a machine.
+    #[arg(long, value_name = "ARCH", value_parser = ["x86_64"], conflicts_with = "machine")]
+    plain: Option<String>,
+    /// CPUs of a plain guest.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64), requires = "plain")]
+    cpus: u32,
+    /// Kernel: `newest`, or the beginning of a version such as 7.0.
+    #[arg(long, default_value = "newest")]
+    kernel: KernelChoice,
+    /// Host file or folder to put into the guest.
+    #[arg(long = "file", value_name = "HOST:GUEST")]
+    files: Vec<String>,
+    /// Debian package to put into the guest, with what it needs.
+    #[arg(long = "package", value_name = "PACKAGE")]
+    packages: Vec<String>,
+    /// Argument for the model plugin.
+    #[arg(long = "plugin-arg", value_name = "KEY=VALUE")]
+    plugin_args: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+struct RunArgs {
+    #[command(flatten)]
+    guest: GuestArgs,
+    /// Guest file or folder to bring back.
+    #[arg(long, value_name = "GUEST_PATH")]
+    collect: Vec<String>,
+    /// Folder for collected files (under their guest paths) and `kernel.log`.
+    #[arg(long, value_name = "DIR", default_value = "board-out")]
+    out: PathBuf,
+    /// Longest time in host seconds.
+    #[arg(long, value_name = "S", default_value_t = 1800)]
+    timeout: u64,
+    /// Longest time without console output, in host seconds.
+    #[arg(long, value_name = "S", default_value_t = 600)]
+    silence: u64,
+    /// Show what kernel and firmware print, too.
+    #[arg(long, short)]
+    verbose: bool,
+    /// Command line for the guest's shell instead of a script.
+    #[arg(short = 'c', value_name = "CMD", conflicts_with = "script", num_args = 1..)]
+    command: Vec<String>,
+    /// Script to run.
+    #[arg(required_unless_present = "command")]
+    script: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct FetchArgs {
+    /// Kernel to fetch beside the newest of both architectures, for both.
+    #[arg(long = "kernel", value_name = "VERSION")]
+    kernels: Vec<KernelChoice>,
+    /// Package to fetch for the arm64 guest.
+    #[arg(long = "package", value_name = "PACKAGE")]
+    packages: Vec<String>,
+    /// Ask the archive even for what is in the cache.
+    #[arg(long)]
+    refresh: bool,
+}
+
+/// Runs `scx_amp board`.
+///
+/// # Errors
+/// Never for what the board reports (that is told on standard error, see the exit status above), only for what the
+/// command itself cannot read or write.
+pub fn main(args: BoardArgs) -> Result<ExitCode> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    let flag = cancel.clone();
+    // A second handler is refused: then the program has its own and ends by itself.
+    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    let done = match args.command {
+        BoardCommand::Run(a) => run(&a, &cancel),
+        BoardCommand::Shell(a) => shell(&a, &cancel),
+        BoardCommand::List => list(),
+        BoardCommand::Fetch(a) => fetch_all(&a, &cancel),
+    };
+    match done {
+        Err(e) => match e.downcast_ref::<BoardError>() {
+            Some(board) => {
+                eprintln!("scx_amp board: {board}");
+                Ok(ExitCode::from(status_of(board)))
+            }
+            None => Err(e),
+        },
+        ok => ok,
+    }
+}
+
+fn status_of(e: &BoardError) -> u8 {
+    match e {
+        BoardError::Cancelled => 130,
+        BoardError::GuestHung { .. } => 124,
+        BoardError::Machine(_)
+        | BoardError::MachineUnfit { .. }
+        | BoardError::GuestPath { .. }
+        | BoardError::HostFile { .. }
+        | BoardError::NoKernel { .. }
+        | BoardError::KernelCannotLoad { .. }
+        | BoardError::NoSuchPackage { .. } => 2,
+        _ => 125,
+    }
+}
+
+fn request(a: &GuestArgs, script: String, cache: &Cache) -> Result<Run> {
+    let guest = match &a.plain {
+        Some(_) => Guest::PlainX86 { cpus: a.cpus, memory_mib: 2048 },
+        None => Guest::amp(&a.machine)?,
+    };
+    let arch = guest.arch();
+    let mut run = Run::new(guest, script);
+    run.kernel = a.kernel.clone();
+    run.packages = a.packages.clone();
+    run.plugin_args = a.plugin_args.clone();
+    // On the command line our programs are a convenience, not a demand: a script may not need them.
+    run.binaries.retain(|b| artifacts::guest_binary(cache, arch, b).is_ok());
+    for f in &a.files {
+        let (host, guest) = f.split_once(':').context(format!("--file {f}: want HOST:GUEST"))?;
+        run.files.push(GuestFile::host(host, guest));
+    }
+    Ok(run)
+}
+
+fn run(a: &RunArgs, cancel: &AtomicBool) -> Result<ExitCode> {
+    let script = match &a.script {
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|source| BoardError::HostFile { path: path.clone(), source })?,
+        None => format!("{}\n", a.command.join(" ")),
+    };
+    let cache = Cache::open()?;
+    let mut run = request(&a.guest, script, &cache)?;
+    run.collect = a.collect.clone();
+    run.limits.total = Some(Duration::from_secs(a.timeout));
+    run.limits.silence = Some(Duration::from_secs(a.silence));
+    let mut view = View::new(a.verbose);
+    let outcome = run.execute(&cache, cancel, &mut |e| view.show(e));
+    view.clear();
+    let outcome = outcome?;
+    if !outcome.files.is_empty() {
+        for (path, data) in &outcome.files {
+            save(&a.out, path, data)?;
+        }
+        save(&a.out, "kernel.log", outcome.kernel_log.as_bytes())?;
+        eprintln!("{} files in {}", outcome.files.len(), a.out.display());
+    }
+    for path in &outcome.missing {
+        eprintln!("scx_amp board: nothing to collect at {path}");
+    }
+    Ok(ExitCode::from(u8::try_from(outcome.exit_code).unwrap_or(255)))
+}
+
+fn save(dir: &Path, guest: &str, data: &[u8]) -> Result<()> {
+    // The guest chose the names: nothing may land outside of the folder.
+    let safe: PathBuf = guest.split('/').filter(|p| !["", ".", ".."].contains(p)).collect();
+    let path = dir.join(safe);
+    let write = || {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(&path, data)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn shell(a: &GuestArgs, cancel: &AtomicBool) -> Result<ExitCode> {
+    let cache = Cache::open()?;
+    let run = request(a, String::new(), &cache)?;
+    let mut view = View::new(false);
+    let code = run.shell(&cache, cancel, &mut |e| view.show(e));
+    view.clear();
+    Ok(ExitCode::from(u8::try_from(code?).unwrap_or(255)))
+}
+
+fn fetch_all(a: &FetchArgs, cancel: &AtomicBool) -> Result<ExitCode> {
+    let cache = Cache::open()?;
+    let mut view = View::new(false);
+    let wanted = fetch::Wanted {
+        kernels: a.kernels.clone(),
+        packages: a.packages.clone(),
+        refresh: a.refresh,
+    };
+    let done = fetch::everything(&cache, &Host::default(), &wanted, cancel, &mut |e| view.show(e));
+    view.clear();
+    for line in done? {
+        println!("{line}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list() -> Result<ExitCode> {
+    let cache = Cache::open()?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "cache     {}", cache.root().display())?;
+    for name in amp_machine::SHIPPED {
+        match amp_machine::MachineFile::load(name) {
+            Ok(m) => {
+                let types: Vec<String> = m
+                    .core_types
+                    .iter()
+                    .map(|t| format!("{} {}", t.cpus.0.len(), t.name))
+                    .collect();
+                let where_ = if m.board.is_some() { "" } else { " (simulator only)" };
+                writeln!(out, "machine   {name}: {}{where_}", types.join(" + "))?;
+            }
+            Err(e) => writeln!(out, "machine   {name}: {e}")?,
+        }
+    }
+    match qemu::cached(&cache) {
+        Some(q) => writeln!(out, "qemu      {}", q.version)?,
+        None => writeln!(out, "qemu      none yet (`scx_amp board fetch`)")?,
+    }
+    for arch in [Arch::Arm64, Arch::Amd64] {
+        for k in kernel::cached(&cache, arch) {
+            let verdict = match &k.refused {
+                None => "loads sched_ext".to_string(),
+                Some(why) => format!("REFUSED: {why}"),
+            };
+            writeln!(out, "kernel    {} ({arch}, {}): {verdict}", k.release, k.suite)?;
+        }
+        for p in packages::cached(&cache, arch) {
+            writeln!(out, "packages  {} ({arch}): {}", p.requested.join(" "), p.contents.join(", "))?;
+        }
+        for name in [artifacts::AGENT, "scx_amp", "amp-workload"] {
+            match artifacts::guest_binary(&cache, arch, name) {
+                Ok(p) => writeln!(out, "binary    {name} ({arch}): {}", p.display())?,
+                Err(_) => writeln!(out, "binary    {name} ({arch}): not built ({})", artifacts::BUILD)?,
+            }
+        }
+    }
+    match artifacts::plugin(&cache) {
+        Ok(p) => writeln!(out, "plugin    {}", p.display())?,
+        Err(_) => writeln!(out, "plugin    not built ({})", artifacts::BUILD)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows events: a progress line on a terminal, script output on standard output.
+struct View {
+    bar: Option<ProgressBar>,
+    verbose: bool,
+}
+
+impl View {
+    fn new(verbose: bool) -> View {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} [{elapsed}]") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        View { bar, verbose }
+    }
+
+    fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn show(&mut self, event: Event) {
+        match event {
+            Event::Progress { what, percent } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_message(match percent {
+                        Some(p) => format!("{what}: {p} %"),
+                        None => what,
+                    });
+                }
+            }
+            Event::Note(text) => match &self.bar {
+                Some(bar) => bar.println(text),
+                None if self.verbose => eprintln!("{text}"),
+                None => {}
+            },
+            Event::Console { line, from } => {
+                // From here on the guest has the terminal.
+                self.clear();
+                if from == Origin::Script {
+                    let mut out = std::io::stdout().lock();
+                    // A closed pipe must not end the guest half way: its results still count.
+                    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+                } else if self.verbose {
+                    eprintln!("{line}");
+                }
+            }
+        }
+    }
+}

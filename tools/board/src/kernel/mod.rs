@@ -1,0 +1,399 @@
+//! Kernels from Debian that can load sched_ext schedulers.
+
+pub mod btf;
+pub mod image;
+
+use crate::apt::{Apt, Host, Installed, Offer};
+use crate::arch::Arch;
+use crate::cache::Cache;
+use crate::error::BoardError;
+use crate::event::{progress, Event, Sink};
+use crate::sources::Suite;
+use crate::version;
+use btf::Verdict;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Suites that carry kernels from 6.18 on, or may come to.
+const SUITES: [&str; 4] = ["bookworm-backports", "trixie-backports", "forky", "sid"];
+/// The first series whose sched_ext the scheduler supports.
+const OLDEST: &str = "6.18";
+
+/// Which kernel is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum KernelChoice {
+    /// The newest one from 6.18 on that can load sched_ext schedulers.
+    #[default]
+    Newest,
+    /// The newest that can and whose version begins so: `7.0`, `6.18`, or a whole release such as
+    /// `7.0.13+deb13-cloud-amd64`.
+    Version(String),
+}
+
+impl std::str::FromStr for KernelChoice {
+    type Err = String;
+    fn from_str(s: &str) -> Result<KernelChoice, String> {
+        match s {
+            "newest" => Ok(KernelChoice::Newest),
+            v if v.starts_with(|c: char| c.is_ascii_digit()) => Ok(KernelChoice::Version(v.into())),
+            other => Err(format!("`{other}`: want `newest` or a version such as 7.0")),
+        }
+    }
+}
+
+impl std::fmt::Display for KernelChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            KernelChoice::Newest => "newest",
+            KernelChoice::Version(v) => v,
+        })
+    }
+}
+
+impl KernelChoice {
+    fn fits(&self, release: &str) -> bool {
+        match self {
+            KernelChoice::Newest => version::compare(release, OLDEST).is_ge(),
+            KernelChoice::Version(v) => release
+                .strip_prefix(v.as_str())
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit())),
+        }
+    }
+}
+
+/// A kernel in the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// Release, as `uname -r` gives it.
+    pub release: String,
+    /// Debian package.
+    pub package: String,
+    /// Version of the package.
+    pub version: String,
+    /// Suite it came from.
+    pub suite: String,
+    /// Why it cannot load sched_ext schedulers; `None` when it can.
+    pub refused: Option<String>,
+}
+
+impl Kernel {
+    fn folder(&self, arch: Arch) -> String {
+        format!("kernels/{arch}/{}", self.release)
+    }
+
+    /// Where its image is.
+    pub fn image(&self, cache: &Cache, arch: Arch) -> PathBuf {
+        cache.path(self.folder(arch)).join("vmlinuz")
+    }
+}
+
+/// The remembered answer to `newest`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Newest {
+    release: String,
+}
+
+/// Kernels in the cache, newest first.
+pub fn cached(cache: &Cache, arch: Arch) -> Vec<Kernel> {
+    let base = format!("kernels/{arch}");
+    let Ok(entries) = fs::read_dir(cache.path(&base)) else { return Vec::new() };
+    let mut all: Vec<Kernel> = entries
+        .flatten()
+        .filter_map(|e| {
+            let record = e.path().join("kernel.json");
+            cache.read_record(record)
+        })
+        .collect();
+    all.sort_by(|a, b| newest_first(&a.release, &a.version, &b.release, &b.version));
+    all
+}
+
+fn newest_first(ra: &str, va: &str, rb: &str, vb: &str) -> std::cmp::Ordering {
+    version::compare(rb, ra).then_with(|| version::compare(vb, va))
+}
+
+/// Finds a kernel for a request: in the cache if it answers the request, else in Debian's archive.
+///
+/// With `refresh`, `newest` asks the archive even when an answer is remembered; without a network the cache answers.
+///
+/// # Errors
+/// When none fits, the one that fits cannot load sched_ext schedulers, or it cannot be fetched.
+pub fn obtain(
+    cache: &Cache,
+    host: &Host,
+    arch: Arch,
+    choice: &KernelChoice,
+    refresh: bool,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<Kernel, BoardError> {
+    let have = cached(cache, arch);
+    let usable = |k: &&Kernel| k.refused.is_none() && choice.fits(&k.release);
+    let remembered = match choice {
+        KernelChoice::Newest => {
+            let n: Option<Newest> = cache.read_record(newest_record(arch));
+            n.and_then(|n| have.iter().filter(usable).find(|k| k.release == n.release))
+        }
+        KernelChoice::Version(_) => have.iter().find(usable),
+    };
+    if let Some(k) = remembered.filter(|_| !refresh) {
+        return Ok(k.clone());
+    }
+    if let (KernelChoice::Version(v), Some(k)) = (choice, have.iter().find(|k| choice.fits(&k.release))) {
+        if k.release == *v && !refresh {
+            return Err(refusal(k, have.iter().find(|k| k.refused.is_none())));
+        }
+    }
+    match from_archive(cache, host, arch, choice, refresh, cancel, sink) {
+        Err(e @ BoardError::Fetch { .. }) => match have.iter().find(usable) {
+            Some(k) => {
+                sink(Event::Note(format!("using kernel {} from the cache: {e}", k.release)));
+                Ok(k.clone())
+            }
+            None => Err(e),
+        },
+        other => other,
+    }
+}
+
+fn newest_record(arch: Arch) -> String {
+    format!("kernels/{arch}/newest.json")
+}
+
+fn refusal(kernel: &Kernel, works: Option<&Kernel>) -> BoardError {
+    BoardError::KernelCannotLoad {
+        kernel: kernel.release.clone(),
+        package: kernel.package.clone(),
+        why: kernel.refused.clone().unwrap_or_default(),
+        works: works.map(|k| k.release.clone()),
+    }
+}
+
+fn from_archive(
+    cache: &Cache,
+    host: &Host,
+    arch: Arch,
+    choice: &KernelChoice,
+    refresh: bool,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<Kernel, BoardError> {
+    let lock = cache.lock(cancel, sink)?;
+    let sources = Apt::sources(host)?;
+    let suites: Vec<Suite> = SUITES.iter().map(|s| sources.on_mirror(s)).collect();
+    let name = format!("kernels-{arch}");
+    let apt = Apt::new(cache, host, &name, arch.debian(), suites, Installed::Nothing)?;
+    let day = Duration::from_secs(24 * 3600);
+    apt.update(if refresh { Duration::ZERO } else { day }, cancel, sink)?;
+    let offers = candidates(&apt, arch, cancel)?;
+    let mut refused: Option<Kernel> = None;
+    for (release, offer) in offers.iter().filter(|(r, _)| choice.fits(r)) {
+        let kernel = fetch_and_judge(&apt, arch, release, offer, cancel, sink)?;
+        if kernel.refused.is_none() {
+            if *choice == KernelChoice::Newest {
+                cache.write_record(newest_record(arch), &Newest { release: release.clone() })?;
+            }
+            return Ok(kernel);
+        }
+        sink(Event::Note(format!(
+            "kernel {release} passed over: {}",
+            kernel.refused.as_deref().unwrap_or_default()
+        )));
+        refused.get_or_insert(kernel);
+    }
+    drop(lock);
+    match (refused, choice) {
+        (Some(k), KernelChoice::Version(_)) => {
+            let works =
+                obtain(cache, host, arch, &KernelChoice::Newest, false, cancel, sink).ok();
+            Err(refusal(&k, works.as_ref()))
+        }
+        (Some(k), KernelChoice::Newest) => Err(refusal(&k, None)),
+        (None, _) => Err(BoardError::NoKernel {
+            request: choice.to_string(),
+            arch: arch.debian(),
+            known: match offers.is_empty() {
+                true => format!("none in {}", SUITES.join(", ")),
+                false => {
+                    offers.iter().map(|(r, _)| r.as_str()).take(12).collect::<Vec<_>>().join(", ")
+                }
+            },
+        }),
+    }
+}
+
+/// Releases with the package that has the image, newest first.
+///
+/// Up to 6.18 the image is in `linux-image-RELEASE`, later in `linux-binary-RELEASE` (and `linux-image-RELEASE` only
+/// depends on it). `linux-binary-unsigned-…` is what Debian's signing step works on, not a release.
+fn candidates(
+    apt: &Apt<'_>,
+    arch: Arch,
+    cancel: &AtomicBool,
+) -> Result<Vec<(String, Offer)>, BoardError> {
+    let pattern = format!("^linux-(binary|image)-[0-9].*-cloud-{arch}$");
+    let names = apt.names(&pattern, cancel)?;
+    let mut found: Vec<(String, Offer)> = apt
+        .offers(&names, cancel)?
+        .into_iter()
+        .filter_map(|o| {
+            let release = release_of(&o.package)?.to_string();
+            version::compare(&release, OLDEST).is_ge().then_some((release, o))
+        })
+        .collect();
+    found.sort_by(|(ra, a), (rb, b)| {
+        newest_first(ra, &a.version, rb, &b.version)
+            .then_with(|| b.package.contains("-binary-").cmp(&a.package.contains("-binary-")))
+    });
+    found.dedup_by(|(a, _), (b, _)| a == b);
+    Ok(found)
+}
+
+fn release_of(package: &str) -> Option<&str> {
+    let rest = package.strip_prefix("linux-binary-").or(package.strip_prefix("linux-image-"))?;
+    rest.starts_with(|c: char| c.is_ascii_digit()).then_some(rest)
+}
+
+fn fetch_and_judge(
+    apt: &Apt<'_>,
+    arch: Arch,
+    release: &str,
+    offer: &Offer,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<Kernel, BoardError> {
+    let cache = apt.cache();
+    if let Some(k) = cached(cache, arch)
+        .into_iter()
+        .find(|k| k.release == release && k.version == offer.version)
+    {
+        return Ok(k);
+    }
+    let deb = apt.fetch_one(offer, cancel, sink)?;
+    progress(sink, format!("checking the BTF of {release}"), None);
+    let staging = cache.staging()?;
+    let folder = staging.path().join("kernel");
+    fs::create_dir(&folder).map_err(BoardError::cache("create", &folder))?;
+    let image = folder.join("vmlinuz");
+    extract_image(&deb, release, &offer.package, &image)?;
+    let data = fs::read(&image).map_err(BoardError::cache("read", &image))?;
+    let unreadable = |why| BoardError::KernelImage { path: offer.package.clone().into(), why };
+    let verdict = image::uncompressed(data).and_then(|k| btf::judge(&k)).map_err(unreadable)?;
+    let kernel = Kernel {
+        release: release.into(),
+        package: offer.package.clone(),
+        version: offer.version.clone(),
+        suite: offer.suite.clone(),
+        refused: explain(&verdict),
+    };
+    let record = folder.join("kernel.json");
+    let text = serde_json::to_vec_pretty(&kernel)
+        .map_err(|e| BoardError::cache("write", &record)(e.into()))?;
+    fs::write(&record, text).map_err(BoardError::cache("write", &record))?;
+    cache.publish(&folder, kernel.folder(arch))?;
+    apt.forget_archives(&[deb]);
+    Ok(kernel)
+}
+
+fn explain(verdict: &Verdict) -> Option<String> {
+    match verdict {
+        Verdict::Loads => None,
+        Verdict::NoSchedExt => Some("it is built without sched_ext".into()),
+        Verdict::ImplicitArgument(names) => Some(format!(
+            "its BTF shows the implicit argument `aux` of {} kfuncs ({}{}), so libbpf finds their prototypes incompatible",
+            names.len(),
+            names.iter().take(2).map(String::as_str).collect::<Vec<_>>().join(", "),
+            if names.len() > 2 { ", …" } else { "" },
+        )),
+    }
+}
+
+/// Takes the image alone out of a package: `usr/lib/modules/V/vmlinuz` since 7.2, `boot/vmlinuz-V` before.
+fn extract_image(deb: &Path, release: &str, package: &str, to: &Path) -> Result<(), BoardError> {
+    let program = "dpkg-deb";
+    let mut command = Command::new(program);
+    command.arg("--fsys-tarfile").arg(deb).stdout(Stdio::piped()).stderr(Stdio::null());
+    crate::child::die_with_parent(&mut command);
+    let spawn = |source| BoardError::Spawn { program: program.into(), source };
+    let mut child = crate::child::Guard(command.spawn().map_err(spawn)?);
+    let damaged = |why: String| BoardError::KernelImage { path: package.into(), why };
+    let Some(out) = child.0.stdout.take() else {
+        return Err(damaged("dpkg-deb gave no output".into()));
+    };
+    let wanted = [format!("boot/vmlinuz-{release}"), format!("usr/lib/modules/{release}/vmlinuz")];
+    let mut tar = tar::Archive::new(out);
+    let entries = tar.entries().map_err(|e| damaged(e.to_string()))?;
+    for entry in entries {
+        let mut entry = entry.map_err(|e| damaged(e.to_string()))?;
+        let path = entry.path().map_err(|e| damaged(e.to_string()))?.into_owned();
+        let path = path.strip_prefix(".").unwrap_or(&path);
+        if wanted.iter().any(|w| path == Path::new(w)) {
+            let mut data = Vec::new();
+            entry.read_to_end(&mut data).map_err(|e| damaged(e.to_string()))?;
+            return fs::write(to, data).map_err(BoardError::cache("write", to));
+        }
+    }
+    Err(damaged(format!("no {} in it", wanted.join(" or "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_match_whole_numbers() {
+        let v = |s: &str| KernelChoice::Version(s.into());
+        assert!(v("7.0").fits("7.0.13+deb13-cloud-amd64"));
+        assert!(!v("7.1").fits("7.13.1+deb13-cloud-amd64"));
+        assert!(v("7.0.13").fits("7.0.13+deb13-cloud-amd64"));
+        assert!(!v("7.0.1").fits("7.0.13+deb13-cloud-amd64"));
+        assert!(KernelChoice::Newest.fits("6.18.5+deb13-cloud-arm64"));
+        assert!(!KernelChoice::Newest.fits("6.12.107+deb13-cloud-arm64"));
+        assert!("six".parse::<KernelChoice>().is_err());
+    }
+
+    #[test]
+    fn only_releases_are_candidates() {
+        assert_eq!(release_of("linux-binary-7.2.13+deb14-cloud-arm64"), Some("7.2.13+deb14-cloud-arm64"));
+        assert_eq!(release_of("linux-image-6.18.5+deb13-cloud-arm64"), Some("6.18.5+deb13-cloud-arm64"));
+        assert_eq!(release_of("linux-binary-unsigned-7.3.4+deb13-cloud-arm64"), None);
+    }
+
+    fn put(cache: &Cache, release: &str, refused: Option<&str>) -> Kernel {
+        let k = Kernel {
+            release: release.into(),
+            package: format!("linux-binary-{release}"),
+            version: "1".into(),
+            suite: "sid".into(),
+            refused: refused.map(String::from),
+        };
+        cache.write_record(format!("{}/kernel.json", k.folder(Arch::Amd64)), &k).unwrap();
+        k
+    }
+
+    #[test]
+    fn the_cache_answers_without_a_network() {
+        let t = tempfile::tempdir().unwrap();
+        let cache = Cache::at(t.path()).unwrap();
+        // No sources and no programs here: touching the archive would fail.
+        let host = Host { root: t.path().join("none"), programs: Some(t.path().join("none")) };
+        let old = put(&cache, "7.0.13+deb13-cloud-amd64", None);
+        let bad = put(&cache, "7.1.13+deb13-cloud-amd64", Some("BTF"));
+        let ask = |c: KernelChoice| {
+            obtain(&cache, &host, Arch::Amd64, &c, false, &AtomicBool::new(false), &mut |_| ())
+        };
+        assert_eq!(ask(KernelChoice::Version("7.0".into())).unwrap(), old);
+        let e = ask(KernelChoice::Version(bad.release.clone())).unwrap_err().to_string();
+        assert!(e.contains("7.1.13") && e.contains("7.0.13+deb13-cloud-amd64 can"), "{e}");
+        // `newest` was never resolved: an older cached kernel must not pass for it.
+        assert!(matches!(ask(KernelChoice::Newest), Err(BoardError::NoSources { .. })));
+        let record = Newest { release: old.release.clone() };
+        cache.write_record(newest_record(Arch::Amd64), &record).unwrap();
+        assert_eq!(ask(KernelChoice::Newest).unwrap(), old);
+    }
+}

@@ -1,0 +1,443 @@
+//! One run on the board: what is to run, and what came back.
+
+use crate::apt::Host;
+use crate::arch::Arch;
+use crate::artifacts;
+use crate::cache::{Cache, Staging};
+use crate::child;
+use crate::devicetree;
+use crate::error::BoardError;
+use crate::event::{progress, Event, Sink};
+use crate::initramfs::{Builder, GuestFile};
+use crate::job::{self, Job};
+use crate::kernel::{self, Kernel, KernelChoice};
+use crate::mailbox::{self, Header};
+use crate::packages::{self, PackageSet};
+use crate::qemu::{self, Qemu};
+pub use crate::session::Limits;
+use crate::session::{follow, interact};
+use amp_machine::{page, MachineFile};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// The machine that is to run the script.
+#[derive(Clone, Debug)]
+pub enum Guest {
+    /// The virtual AMP board. Made by [`Guest::amp`].
+    Amp {
+        /// The machine.
+        machine: MachineFile,
+        /// What the plugin loads it from: a shipped name or an absolute path.
+        source: String,
+    },
+    /// A stock x86_64 machine without the model, for functional tests.
+    PlainX86 {
+        /// Number of CPUs.
+        cpus: u32,
+        /// Memory in MiB.
+        memory_mib: u32,
+    },
+}
+
+impl Guest {
+    /// The board as a shipped machine or a machine file says.
+    ///
+    /// # Errors
+    /// When it cannot be read or does not suit the board.
+    pub fn amp(name_or_path: &str) -> Result<Guest, BoardError> {
+        let machine = MachineFile::load(name_or_path)?;
+        devicetree::check(&machine)?;
+        // QEMU's plugin loads it again: a relative path must not depend on its folder.
+        let source = match Path::new(name_or_path).canonicalize() {
+            Ok(path) if path.is_file() => path.display().to_string(),
+            _ => name_or_path.to_string(),
+        };
+        Ok(Guest::Amp { machine, source })
+    }
+
+    /// Its architecture.
+    pub fn arch(&self) -> Arch {
+        match self {
+            Guest::Amp { .. } => Arch::Arm64,
+            Guest::PlainX86 { .. } => Arch::Amd64,
+        }
+    }
+}
+
+/// What is to run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The machine.
+    pub guest: Guest,
+    /// The kernel.
+    pub kernel: KernelChoice,
+    /// Shell script for the guest.
+    pub script: String,
+    /// Files for the guest.
+    pub files: Vec<GuestFile>,
+    /// Debian packages for the guest, with their dependencies.
+    pub packages: Vec<String>,
+    /// Our own programs for the guest, put into `/usr/local/bin`: `scx_amp`, `amp-workload`.
+    pub binaries: Vec<String>,
+    /// Guest paths to hand back.
+    pub collect: Vec<String>,
+    /// How long it may take.
+    pub limits: Limits,
+    /// More `key=value` arguments for the plugin.
+    pub plugin_args: Vec<String>,
+    /// A plugin in place of the built one, with all its arguments (`{machine}` and `{page}` stand for the paths): for
+    /// tests of plugins in the making.
+    #[doc(hidden)]
+    pub other_plugin: Option<(PathBuf, String)>,
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Exit code of the script; 128+n when signal n ended it.
+    pub exit_code: i32,
+    /// What the script printed.
+    pub console: String,
+    /// Collected files by guest path (`/tmp/x`).
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// Guest paths that were to be collected and did not exist.
+    pub missing: Vec<String>,
+    /// The guest's kernel log.
+    pub kernel_log: String,
+    /// The kernel it ran on.
+    pub kernel: Kernel,
+    /// The QEMU it ran in.
+    pub qemu: Qemu,
+    /// From the start of QEMU to its end, host seconds.
+    pub host_seconds: f64,
+}
+
+/// Everything a run needs from outside.
+struct Parts {
+    qemu: Qemu,
+    kernel: Kernel,
+    agent: PathBuf,
+    plugin: Option<PathBuf>,
+    busybox: PackageSet,
+    packages: Option<PackageSet>,
+}
+
+impl Run {
+    /// A run of a script with the newest kernel, our programs, and nothing else.
+    pub fn new(guest: Guest, script: impl Into<String>) -> Run {
+        Run {
+            guest,
+            kernel: KernelChoice::Newest,
+            script: script.into(),
+            files: Vec::new(),
+            packages: Vec::new(),
+            binaries: vec!["scx_amp".into(), "amp-workload".into()],
+            collect: Vec::new(),
+            limits: Limits::default(),
+            plugin_args: Vec::new(),
+            other_plugin: None,
+        }
+    }
+
+    /// Fetches what is missing, boots the guest, runs the script, brings the results back.
+    ///
+    /// # Errors
+    /// Anything but the script's own failure, which is `Ok` with its exit code.
+    pub fn execute(
+        &self,
+        cache: &Cache,
+        cancel: &AtomicBool,
+        sink: &mut Sink<'_>,
+    ) -> Result<Outcome, BoardError> {
+        let (parts, staging) = self.prepare(cache, false, cancel, sink)?;
+        let mut command = self.command(cache, &parts, &staging, cancel)?;
+        command.args(["-chardev", "stdio,id=con,signal=off", "-serial", "chardev:con"]);
+        let start = Instant::now();
+        let console =
+            follow(&mut command, parts.plugin.as_deref(), &self.limits, cancel, sink)?;
+        let host_seconds = start.elapsed().as_secs_f64();
+        let tail = console.tail();
+        let mut outcome = Outcome {
+            exit_code: 0,
+            console: console.into_script_output(),
+            files: BTreeMap::new(),
+            missing: Vec::new(),
+            kernel_log: String::new(),
+            kernel: parts.kernel,
+            qemu: parts.qemu,
+            host_seconds,
+        };
+        read_results(&staging.path().join("mailbox"), tail, &mut outcome)?;
+        Ok(outcome)
+    }
+
+    /// Boots the guest with a shell on this terminal; returns the shell's exit code.
+    ///
+    /// # Errors
+    /// As [`Run::execute`].
+    pub fn shell(
+        &self,
+        cache: &Cache,
+        cancel: &AtomicBool,
+        sink: &mut Sink<'_>,
+    ) -> Result<i32, BoardError> {
+        let (parts, staging) = self.prepare(cache, true, cancel, sink)?;
+        let mut command = self.command(cache, &parts, &staging, cancel)?;
+        command.args(["-chardev", "stdio,id=con,signal=off", "-serial", "chardev:con"]);
+        interact(&mut command, cancel)?;
+        let (header, _) = read_mailbox(&staging.path().join("mailbox"), &Vec::new())?;
+        Ok(header.exit_code)
+    }
+
+    fn prepare(
+        &self,
+        cache: &Cache,
+        interactive: bool,
+        cancel: &AtomicBool,
+        sink: &mut Sink<'_>,
+    ) -> Result<(Parts, Staging), BoardError> {
+        let arch = self.guest.arch();
+        // What was not built fails before anything is fetched.
+        let agent = artifacts::guest_binary(cache, arch, artifacts::AGENT)?;
+        let plugin = match (&self.guest, &self.other_plugin) {
+            (Guest::PlainX86 { .. }, _) => None,
+            (Guest::Amp { .. }, Some((path, _))) => Some(path.clone()),
+            (Guest::Amp { .. }, None) => Some(artifacts::plugin(cache)?),
+        };
+        let mut files = self.files.clone();
+        for name in &self.binaries {
+            let path = artifacts::guest_binary(cache, arch, name)?;
+            files.push(GuestFile::host(path, format!("/usr/local/bin/{name}")));
+        }
+        let host = Host::default();
+        let qemu = qemu::obtain(cache, &host, false, cancel, sink)?;
+        let kernel = kernel::obtain(cache, &host, arch, &self.kernel, false, cancel, sink)?;
+        let busybox = busybox(cache, &host, arch, false, cancel, sink)?;
+        let packages = match self.packages.is_empty() {
+            true => None,
+            false => {
+                Some(packages::obtain(cache, &host, arch, &self.packages, false, cancel, sink)?)
+            }
+        };
+        sink(Event::Note(format!(
+            "kernel {} ({}), QEMU {}",
+            kernel.release, kernel.suite, qemu.version
+        )));
+        let parts = Parts { qemu, kernel, agent, plugin, busybox, packages };
+        let staging = cache.staging()?;
+        progress(sink, "building the initramfs", None);
+        self.initramfs(cache, &parts, &files, interactive, &staging.path().join("initrd"))?;
+        Ok((parts, staging))
+    }
+
+    fn initramfs(
+        &self,
+        cache: &Cache,
+        parts: &Parts,
+        files: &[GuestFile],
+        interactive: bool,
+        to: &Path,
+    ) -> Result<(), BoardError> {
+        let mut b = Builder::create(to)?;
+        b.append(&parts.busybox.archive(cache))?;
+        if let Some(set) = &parts.packages {
+            b.append(&set.archive(cache))?;
+        }
+        b.files(&[GuestFile::host(&parts.agent, job::AGENT)])?;
+        b.files(files)?;
+        b.job(&Job { interactive, collect: self.collect.clone() }, &self.script)?;
+        b.finish()
+    }
+
+    fn command(
+        &self,
+        cache: &Cache,
+        parts: &Parts,
+        staging: &Staging,
+        cancel: &AtomicBool,
+    ) -> Result<Command, BoardError> {
+        let arch = self.guest.arch();
+        let dir = staging.path();
+        let mut c = parts.qemu.command(cache, arch);
+        c.args(["-name", "amp-board,debug-threads=on", "-nodefaults", "-no-reboot"]);
+        c.args(["-display", "none", "-monitor", "none", "-nic", "none"]);
+        c.args(["-accel", "tcg,thread=multi,tb-size=256"]);
+        c.arg("-kernel").arg(parts.kernel.image(cache, arch));
+        c.arg("-initrd").arg(dir.join("initrd"));
+        let quiet = "quiet loglevel=1 panic=-1 nokaslr";
+        match &self.guest {
+            Guest::Amp { machine, source } => {
+                let (board, _) = machine.board_models()?;
+                let hardware = ["-cpu", "cortex-a57", "-smp", &machine.nr_cpus().to_string()]
+                    .map(String::from)
+                    .into_iter()
+                    .chain(["-m".into(), board.memory_mib.to_string()])
+                    .collect::<Vec<_>>();
+                let tree = self.device_tree(cache, parts, dir, machine, &hardware, cancel)?;
+                c.args(["-M", "virt,gic-version=3"]).args(&hardware).arg("-dtb").arg(tree);
+                c.args(["-append", &format!("console=ttyAMA0 {quiet}")]);
+                let file = dir.join("page");
+                create_sized(&file, page::PAGE_BYTES as u64)?;
+                shared_memory(&mut c, "page", &file, page::PAGE_BYTES as u64);
+                if let Some(plugin) = &parts.plugin {
+                    c.arg("-plugin").arg(self.plugin_option(plugin, source, &file));
+                }
+            }
+            Guest::PlainX86 { cpus, memory_mib } => {
+                c.args(["-M", "q35", "-cpu", "max"]);
+                c.args(["-smp", &cpus.to_string(), "-m", &memory_mib.to_string()]);
+                // Reading the emulated TSC is cheap and the vCPUs agree on it; the watchdog would fall back on slow ones.
+                c.args(["-append", &format!("console=ttyS0 {quiet} tsc=reliable no_timer_check")]);
+            }
+        }
+        let file = dir.join("mailbox");
+        create_sized(&file, mailbox::SIZE as u64)?;
+        let head = Header::empty().to_bytes();
+        // Not fs::write: it would truncate.
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&file)
+            .and_then(|f| std::os::unix::fs::FileExt::write_all_at(&f, &head, 0))
+            .map_err(BoardError::cache("write", &file))?;
+        shared_memory(&mut c, "mailbox", &file, mailbox::SIZE as u64);
+        Ok(c)
+    }
+
+    fn plugin_option(&self, plugin: &Path, source: &str, page: &Path) -> OsString {
+        let mut option = escaped(plugin.as_os_str().as_bytes());
+        let mut add = |text: &[u8]| {
+            option.push(b',');
+            option.extend(text);
+        };
+        let page = escaped(page.as_os_str().as_bytes());
+        match &self.other_plugin {
+            Some((_, args)) => {
+                let page = String::from_utf8_lossy(&page).into_owned();
+                add(args.replace("{machine}", source).replace("{page}", &page).as_bytes());
+            }
+            None => {
+                add(&[b"machine=".to_vec(), escaped(source.as_bytes())].concat());
+                add(&[b"page=".to_vec(), page].concat());
+                for a in &self.plugin_args {
+                    add(&escaped(a.as_bytes()));
+                }
+            }
+        }
+        OsString::from_vec(option)
+    }
+
+    fn device_tree(
+        &self,
+        cache: &Cache,
+        parts: &Parts,
+        dir: &Path,
+        machine: &MachineFile,
+        hardware: &[String],
+        cancel: &AtomicBool,
+    ) -> Result<PathBuf, BoardError> {
+        let raw = dir.join("virt.dtb");
+        let mut c = parts.qemu.command(cache, Arch::Arm64);
+        let mut option = b"virt,gic-version=3,dtb-randomness=off,dumpdtb=".to_vec();
+        option.extend(escaped(raw.as_os_str().as_bytes()));
+        c.arg("-M").arg(OsString::from_vec(option)).args(hardware);
+        c.args(["-nodefaults", "-display", "none", "-monitor", "none", "-nic", "none"]);
+        let done = child::run(&mut c, cancel, &mut |_| ())?;
+        if !done.status.success() {
+            return Err(BoardError::QemuDied {
+                status: done.status.to_string(),
+                stderr: done.stderr,
+                console: Vec::new(),
+            });
+        }
+        let virt = fs::read(&raw).map_err(BoardError::cache("read", &raw))?;
+        let tree = devicetree::build(&virt, machine)?;
+        let path = dir.join("machine.dtb");
+        fs::write(&path, tree).map_err(BoardError::cache("write", &path))?;
+        Ok(path)
+    }
+}
+
+/// busybox for the guest: its shell and everything `/init` calls.
+pub(crate) fn busybox(
+    cache: &Cache,
+    host: &Host,
+    arch: Arch,
+    refresh: bool,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<PackageSet, BoardError> {
+    packages::obtain(cache, host, arch, &["busybox-static".into()], refresh, cancel, sink)
+}
+
+/// In QEMU's options a comma ends a value unless doubled.
+fn escaped(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    for b in value {
+        out.push(*b);
+        if *b == b',' {
+            out.push(b',');
+        }
+    }
+    out
+}
+
+fn create_sized(path: &Path, bytes: u64) -> Result<(), BoardError> {
+    File::create(path).and_then(|f| f.set_len(bytes)).map_err(BoardError::cache("create", path))
+}
+
+fn shared_memory(c: &mut Command, id: &str, file: &Path, bytes: u64) {
+    let mut option = format!("memory-backend-file,id={id},size={bytes},share=on,mem-path=").into_bytes();
+    option.extend(escaped(file.as_os_str().as_bytes()));
+    c.arg("-object").arg(OsString::from_vec(option));
+    c.args(["-device", &format!("ivshmem-plain,memdev={id}")]);
+}
+
+fn read_mailbox(path: &Path, console: &[String]) -> Result<(Header, Vec<u8>), BoardError> {
+    let data = fs::read(path).map_err(BoardError::cache("read", path))?;
+    let agent = |message: String| BoardError::Agent { message, console: console.to_vec() };
+    let header = Header::from_bytes(&data).map_err(agent)?;
+    let payload = header.payload(&data).map_err(agent)?;
+    match header.state {
+        mailbox::DONE => Ok((header, payload.to_vec())),
+        mailbox::FAILED => Err(agent(String::from_utf8_lossy(payload).into_owned())),
+        _ => Err(BoardError::NoResult { console: console.to_vec() }),
+    }
+}
+
+fn read_results(path: &Path, console: Vec<String>, out: &mut Outcome) -> Result<(), BoardError> {
+    let (header, archive) = read_mailbox(path, &console)?;
+    let damaged =
+        |e: std::io::Error| BoardError::Agent { message: e.to_string(), console: console.clone() };
+    out.exit_code = header.exit_code;
+    for entry in tar::Archive::new(&archive[..]).entries().map_err(damaged)? {
+        let mut entry = entry.map_err(damaged)?;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let mut data = Vec::new();
+        entry.read_to_end(&mut data).map_err(damaged)?;
+        match name.as_str() {
+            mailbox::KERNEL_LOG => out.kernel_log = String::from_utf8_lossy(&data).into_owned(),
+            mailbox::MISSING => {
+                let text = String::from_utf8_lossy(&data);
+                out.missing = text.lines().map(String::from).collect();
+            }
+            _ => {
+                out.files.insert(format!("/{name}"), data);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;
