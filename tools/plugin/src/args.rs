@@ -1,0 +1,112 @@
+//! Plugin arguments.
+
+use std::path::PathBuf;
+
+/// What the board asks of the plugin: `machine=PATH,page=PATH[,dilation=N][,quantum=US][,seed=N][,report=on]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Args {
+    /// Machine file, or the name of a shipped machine.
+    pub machine: String,
+    /// File for the state page.
+    pub page: PathBuf,
+    /// Time dilation instead of the machine file's.
+    pub dilation: Option<u32>,
+    /// Quantum in microseconds instead of the machine file's.
+    pub quantum_us: Option<u32>,
+    /// Seed of everything random in the model (L2 index hash and replacement).
+    pub seed: u64,
+    /// Whether to print a summary to standard error at exit.
+    pub report: bool,
+}
+
+/// Reads `key=value` arguments.
+///
+/// # Errors
+/// Names the argument that is unknown, missing, given twice or out of range.
+pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String> {
+    let (mut machine, mut page) = (None, None);
+    let (mut dilation, mut quantum_us, mut seed, mut report) = (None, None, None, None);
+    for arg in args {
+        let (key, value) = arg
+            .split_once('=')
+            .ok_or_else(|| format!("argument `{arg}`: must be written key=value"))?;
+        if value.is_empty() {
+            return Err(format!("argument `{key}`: has no value"));
+        }
+        let twice = match key {
+            "machine" => machine.replace(value.to_string()).is_some(),
+            "page" => page.replace(PathBuf::from(value)).is_some(),
+            "dilation" => dilation.replace(number(key, value, 1, 1000)?).is_some(),
+            "quantum" => quantum_us.replace(number(key, value, 1, 10_000)?).is_some(),
+            "seed" => seed.replace(number(key, value, 0, u64::MAX)?).is_some(),
+            "report" => report.replace(switch(key, value)?).is_some(),
+            _ => {
+                return Err(format!(
+                    "unknown argument `{key}`: known are machine, page, dilation, quantum, seed, report"
+                ))
+            }
+        };
+        if twice {
+            return Err(format!("argument `{key}`: given twice"));
+        }
+    }
+    Ok(Args {
+        machine: machine.ok_or("argument `machine` is missing: a machine file, or juno")?,
+        page: page.ok_or("argument `page` is missing: the file for the state page")?,
+        dilation: dilation.map(|n| n as u32),
+        quantum_us: quantum_us.map(|n| n as u32),
+        seed: seed.unwrap_or(1),
+        report: report.unwrap_or(false),
+    })
+}
+
+fn number(key: &str, value: &str, lo: u64, hi: u64) -> Result<u64, String> {
+    value
+        .parse()
+        .ok()
+        .filter(|n| (lo..=hi).contains(n))
+        .ok_or_else(|| format!("argument `{key}`: `{value}` is not a number from {lo} to {hi}"))
+}
+
+/// QEMU turns a bare `name` into `name=on`.
+fn switch(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" | "true" => Ok(true),
+        "off" | "false" => Ok(false),
+        _ => Err(format!("argument `{key}`: `{value}` is neither on nor off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_them() {
+        let a = parse(["machine=juno", "page=/p", "dilation=4", "quantum=100", "seed=9", "report=on"]);
+        let a = a.unwrap();
+        assert_eq!((a.machine.as_str(), a.page.to_str()), ("juno", Some("/p")));
+        assert_eq!((a.dilation, a.quantum_us, a.seed, a.report), (Some(4), Some(100), 9, true));
+        let a = parse(["machine=juno", "page=/p"]).unwrap();
+        assert_eq!((a.dilation, a.quantum_us, a.seed, a.report), (None, None, 1, false));
+    }
+
+    #[test]
+    fn refusals_name_the_argument() {
+        for (args, says) in [
+            (vec!["machine=juno"], "`page` is missing"),
+            (vec!["page=/p"], "`machine` is missing"),
+            (vec!["machine=juno", "page=/p", "dil=8"], "unknown argument `dil`"),
+            (vec!["machine=juno", "page=/p", "dilation=0"], "`dilation`: `0`"),
+            (vec!["machine=juno", "page=/p", "quantum=fast"], "`quantum`: `fast`"),
+            (vec!["machine=juno", "page=/p", "seed=-1"], "`seed`: `-1`"),
+            (vec!["machine=juno", "page=/p", "report=maybe"], "`report`: `maybe`"),
+            (vec!["machine=juno", "page=/p", "page=/q"], "`page`: given twice"),
+            (vec!["machine="], "`machine`: has no value"),
+            (vec!["juno"], "`juno`: must be written key=value"),
+        ] {
+            let e = parse(args.iter().copied()).unwrap_err();
+            assert!(e.contains(says), "{e} / {says}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Everything the callbacks share, set up once when the plugin is loaded.
+
+use crate::args::Args;
+use crate::cache::L2;
+use crate::clock::Clock;
+use crate::ffi::Api;
+use crate::model::TypeModel;
+use crate::publish::PageWriter;
+use crate::qemu::Internals;
+use crate::translate::Arena;
+use crate::vcpu::Vcpu;
+use amp_machine::MachineFile;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The board. It lives as long as the process: QEMU calls back until the very end.
+pub struct Board {
+    pub api: Api,
+    pub qemu: Internals,
+    pub types: &'static [TypeModel],
+    pub vcpus: &'static [Vcpu],
+    pub page: PageWriter,
+    pub clock: Clock,
+    pub arena: Arena,
+    pub report: bool,
+}
+
+static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
+/// First of [`Board::vcpus`], for the hot path.
+static VCPUS: AtomicPtr<Vcpu> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The board.
+#[inline]
+pub fn board() -> &'static Board {
+    // SAFETY: `Board::install` stores a leaked board before it registers any callback, and only callbacks come here.
+    unsafe { &*BOARD.load(Ordering::Relaxed) }
+}
+
+/// vCPU `i`, as QEMU numbers them.
+#[inline]
+pub fn vcpu(i: u32) -> &'static Vcpu {
+    // SAFETY: as for `board`; QEMU's vCPU numbers are below `smp_vcpus`, for which `Board::new` made a vCPU each.
+    unsafe { &*VCPUS.load(Ordering::Relaxed).add(i as usize) }
+}
+
+impl Board {
+    /// A board of `nr_vcpus` CPUs.
+    ///
+    /// # Errors
+    /// When the machine file or the page cannot be used, or the numbers of CPUs differ.
+    pub fn new(args: &Args, nr_vcpus: usize, api: Api, qemu: Internals) -> Result<Board, String> {
+        let machine = MachineFile::load(&args.machine).map_err(|e| e.to_string())?;
+        let (parameters, models) = machine.board_models().map_err(|e| e.to_string())?;
+        if machine.nr_cpus() != nr_vcpus {
+            return Err(format!(
+                "machine `{}` has {} CPUs but QEMU was started with -smp {nr_vcpus}: make them equal",
+                machine.name,
+                machine.nr_cpus()
+            ));
+        }
+        let dilation = args.dilation.unwrap_or(parameters.dilation);
+        let quantum_us = args.quantum_us.unwrap_or(parameters.quantum_us);
+        let types: Vec<TypeModel> =
+            models.iter().enumerate().map(|(i, m)| TypeModel::new(i, m, dilation)).collect();
+        let types: &'static [TypeModel] = types.leak();
+        let l2s: Vec<L2> = types
+            .iter()
+            .map(|t| L2::new(t.l2_sets, t.l2_ways, args.seed ^ t.index as u64))
+            .collect();
+        let l2s: &'static [L2] = l2s.leak();
+        let core_types: Vec<usize> =
+            (0..nr_vcpus).map(|i| machine.core_type_of(i as u32).unwrap_or(0)).collect();
+        let vcpus: Vec<Vcpu> = core_types
+            .iter()
+            .enumerate()
+            .map(|(i, &t)| {
+                // SAFETY: allocates an empty array.
+                let bytes = unsafe { (api.bytes_new)() };
+                Vcpu::new(i, &types[t], &l2s[t], args.seed, bytes)
+            })
+            .collect();
+        let page = PageWriter::create(&args.page)?;
+        let clock = Clock::new(u64::from(quantum_us) * 1_000_000);
+        page.start(types, &core_types, clock.quantum());
+        Ok(Board {
+            api,
+            qemu,
+            types,
+            vcpus: vcpus.leak(),
+            page,
+            clock,
+            arena: Arena::default(),
+            report: args.report,
+        })
+    }
+
+    /// Makes this the board that callbacks see. Called once, before any is registered.
+    pub fn install(self) -> &'static Board {
+        let board: &'static Board = Box::leak(Box::new(self));
+        VCPUS.store(board.vcpus.as_ptr().cast_mut(), Ordering::SeqCst);
+        BOARD.store(std::ptr::from_ref(board).cast_mut(), Ordering::SeqCst);
+        board
+    }
+}

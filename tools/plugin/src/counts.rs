@@ -1,0 +1,121 @@
+//! Totals of one CPU since power-on.
+
+use crate::model::TypeModel;
+use crate::timing::{Cost, Events};
+use amp_machine::page::{energy_uj, Total, NR_TOTALS};
+
+/// Totals at one exception level.
+#[derive(Clone, Debug, Default)]
+#[repr(C)]
+pub struct Counts {
+    /// Time running and energy of events.
+    pub cost: Cost,
+    /// Events of blocks since [`Counts::settle`] was last called: 32 bits wide so that a block adds all of them at once.
+    pub recent: Events,
+    pub l1d_refills: u64,
+    pub l2_accesses: u64,
+    pub l2_refills: u64,
+    pub mispredicts: u64,
+    pub frontend_ps: u64,
+    pub backend_ps: u64,
+    instructions: u64,
+    accesses: u64,
+    branches: u64,
+    stores: u64,
+}
+
+impl Counts {
+    /// Folds recent events into the totals. To be called before totals are read and at least once per quantum: 32 bits
+    /// hold more events than a quantum has time for.
+    pub fn settle(&mut self) {
+        let r = std::mem::take(&mut self.recent);
+        self.instructions += u64::from(r.instructions);
+        self.accesses += u64::from(r.accesses);
+        self.branches += u64::from(r.branches);
+        self.stores += u64::from(r.stores);
+    }
+
+    /// The totals in the order of the state page, settled ones only.
+    pub fn totals(&self, t: &TypeModel) -> [u64; NR_TOTALS] {
+        let mut out = [0; NR_TOTALS];
+        for (total, value) in [
+            (Total::ActivePs, self.cost.ps),
+            (Total::Cycles, t.cycles(self.cost.ps)),
+            (Total::Instructions, self.instructions),
+            (Total::L1dAccess, self.accesses),
+            (Total::L1dRefill, self.l1d_refills),
+            (Total::L2Access, self.l2_accesses),
+            (Total::L2Refill, self.l2_refills),
+            (Total::Branches, self.branches),
+            (Total::Mispredicts, self.mispredicts),
+            (Total::StallFrontendPs, self.frontend_ps),
+            (Total::StallBackendPs, self.backend_ps),
+            (Total::DynamicPj, self.cost.pj),
+            (Total::Stores, self.stores),
+        ] {
+            out[total as usize] = value;
+        }
+        out
+    }
+
+    /// Total of a PMU event, settled ones only; `None` when the model does not have the event.
+    pub fn event(&self, event: u16, t: &TypeModel) -> Option<u64> {
+        use crate::pmu::event as e;
+        Some(match event {
+            e::CPU_CYCLES => t.cycles(self.cost.ps),
+            e::INST_RETIRED => self.instructions,
+            e::L1D_CACHE | e::MEM_ACCESS => self.accesses,
+            e::L1D_CACHE_REFILL => self.l1d_refills,
+            e::L2D_CACHE => self.l2_accesses,
+            e::L2D_CACHE_REFILL | e::BUS_ACCESS => self.l2_refills,
+            e::LD_RETIRED => self.accesses - self.stores,
+            e::ST_RETIRED => self.stores,
+            e::BR_MIS_PRED | e::BR_MIS_PRED_RETIRED => self.mispredicts,
+            e::BR_PRED | e::BR_RETIRED => self.branches,
+            e::STALL_FRONTEND => t.cycles(self.frontend_ps),
+            e::STALL_BACKEND => t.cycles(self.backend_ps),
+            _ => return None,
+        })
+    }
+}
+
+/// Energy of a CPU up to `now_ps`, microjoules.
+pub fn energy(user: &Counts, kernel: &Counts, t: &TypeModel, now_ps: u64) -> u64 {
+    energy_uj(
+        t.power,
+        t.dilation as u32,
+        now_ps,
+        user.cost.ps + kernel.cost.ps,
+        user.cost.pj + kernel.cost.pj,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::tests::juno;
+    use crate::pmu::event;
+
+    #[test]
+    fn recent_events_count_once() {
+        let t = &juno()[0];
+        let mut c = Counts::default();
+        c.recent = Events { instructions: 10, accesses: 4, branches: 2, stores: 1 };
+        c.settle();
+        c.settle();
+        assert_eq!(c.event(event::INST_RETIRED, t), Some(10));
+        assert_eq!(c.event(event::LD_RETIRED, t), Some(3));
+        assert_eq!(c.event(event::ST_RETIRED, t), Some(1));
+        assert_eq!(c.totals(t)[Total::Branches as usize], 2);
+    }
+
+    #[test]
+    fn cycles_come_from_time() {
+        let t = &juno()[1];
+        let mut c = Counts::default();
+        c.cost.ps = 8_000_000_000;
+        assert_eq!(c.event(event::CPU_CYCLES, t), Some(850_000));
+        assert_eq!(c.totals(t)[Total::Cycles as usize], 850_000);
+        assert_eq!(c.event(0x3f, t), None);
+    }
+}

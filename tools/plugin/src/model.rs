@@ -1,0 +1,141 @@
+//! A core type's parameters in the units of the hot path: dilated picoseconds and picojoules.
+
+use crate::decode::NR_CLASSES;
+use amp_machine::page::StaticPower;
+use amp_machine::{CoreModel, Predictor};
+
+/// How much of a miss the core sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Exposure {
+    /// Its address comes from the miss before it: all of it.
+    Dependent = 0,
+    /// It overlaps with its neighbours.
+    Independent = 1,
+    /// The prefetcher saw it coming.
+    Sequential = 2,
+}
+
+/// A core type.
+#[derive(Clone, Debug)]
+pub struct TypeModel {
+    /// Index of the core type.
+    pub index: usize,
+    /// Clock in MHz, undilated.
+    pub mhz: u64,
+    /// Virtual seconds per modelled second.
+    pub dilation: u64,
+    /// Picoseconds of virtual time per cycle.
+    pub ps_per_cycle: f64,
+    /// Cycles per instruction by [`Class`](crate::decode::Class).
+    pub cpi: [f64; NR_CLASSES],
+    pub raw_stall: f64,
+    pub load_use_stall: f64,
+    pub fp_raw_stall: f64,
+    /// Exposed time of a miss that hits L2, by [`Exposure`].
+    pub l2_ps: [u64; 3],
+    /// Exposed time of a miss that goes to memory, by [`Exposure`].
+    pub dram_ps: [u64; 3],
+    /// Time lost on a misprediction.
+    pub mispredict_ps: u64,
+    pub gshare: bool,
+    pub predictor_entries: usize,
+    pub history_bits: u32,
+    pub target_entries: usize,
+    pub instruction_pj: f64,
+    pub fp_pj: f64,
+    pub l1d_refill_pj: u64,
+    pub l2_refill_pj: u64,
+    pub power: StaticPower,
+    pub line_shift: u32,
+    pub l1_sets: usize,
+    pub l1_ways: usize,
+    pub l2_sets: usize,
+    pub l2_ways: usize,
+}
+
+impl TypeModel {
+    /// The core type `index` of a machine, slowed down `dilation` times. `m` has passed the machine file's checks.
+    pub fn new(index: usize, m: &CoreModel, dilation: u32) -> TypeModel {
+        let ps_per_cycle = 1e6 / f64::from(m.mhz) * f64::from(dilation);
+        let exposed = |ps: f64| {
+            [1.0, m.memory.overlap_independent, m.memory.overlap_sequential]
+                .map(|part| (ps * part).round() as u64)
+        };
+        let c = &m.cpi;
+        let uw = |mw: f64| (mw * 1000.0).round() as u32;
+        TypeModel {
+            index,
+            mhz: m.mhz.into(),
+            dilation: dilation.into(),
+            ps_per_cycle,
+            cpi: [c.alu, c.mul, c.div, c.load, c.store, c.branch, c.fp, c.fp_div, c.system],
+            raw_stall: m.pipeline.raw_stall,
+            load_use_stall: m.pipeline.load_use_stall,
+            fp_raw_stall: m.pipeline.fp_raw_stall,
+            l2_ps: exposed(m.memory.l2_latency * ps_per_cycle),
+            dram_ps: exposed(m.memory.dram_ns * 1000.0 * f64::from(dilation)),
+            mispredict_ps: (m.branch.penalty * ps_per_cycle).round() as u64,
+            gshare: m.branch.predictor == Predictor::Gshare,
+            predictor_entries: m.branch.entries as usize,
+            history_bits: m.branch.history,
+            target_entries: m.branch.targets as usize,
+            instruction_pj: m.energy.instruction_pj,
+            fp_pj: m.energy.fp_pj,
+            l1d_refill_pj: m.energy.l1d_refill_pj.round() as u64,
+            l2_refill_pj: m.energy.l2_refill_pj.round() as u64,
+            power: StaticPower {
+                active_uw: uw(m.energy.active_mw),
+                idle_uw: uw(m.energy.idle_mw),
+            },
+            line_shift: m.l1d.line.trailing_zeros(),
+            l1_sets: m.l1d.sets() as usize,
+            l1_ways: m.l1d.ways as usize,
+            l2_sets: m.l2.sets() as usize,
+            l2_ways: m.l2.ways as usize,
+        }
+    }
+
+    /// Core clock cycles in `ps` of virtual time.
+    pub fn cycles(&self, ps: u64) -> u64 {
+        let cycles = u128::from(ps) * u128::from(self.mhz) / 1_000_000 / u128::from(self.dilation);
+        cycles as u64
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use amp_machine::MachineFile;
+
+    /// The core types of juno at dilation 8.
+    pub(crate) fn juno() -> Vec<TypeModel> {
+        let m = MachineFile::load("juno").unwrap();
+        let (_, models) = m.board_models().unwrap();
+        models.iter().enumerate().map(|(i, m)| TypeModel::new(i, m, 8)).collect()
+    }
+
+    #[test]
+    fn units() {
+        let t = &juno()[0];
+        assert!((t.ps_per_cycle - 8e6 / 1100.0).abs() < 1e-9);
+        assert_eq!(t.cycles(8_000_000), 1100);
+        assert_eq!(t.dram_ps[0], 880_000);
+        assert_eq!((t.l1_sets, t.l1_ways, t.l2_sets, t.l2_ways), (256, 2, 2048, 16));
+        assert_eq!(t.power, StaticPower { active_uw: 250_000, idle_uw: 40_000 });
+    }
+
+    #[test]
+    fn less_is_exposed_of_what_overlaps() {
+        for t in juno() {
+            for e in [t.l2_ps, t.dram_ps] {
+                assert!(e[0] > e[1] && e[1] > e[2], "{e:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn cycles_of_long_runs_do_not_wrap() {
+        assert_eq!(juno()[0].cycles(u64::MAX), 2_536_426_872_590_613);
+    }
+}

@@ -1,0 +1,310 @@
+//! The performance monitors that the guest's driver sees: PMUv3 with six event counters and the cycle counter, counting
+//! the model's events.
+//!
+//! QEMU's own monitors stay underneath and see every write; only the registers whose value the model knows better are
+//! answered here. Counters are 32 bits wide (PMUv3 of Armv8.0), the cycle counter 64.
+//!
+//! Seam for overflow interrupts (not done yet): [`Pmu::settle`] is the one place where a counter's value moves; the
+//! carry out of bit 31 is known there. What is missing is the wake-up at the right time (a bound on `limit` in
+//! [`clock`](crate::clock)), PMOVSSET and the interrupt line. Until then a counter must be read before it wraps.
+
+use crate::decode::SysReg;
+
+/// Event numbers of the Arm architecture, and one of our own.
+pub mod event {
+    pub const L1D_CACHE_REFILL: u16 = 0x03;
+    pub const L1D_CACHE: u16 = 0x04;
+    pub const LD_RETIRED: u16 = 0x06;
+    pub const ST_RETIRED: u16 = 0x07;
+    pub const INST_RETIRED: u16 = 0x08;
+    pub const BR_MIS_PRED: u16 = 0x10;
+    pub const CPU_CYCLES: u16 = 0x11;
+    pub const BR_PRED: u16 = 0x12;
+    pub const MEM_ACCESS: u16 = 0x13;
+    pub const L2D_CACHE: u16 = 0x16;
+    pub const L2D_CACHE_REFILL: u16 = 0x17;
+    pub const BUS_ACCESS: u16 = 0x19;
+    pub const BR_RETIRED: u16 = 0x21;
+    pub const BR_MIS_PRED_RETIRED: u16 = 0x22;
+    pub const STALL_FRONTEND: u16 = 0x23;
+    pub const STALL_BACKEND: u16 = 0x24;
+    /// Energy of the CPU since power-on in microjoules, whatever the exception level (implementation-defined range).
+    pub const ENERGY_UJ: u16 = 0xe0;
+    /// Those that the architecture's identification registers can name.
+    pub const COMMON: [u16; 16] = [
+        L1D_CACHE_REFILL,
+        L1D_CACHE,
+        LD_RETIRED,
+        ST_RETIRED,
+        INST_RETIRED,
+        BR_MIS_PRED,
+        CPU_CYCLES,
+        BR_PRED,
+        MEM_ACCESS,
+        L2D_CACHE,
+        L2D_CACHE_REFILL,
+        BUS_ACCESS,
+        BR_RETIRED,
+        BR_MIS_PRED_RETIRED,
+        STALL_FRONTEND,
+        STALL_BACKEND,
+    ];
+}
+
+/// Event counters that the modelled cores have (Cortex-A57 and A53: six).
+const NR_EVENT_COUNTERS: usize = 6;
+/// Index of the cycle counter.
+const CYCLE: usize = 31;
+/// PMCR_EL0: enable, reset event counters, reset cycle counter.
+const PMCR_E: u64 = 1;
+const PMCR_P: u64 = 2;
+const PMCR_C: u64 = 4;
+/// PMEVTYPER: do not count at EL1, at EL0.
+const TYPER_P: u64 = 1 << 31;
+const TYPER_U: u64 = 1 << 30;
+
+/// A register by what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Register {
+    Counter(usize),
+    Type(usize),
+    EnableSet,
+    EnableClear,
+    Control,
+    Select,
+    EventId(u16),
+    Other,
+}
+
+/// Totals of an event now: at EL0, at EL1.
+pub type EventTotals = [u64; 2];
+
+/// Registers of one CPU.
+#[derive(Debug)]
+pub struct Pmu {
+    enabled: u32,
+    control: u64,
+    select: usize,
+    types: [u64; 32],
+    values: [u64; 32],
+    starts: [u64; 32],
+}
+
+impl Default for Pmu {
+    fn default() -> Pmu {
+        let mut types = [0; 32];
+        types[CYCLE] = u64::from(event::CPU_CYCLES);
+        Pmu { enabled: 0, control: 0, select: 0, types, values: [0; 32], starts: [0; 32] }
+    }
+}
+
+impl Pmu {
+    fn register(&self, r: SysReg) -> Register {
+        match (r.crn(), r.crm(), r.op2()) {
+            (14, m @ 8..=11, op2) => Register::Counter(usize::from((m & 3) << 3 | op2)),
+            (14, m @ 12..=15, op2) => Register::Type(usize::from((m & 3) << 3 | op2)),
+            (9, 12, 0) => Register::Control,
+            (9, 12, 1) => Register::EnableSet,
+            (9, 12, 2) => Register::EnableClear,
+            (9, 12, 5) => Register::Select,
+            (9, 12, 6) => Register::EventId(0),
+            (9, 12, 7) => Register::EventId(1),
+            (9, 13, 0) => Register::Counter(CYCLE),
+            (9, 13, 1) => Register::Type(self.select),
+            (9, 13, 2) => Register::Counter(self.select),
+            _ => Register::Other,
+        }
+    }
+
+    /// What counter `n` has counted since power-on, through its filter.
+    fn total(&self, n: usize, totals: &dyn Fn(u16) -> EventTotals) -> u64 {
+        let t = self.types[n];
+        let event = if n == CYCLE { event::CPU_CYCLES } else { t as u16 };
+        let [user, kernel] = totals(event);
+        let user = if t & TYPER_U == 0 { user } else { 0 };
+        let kernel = if t & TYPER_P == 0 { kernel } else { 0 };
+        user.wrapping_add(kernel)
+    }
+
+    fn counts(&self, n: usize) -> bool {
+        self.control & PMCR_E != 0 && self.enabled >> n & 1 == 1
+    }
+
+    /// Brings counter `n` up to now.
+    fn settle(&mut self, n: usize, totals: &dyn Fn(u16) -> EventTotals) {
+        let total = self.total(n, totals);
+        if self.counts(n) {
+            let value = self.values[n].wrapping_add(total.wrapping_sub(self.starts[n]));
+            self.values[n] = if n == CYCLE { value } else { value & u64::from(u32::MAX) };
+        }
+        self.starts[n] = total;
+    }
+
+    fn settle_all(&mut self, totals: &dyn Fn(u16) -> EventTotals) {
+        for n in (0..NR_EVENT_COUNTERS).chain([CYCLE]) {
+            self.settle(n, totals);
+        }
+    }
+
+    /// Reads a register; `None` when QEMU's own value is right.
+    pub fn read(&mut self, r: SysReg, totals: &dyn Fn(u16) -> EventTotals) -> Option<u64> {
+        match self.register(r) {
+            Register::Counter(n) if n < NR_EVENT_COUNTERS || n == CYCLE => {
+                self.settle(n, totals);
+                Some(self.values[n])
+            }
+            Register::EventId(word) => {
+                let bits = event::COMMON.iter().filter(|e| **e >> 5 == word);
+                Some(bits.fold(0, |mask, e| mask | 1 << (e & 31)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes a register.
+    pub fn write(&mut self, r: SysReg, x: u64, totals: &dyn Fn(u16) -> EventTotals) {
+        match self.register(r) {
+            Register::Counter(n) => {
+                self.settle(n, totals);
+                self.values[n] = if n == CYCLE { x } else { x & u64::from(u32::MAX) };
+            }
+            Register::Type(n) => {
+                self.settle(n, totals);
+                self.types[n] = x;
+                self.starts[n] = self.total(n, totals);
+            }
+            Register::EnableSet => {
+                self.settle_all(totals);
+                self.enabled |= x as u32;
+            }
+            Register::EnableClear => {
+                self.settle_all(totals);
+                self.enabled &= !(x as u32);
+            }
+            Register::Control => {
+                self.settle_all(totals);
+                if x & PMCR_P != 0 {
+                    self.values[..CYCLE].fill(0);
+                }
+                if x & PMCR_C != 0 {
+                    self.values[CYCLE] = 0;
+                }
+                self.control = x;
+            }
+            Register::Select => self.select = (x & 31) as usize,
+            Register::EventId(_) | Register::Other => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const PMCR: SysReg = SysReg::new(3, 3, 9, 12, 0);
+    const PMCNTENSET: SysReg = SysReg::new(3, 3, 9, 12, 1);
+    const PMCNTENCLR: SysReg = SysReg::new(3, 3, 9, 12, 2);
+    const PMSELR: SysReg = SysReg::new(3, 3, 9, 12, 5);
+    const PMCEID0: SysReg = SysReg::new(3, 3, 9, 12, 6);
+    const PMCEID1: SysReg = SysReg::new(3, 3, 9, 12, 7);
+    const PMCCNTR: SysReg = SysReg::new(3, 3, 9, 13, 0);
+    const PMXEVTYPER: SysReg = SysReg::new(3, 3, 9, 13, 1);
+    const PMXEVCNTR: SysReg = SysReg::new(3, 3, 9, 13, 2);
+    const fn pmevcntr(n: u16) -> SysReg {
+        SysReg::new(3, 3, 14, 8 | n >> 3, n & 7)
+    }
+    const fn pmevtyper(n: u16) -> SysReg {
+        SysReg::new(3, 3, 14, 12 | n >> 3, n & 7)
+    }
+
+    #[test]
+    fn a_counter_counts_between_start_and_stop() {
+        let now = Cell::new(0u64);
+        let totals = |e: u16| if e == event::INST_RETIRED { [now.get(), 10 * now.get()] } else { [0; 2] };
+        let mut p = Pmu::default();
+        p.write(pmevtyper(2), u64::from(event::INST_RETIRED), &totals);
+        p.write(pmevcntr(2), 5, &totals);
+        now.set(100); // neither enabled
+        p.write(PMCNTENSET, 1 << 2, &totals);
+        now.set(200); // not globally
+        p.write(PMCR, PMCR_E, &totals);
+        now.set(300);
+        assert_eq!(p.read(pmevcntr(2), &totals), Some(5 + 1100));
+        p.write(PMCNTENCLR, 1 << 2, &totals);
+        now.set(400);
+        assert_eq!(p.read(pmevcntr(2), &totals), Some(5 + 1100));
+        p.write(PMCNTENSET, 1 << 2, &totals);
+        now.set(500);
+        assert_eq!(p.read(pmevcntr(2), &totals), Some(5 + 2200));
+    }
+
+    #[test]
+    fn filters_choose_the_level() {
+        let now = Cell::new(0u64);
+        let totals = |_: u16| [now.get(), 10 * now.get()];
+        let mut p = Pmu::default();
+        for (n, filter) in [(0, 0), (1, TYPER_U), (2, TYPER_P), (3, TYPER_U | TYPER_P)] {
+            p.write(pmevtyper(n), filter | u64::from(event::INST_RETIRED), &totals);
+        }
+        p.write(PMCNTENSET, u64::from(u32::MAX), &totals);
+        p.write(PMCR, PMCR_E, &totals);
+        now.set(7);
+        let got: Vec<_> = (0..4).map(|n| p.read(pmevcntr(n), &totals).unwrap()).collect();
+        assert_eq!(got, [77, 70, 7, 0]);
+        // The cycle counter counts cycles whatever its type register says.
+        assert_eq!(p.read(PMCCNTR, &totals), Some(77));
+    }
+
+    #[test]
+    fn event_counters_wrap_at_32_bits_and_cycles_do_not() {
+        let now = Cell::new(0u64);
+        let totals = |_: u16| [now.get(), 0];
+        let mut p = Pmu::default();
+        p.write(PMCNTENSET, 1 << 31 | 1, &totals);
+        p.write(PMCR, PMCR_E, &totals);
+        p.write(pmevcntr(0), 0xffff_ffff_ffff_fffe, &totals);
+        p.write(PMCCNTR, 0xffff_fffe, &totals);
+        now.set(3);
+        assert_eq!(p.read(pmevcntr(0), &totals), Some(1));
+        assert_eq!(p.read(PMCCNTR, &totals), Some(0x1_0000_0001));
+    }
+
+    #[test]
+    fn resets_and_selection() {
+        let totals = |_: u16| [0, 0];
+        let mut p = Pmu::default();
+        p.write(PMSELR, 3, &totals);
+        p.write(PMXEVTYPER, u64::from(event::L2D_CACHE), &totals);
+        p.write(PMXEVCNTR, 42, &totals);
+        assert_eq!(p.read(pmevcntr(3), &totals), Some(42));
+        p.write(PMCCNTR, 9, &totals);
+        p.write(PMCR, PMCR_P, &totals);
+        assert_eq!((p.read(pmevcntr(3), &totals), p.read(PMCCNTR, &totals)), (Some(0), Some(9)));
+        p.write(PMCR, PMCR_C, &totals);
+        assert_eq!(p.read(PMCCNTR, &totals), Some(0));
+        assert_eq!(p.read(pmevcntr(6), &totals), None);
+        assert_eq!(p.read(PMCR, &totals), None);
+    }
+
+    #[test]
+    fn identification_names_every_common_event() {
+        let mut p = Pmu::default();
+        let totals = |_: u16| [0, 0];
+        let ids = [p.read(PMCEID0, &totals).unwrap(), p.read(PMCEID1, &totals).unwrap()];
+        for e in 0..64u16 {
+            let named = ids[usize::from(e >> 5)] >> (e & 31) & 1 == 1;
+            assert_eq!(named, event::COMMON.contains(&e), "{e:#x}");
+        }
+    }
+
+    #[test]
+    fn registers_are_told_from_others() {
+        for r in [PMCR, PMCEID1, PMCCNTR, pmevcntr(5), pmevtyper(31)] {
+            assert!(r.is_pmu());
+        }
+        let midr = SysReg::new(3, 0, 0, 0, 0);
+        let cntvct = SysReg::new(3, 3, 14, 0, 2);
+        assert!(!midr.is_pmu() && !cntvct.is_pmu() && !crate::decode::TTBR0_EL1.is_pmu());
+    }
+}

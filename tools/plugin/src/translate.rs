@@ -1,0 +1,202 @@
+//! What is done once per translated block: decode it, cost it, and register the callbacks it needs.
+
+use crate::board::{board, Board};
+use crate::decode::{decode, BranchKind, Class, Decoded, SysOp, TTBR0_EL1};
+use crate::exec::{self, Block};
+use crate::ffi::{self, ExecCb, Insn, PluginId, Tb};
+use crate::sysreg::{self, ReadSite};
+use crate::timing::{self, Cost};
+use crate::vcpu::INDIRECT;
+use std::ffi::{c_int, c_void};
+use std::sync::Mutex;
+
+/// Memory for what translated blocks refer to. It is given back when QEMU drops all translations.
+#[derive(Debug, Default)]
+pub struct Arena {
+    chunks: Mutex<Chunks>,
+}
+
+/// Words of 16 bytes, the alignment of everything that is placed.
+type Word = u128;
+
+#[derive(Debug, Default)]
+struct Chunks {
+    full: Vec<Box<[Word]>>,
+    current: Box<[Word]>,
+    used: usize,
+}
+
+/// Words per chunk (1 MiB).
+const CHUNK: usize = 65_536;
+
+impl Chunks {
+    fn reserve(&mut self, words: usize) -> *mut Word {
+        if self.current.len() - self.used < words {
+            let fresh = vec![0; CHUNK.max(words)].into_boxed_slice();
+            let old = std::mem::replace(&mut self.current, fresh);
+            self.full.push(old);
+            self.used = 0;
+        }
+        let at = self.used;
+        self.used += words;
+        std::ptr::from_mut(&mut self.current[at])
+    }
+}
+
+impl Arena {
+    fn chunks(&self) -> std::sync::MutexGuard<'_, Chunks> {
+        // A panic while the lock was held cannot leave the bump pointer in a state that matters.
+        self.chunks.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Places a block with its costs.
+    pub fn block(&self, block: Block, costs: &[Cost]) -> *mut Block {
+        let bytes = size_of::<Block>() + size_of_val(costs);
+        let at = self.chunks().reserve(bytes.div_ceil(size_of::<Word>())).cast::<Block>();
+        // SAFETY: `reserve` gives that many bytes to nobody else, aligned to 16 as `Block` is; `Cost` has no higher
+        // alignment.
+        unsafe {
+            at.write(block);
+            std::ptr::copy_nonoverlapping(costs.as_ptr(), at.add(1).cast(), costs.len());
+        }
+        at
+    }
+
+    fn read_site(&self, site: ReadSite) -> *mut ReadSite {
+        let words = size_of::<ReadSite>().div_ceil(size_of::<Word>());
+        let at = self.chunks().reserve(words).cast::<ReadSite>();
+        // SAFETY: as in `block`.
+        unsafe { at.write(site) };
+        at
+    }
+
+    /// Frees everything. Nothing that was placed may be in use any more.
+    fn clear(&self) {
+        let mut chunks = self.chunks();
+        chunks.full.clear();
+        chunks.used = 0;
+    }
+}
+
+/// QEMU drops all translations; no vCPU is inside one.
+pub extern "C" fn flush(_: PluginId) {
+    board().arena.clear();
+}
+
+/// QEMU translates a block.
+pub extern "C" fn translate(_: PluginId, tb: *mut Tb) {
+    let b = board();
+    // SAFETY: `tb` is valid for the length of this call, as are its instructions.
+    let (insns, start) = unsafe {
+        let n = (b.api.tb_n_insns)(tb);
+        let insns: Vec<*mut Insn> = (0..n).map(|i| (b.api.tb_insn)(tb, i)).collect();
+        (insns, (b.api.tb_vaddr)(tb))
+    };
+    let decoded: Vec<Decoded> = insns.iter().map(|i| decode(word_of(b, *i))).collect();
+    let (Some(first), Some(last)) = (insns.first(), decoded.last()) else { return };
+    let end = start.wrapping_add(4 * decoded.len() as u64);
+    let level = exec::level(start);
+
+    if follows_monitor_read(b, start) {
+        let pc = std::ptr::without_provenance_mut(start as usize);
+        on_exec(b, *first, sysreg::fix, ffi::WRITE_REGS, pc);
+    }
+    let loops = matches!(last.branch, Some(BranchKind::Conditional(offset))
+        if end.wrapping_sub(4).wrapping_add_signed(offset) == start);
+    let dependent = timing::dependent_loads(&decoded, loops);
+    for (i, (insn, d)) in insns.iter().zip(&decoded).enumerate() {
+        if matches!(d.class, Class::Load | Class::Store) {
+            let flags = exec::memory_flags(level, dependent[i]);
+            // SAFETY: `insn` is valid during translation.
+            unsafe { (b.api.on_mem)(*insn, exec::memory, ffi::NO_REGS, ffi::MEM_RW, flags) };
+        }
+        if let Some(op) = d.sys {
+            system(b, *insn, op, start.wrapping_add(4 * (i as u64 + 1)));
+        }
+    }
+    let pending = match last.branch {
+        Some(BranchKind::Conditional(_)) => end,
+        Some(BranchKind::Indirect) => end | INDIRECT,
+        _ => 0,
+    };
+    let block = Block { events: timing::events(&decoded), start, pending, level, reserved: 0 };
+    let costs: Vec<Cost> = b.types.iter().map(|t| timing::cost(&decoded, t)).collect();
+    let data = b.arena.block(block, &costs);
+    // SAFETY: `tb` is valid during translation; the block stays until the translation is dropped.
+    unsafe { (b.api.on_tb_exec)(tb, exec::block, ffi::NO_REGS, data.cast()) };
+}
+
+fn system(b: &Board, insn: *mut Insn, op: SysOp, next: u64) {
+    match op {
+        SysOp::Write(r, rt) if r.is_pmu() || r == TTBR0_EL1 => {
+            on_exec(b, insn, sysreg::write, ffi::READ_REGS, sysreg::write_data(r, rt));
+        }
+        SysOp::Read(register, rt) if register.is_pmu() => {
+            let site = b.arena.read_site(ReadSite { next, register, rt });
+            on_exec(b, insn, sysreg::read, ffi::NO_REGS, site.cast());
+        }
+        SysOp::Publish => on_exec(b, insn, sysreg::hint, ffi::NO_REGS, std::ptr::null_mut()),
+        SysOp::Read(..) | SysOp::Write(..) => {}
+    }
+}
+
+fn on_exec(b: &Board, insn: *mut Insn, callback: ExecCb, registers: c_int, data: *mut c_void) {
+    // SAFETY: `insn` is valid during translation; `data` is a plain number or stays until the translation is dropped.
+    unsafe { (b.api.on_insn_exec)(insn, callback, registers, data) };
+}
+
+fn word_of(b: &Board, insn: *mut Insn) -> u32 {
+    let mut bytes = [0u8; 4];
+    // SAFETY: `insn` is valid during translation; at most four bytes are written.
+    unsafe { (b.api.insn_data)(insn, bytes.as_mut_ptr().cast(), bytes.len()) };
+    u32::from_le_bytes(bytes)
+}
+
+/// Whether the instruction before the block reads a performance monitor. The block may have been translated first, or
+/// entered by another way: so the code is looked at, not remembered.
+fn follows_monitor_read(b: &Board, start: u64) -> bool {
+    // SAFETY: the array is made and freed here; the read fails where nothing is mapped.
+    let word = unsafe {
+        let bytes = (b.api.bytes_new)();
+        let ok = (b.api.read_memory)(start.wrapping_sub(4), bytes, 4) && (*bytes).len >= 4;
+        let word = ok.then(|| std::ptr::read_unaligned((*bytes).data.cast::<u32>()));
+        (b.api.bytes_free)(bytes, 1);
+        word
+    };
+    let before = word.map(|w| decode(u32::from_le(w)).sys);
+    matches!(before, Some(Some(SysOp::Read(r, _))) if r.is_pmu())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_keep_their_costs() {
+        let arena = Arena::default();
+        let cost = |n: u64| Cost { ps: n, pj: n + 1 };
+        let placed: Vec<*mut Block> = (0..40_000u64)
+            .map(|n| {
+                let block = Block {
+                    events: timing::Events::default(),
+                    start: n,
+                    pending: 0,
+                    level: 1,
+                    reserved: 0,
+                };
+                arena.block(block, &[cost(n), cost(n + 10), cost(n + 20)])
+            })
+            .collect();
+        for (n, p) in (0u64..).zip(&placed) {
+            // SAFETY: placed above with three costs, not cleared yet.
+            let (start, costs) = unsafe {
+                let costs = std::slice::from_raw_parts(p.add(1).cast::<Cost>(), 3);
+                ((**p).start, costs)
+            };
+            assert_eq!(start, n);
+            assert_eq!(costs, [cost(n), cost(n + 10), cost(n + 20)]);
+        }
+        arena.clear();
+        assert_eq!(arena.chunks().used, 0);
+    }
+}

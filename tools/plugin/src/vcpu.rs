@@ -1,0 +1,151 @@
+//! State of one vCPU: what other threads may see, and what only its own thread touches.
+
+use crate::branch::Predictor;
+use crate::cache::{Random, L1, L2};
+use crate::counts::Counts;
+use crate::ffi::ByteArray;
+use crate::model::TypeModel;
+use crate::pmu::Pmu;
+use crate::qemu::CpuState;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+/// The vCPU waits for an interrupt, is off, or has not run yet.
+pub const IDLE: u32 = 0;
+/// It has been given work but its thread has not come back to life.
+pub const WAKING: u32 = 1;
+/// It runs guest code, or is about to.
+pub const RUNNING: u32 = 2;
+
+/// A system-register read whose result is yet to be put into a general register.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fix {
+    /// Address of the instruction after the read; 0 for a free entry.
+    pub pc: u64,
+    pub value: u64,
+    pub rt: u8,
+}
+
+/// A vCPU.
+#[repr(C, align(128))]
+pub struct Vcpu {
+    /// Virtual time up to which it has run, picoseconds. Written by its own thread while it is running, and by whoever
+    /// wakes it while it is not.
+    pub time: AtomicU64,
+    /// [`IDLE`], [`WAKING`] or [`RUNNING`].
+    pub state: AtomicU32,
+    /// Futex: 1 while its thread waits for slower vCPUs.
+    pub waiting: AtomicU32,
+    /// Its number.
+    pub index: usize,
+    /// Its `CPUState`; null until its thread has started.
+    pub cpu: AtomicPtr<CpuState>,
+    /// Host time (nanoseconds, monotonic) at which it became [`WAKING`].
+    pub woken_ns: AtomicU64,
+    own: UnsafeCell<Own>,
+}
+
+// SAFETY: all fields but `own` are atomics or constant; `own` is reached through `Vcpu::own` alone.
+unsafe impl Sync for Vcpu {}
+
+/// What only the vCPU's own thread touches.
+pub struct Own {
+    /// Time at which the vCPU must look at the others.
+    pub limit: u64,
+    /// End of the last block if it ended in a branch that needs predicting, with [`INDIRECT`] set for an indirect one;
+    /// else 0.
+    pub pending: u64,
+    /// Exception level of that block.
+    pub pending_level: usize,
+    /// Totals at EL0 and EL1.
+    pub counts: [Counts; 2],
+    /// Virtual line last accessed.
+    pub last_line: u64,
+    pub line_shift: u32,
+    /// Tag bits that tell address spaces apart.
+    pub salt: u64,
+    pub l1: L1,
+    pub l2: &'static L2,
+    pub predictor: Predictor,
+    /// Last lines of up to four streams of misses.
+    pub streams: [u64; 4],
+    pub next_stream: usize,
+    pub random: Random,
+    pub model: &'static TypeModel,
+    pub pmu: Pmu,
+    pub fixes: [Fix; 8],
+    /// Buffer for register reads.
+    pub bytes: *mut ByteArray,
+    pub stats: Stats,
+}
+
+/// For the report.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    pub syncs: u64,
+    pub waits: u64,
+    pub timeouts: u64,
+    pub pmu_accesses: u64,
+}
+
+/// Flag of [`Own::pending`]: the branch was indirect.
+pub const INDIRECT: u64 = 1;
+
+impl Vcpu {
+    /// A vCPU that has not run. `bytes` is a byte array of its own.
+    pub fn new(
+        index: usize,
+        model: &'static TypeModel,
+        l2: &'static L2,
+        seed: u64,
+        bytes: *mut ByteArray,
+    ) -> Vcpu {
+        Vcpu {
+            time: AtomicU64::new(0),
+            state: AtomicU32::new(IDLE),
+            waiting: AtomicU32::new(0),
+            index,
+            cpu: AtomicPtr::new(std::ptr::null_mut()),
+            woken_ns: AtomicU64::new(0),
+            own: UnsafeCell::new(Own {
+                limit: 0,
+                pending: 0,
+                pending_level: 0,
+                counts: [Counts::default(), Counts::default()],
+                last_line: u64::MAX,
+                line_shift: model.line_shift,
+                salt: 0,
+                l1: L1::new(model.l1_sets, model.l1_ways),
+                l2,
+                predictor: Predictor::new(model),
+                streams: [u64::MAX - 1; 4],
+                next_stream: 0,
+                random: Random::new(seed, index as u64 + 1),
+                model,
+                pmu: Pmu::default(),
+                fixes: [Fix::default(); 8],
+                bytes,
+                stats: Stats::default(),
+            }),
+        }
+    }
+
+    /// The thread's own state.
+    ///
+    /// # Safety
+    /// Only from a plugin callback on this vCPU's thread (or when no vCPU runs any more), and not while another
+    /// reference from here is alive: callbacks of one vCPU do not nest, and nothing the model calls in QEMU comes back
+    /// into one that uses this.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn own(&self) -> &mut Own {
+        // SAFETY: promised by the caller.
+        unsafe { &mut *self.own.get() }
+    }
+}
+
+impl Own {
+    /// Folds what was counted since, so that totals can be read.
+    pub fn settle(&mut self) {
+        self.counts.iter_mut().for_each(Counts::settle);
+    }
+}
