@@ -9,6 +9,7 @@ use crate::publish::PageWriter;
 use crate::qemu::Internals;
 use crate::translate::Arena;
 use crate::vcpu::Vcpu;
+use amp_machine::page::MAX_CPUS;
 use amp_machine::MachineFile;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -25,8 +26,9 @@ pub struct Board {
 }
 
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
-/// First of [`Board::vcpus`], for the hot path.
-static VCPUS: AtomicPtr<Vcpu> = AtomicPtr::new(std::ptr::null_mut());
+/// Each of [`Board::vcpus`], for the hot path.
+static VCPUS: [AtomicPtr<Vcpu>; MAX_CPUS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_CPUS];
 
 /// The board.
 #[inline]
@@ -38,8 +40,9 @@ pub fn board() -> &'static Board {
 /// vCPU `i`, as QEMU numbers them.
 #[inline]
 pub fn vcpu(i: u32) -> &'static Vcpu {
-    // SAFETY: as for `board`; QEMU's vCPU numbers are below `smp_vcpus`, for which `Board::new` made a vCPU each.
-    unsafe { &*VCPUS.load(Ordering::Relaxed).add(i as usize) }
+    // SAFETY: as for `board`; QEMU's vCPU numbers are below `smp_vcpus`, for which `Board::new` made a vCPU each, at
+    // most `MAX_CPUS`.
+    unsafe { &*VCPUS.get_unchecked(i as usize).load(Ordering::Relaxed) }
 }
 
 impl Board {
@@ -96,7 +99,9 @@ impl Board {
     /// Makes this the board that callbacks see. Called once, before any is registered.
     pub fn install(self) -> &'static Board {
         let board: &'static Board = Box::leak(Box::new(self));
-        VCPUS.store(board.vcpus.as_ptr().cast_mut(), Ordering::SeqCst);
+        for (slot, v) in VCPUS.iter().zip(board.vcpus) {
+            slot.store(std::ptr::from_ref(v).cast_mut(), Ordering::SeqCst);
+        }
         BOARD.store(std::ptr::from_ref(board).cast_mut(), Ordering::SeqCst);
         board
     }

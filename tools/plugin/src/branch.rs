@@ -27,9 +27,10 @@ impl Predictor {
     #[inline]
     pub fn direction(&mut self, pc: u64, taken: bool) -> bool {
         let index = ((pc >> 2) as usize ^ self.history as usize) & (self.counters.len() - 1);
-        let counter = &mut self.counters[index];
-        let predicted = *counter >= 2;
-        *counter = if taken { (*counter + 1).min(3) } else { counter.saturating_sub(1) };
+        let Some(counter) = self.counters.get_mut(index) else { return false };
+        let old = *counter;
+        let predicted = old >= 2;
+        *counter = if taken { (old + 1).min(3) } else { old.saturating_sub(1) };
         self.history = (self.history << 1 | u32::from(taken)) & self.history_mask;
         predicted != taken
     }
@@ -38,8 +39,7 @@ impl Predictor {
     #[inline]
     pub fn target(&mut self, pc: u64, target: u64) -> bool {
         let index = ((pc >> 2) as usize ^ self.history as usize) & (self.targets.len() - 1);
-        let last = std::mem::replace(&mut self.targets[index], target);
-        last != target
+        self.targets.get_mut(index).is_some_and(|t| std::mem::replace(t, target) != target)
     }
 }
 

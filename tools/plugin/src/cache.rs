@@ -27,16 +27,15 @@ impl L1 {
     pub fn access(&mut self, tag: u64) -> bool {
         let first = (tag & self.mask) as usize * self.ways;
         let Some(set) = self.tags.get_mut(first..first + self.ways) else { return true };
-        if set[0] == tag {
-            return true;
+        // Move every line one place back until the tag's own place: most hits are near the front.
+        let mut moving = tag;
+        for way in set {
+            moving = std::mem::replace(way, moving);
+            if moving == tag {
+                return true;
+            }
         }
-        let (hit, last) = match set.iter().position(|t| *t == tag) {
-            Some(i) => (true, i),
-            None => (false, set.len() - 1),
-        };
-        set.copy_within(0..last, 1);
-        set[0] = tag;
-        hit
+        false
     }
 }
 

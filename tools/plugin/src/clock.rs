@@ -32,6 +32,8 @@ const WATCHDOG: Duration = Duration::from_micros(500);
 const OVERDUE_NS: u64 = 2_000_000;
 /// A running vCPU looks at the others this many times per quantum.
 const STEPS: u64 = 4;
+/// A waiting vCPU goes on when it has room for this many steps: few long runs cost the host less than many short ones.
+const ROOM: u64 = 3;
 
 /// Global time and what goes with it.
 #[derive(Debug)]
@@ -166,7 +168,7 @@ fn advance(b: &Board) -> u64 {
     let Some(least) = least else { return b.clock.global() };
     let global = b.clock.global.fetch_max(least, SeqCst).max(least);
     for v in b.vcpus {
-        let has_room = v.time.load(Relaxed) + b.clock.step <= global + b.clock.quantum;
+        let has_room = v.time.load(Relaxed) + ROOM * b.clock.step <= global + b.clock.quantum;
         if has_room && v.waiting.load(SeqCst) == 1 {
             release(v);
         }
@@ -189,8 +191,10 @@ fn run_due_timers(b: &Board) {
 /// The vCPU has reached its limit: look at the others, run timers, wait if too far ahead, publish.
 #[cold]
 #[inline(never)]
-pub fn sync(v: &'static Vcpu, own: &mut Own) {
+pub fn sync(v: &'static Vcpu) {
     let b = board();
+    // SAFETY: called at the end of the block callback, which is done with its reference.
+    let own = unsafe { v.own() };
     if v.state.load(Relaxed) != RUNNING {
         v.time.fetch_max(b.clock.global(), SeqCst);
         v.state.store(RUNNING, SeqCst);

@@ -1,15 +1,17 @@
 //! Totals of one CPU since power-on.
 
 use crate::model::TypeModel;
-use crate::timing::{Cost, Events};
+use crate::timing::Events;
 use amp_machine::page::{energy_uj, Total, NR_TOTALS};
 
 /// Totals at one exception level.
 #[derive(Clone, Debug, Default)]
-#[repr(C)]
+#[repr(C, align(128))]
 pub struct Counts {
-    /// Time running and energy of events.
-    pub cost: Cost,
+    /// Time running, picoseconds of virtual time.
+    pub ps: u64,
+    /// Energy of events, picojoules.
+    pub pj: u64,
     /// Events of blocks since [`Counts::settle`] was last called: 32 bits wide so that a block adds all of them at once.
     pub recent: Events,
     pub l1d_refills: u64,
@@ -29,18 +31,18 @@ impl Counts {
     /// hold more events than a quantum has time for.
     pub fn settle(&mut self) {
         let r = std::mem::take(&mut self.recent);
-        self.instructions += u64::from(r.instructions);
-        self.accesses += u64::from(r.accesses);
-        self.branches += u64::from(r.branches);
-        self.stores += u64::from(r.stores);
+        self.instructions += u64::from(r.0[Events::INSTRUCTIONS]);
+        self.accesses += u64::from(r.0[Events::ACCESSES]);
+        self.branches += u64::from(r.0[Events::BRANCHES]);
+        self.stores += u64::from(r.0[Events::STORES]);
     }
 
     /// The totals in the order of the state page, settled ones only.
     pub fn totals(&self, t: &TypeModel) -> [u64; NR_TOTALS] {
         let mut out = [0; NR_TOTALS];
         for (total, value) in [
-            (Total::ActivePs, self.cost.ps),
-            (Total::Cycles, t.cycles(self.cost.ps)),
+            (Total::ActivePs, self.ps),
+            (Total::Cycles, t.cycles(self.ps)),
             (Total::Instructions, self.instructions),
             (Total::L1dAccess, self.accesses),
             (Total::L1dRefill, self.l1d_refills),
@@ -50,7 +52,7 @@ impl Counts {
             (Total::Mispredicts, self.mispredicts),
             (Total::StallFrontendPs, self.frontend_ps),
             (Total::StallBackendPs, self.backend_ps),
-            (Total::DynamicPj, self.cost.pj),
+            (Total::DynamicPj, self.pj),
             (Total::Stores, self.stores),
         ] {
             out[total as usize] = value;
@@ -62,7 +64,7 @@ impl Counts {
     pub fn event(&self, event: u16, t: &TypeModel) -> Option<u64> {
         use crate::pmu::event as e;
         Some(match event {
-            e::CPU_CYCLES => t.cycles(self.cost.ps),
+            e::CPU_CYCLES => t.cycles(self.ps),
             e::INST_RETIRED => self.instructions,
             e::L1D_CACHE | e::MEM_ACCESS => self.accesses,
             e::L1D_CACHE_REFILL => self.l1d_refills,
@@ -85,8 +87,8 @@ pub fn energy(user: &Counts, kernel: &Counts, t: &TypeModel, now_ps: u64) -> u64
         t.power,
         t.dilation as u32,
         now_ps,
-        user.cost.ps + kernel.cost.ps,
-        user.cost.pj + kernel.cost.pj,
+        user.ps + kernel.ps,
+        user.pj + kernel.pj,
     )
 }
 
@@ -100,7 +102,7 @@ mod tests {
     fn recent_events_count_once() {
         let t = &juno()[0];
         let mut c = Counts::default();
-        c.recent = Events { instructions: 10, accesses: 4, branches: 2, stores: 1 };
+        c.recent = Events([10, 4, 2, 1]);
         c.settle();
         c.settle();
         assert_eq!(c.event(event::INST_RETIRED, t), Some(10));
@@ -113,7 +115,7 @@ mod tests {
     fn cycles_come_from_time() {
         let t = &juno()[1];
         let mut c = Counts::default();
-        c.cost.ps = 8_000_000_000;
+        c.ps = 8_000_000_000;
         assert_eq!(c.event(event::CPU_CYCLES, t), Some(850_000));
         assert_eq!(c.totals(t)[Total::Cycles as usize], 850_000);
         assert_eq!(c.event(0x3f, t), None);

@@ -8,21 +8,29 @@ use crate::vcpu::{Own, Vcpu, INDIRECT};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A translated block; one [`Cost`] per core type follows it in memory.
+/// A translated block; one [`Cost`] per core type follows it in memory. With up to four core types it is one cache
+/// line of the host.
 #[derive(Debug)]
-#[repr(C, align(16))]
+#[repr(C, align(64))]
 pub struct Block {
     pub events: Events,
     /// Address of its first instruction.
     pub start: u64,
     /// What [`Own::pending`] becomes.
     pub pending: u64,
-    /// Exception level, 0 or 1.
-    pub level: usize,
-    pub reserved: u64,
+    /// The first costs; see [`Block::cost`].
+    costs: [Cost; 4],
 }
 
+/// Offset of the first cost in a [`Block`].
+pub const COSTS: usize = std::mem::offset_of!(Block, costs);
+
 impl Block {
+    /// A block, its costs yet to be put at [`COSTS`].
+    pub fn new(start: u64, pending: u64, events: Events) -> Block {
+        Block { events, start, pending, costs: [Cost::default(); 4] }
+    }
+
     /// Its cost on a core type.
     ///
     /// # Safety
@@ -30,11 +38,12 @@ impl Block {
     #[inline]
     unsafe fn cost(&self, index: usize) -> Cost {
         // SAFETY: promised by the caller.
-        unsafe { *std::ptr::from_ref(self).add(1).cast::<Cost>().add(index) }
+        unsafe { *std::ptr::from_ref(self).byte_add(COSTS).cast::<Cost>().add(index) }
     }
 }
 
 /// Level from an address: the kernel lives in the upper half.
+#[inline]
 pub fn level(address: u64) -> usize {
     (address >> 63) as usize
 }
@@ -47,60 +56,81 @@ pub fn memory_flags(level: usize, dependent: bool) -> *mut c_void {
 /// A block is about to execute.
 pub extern "C" fn block(i: c_uint, data: *mut c_void) {
     let v = vcpu(i);
-    // SAFETY: a callback on this vCPU's thread; `data` is a block of the arena, which outlives its translation, with a
-    // cost for each core type.
+    // SAFETY: a callback on this vCPU's thread.
+    let own = unsafe { v.own() };
+    if own.pending != 0 {
+        after_branch(v, data);
+    } else {
+        // SAFETY: `data` is what was registered with the callback; the reference above is done with.
+        unsafe { account(v, data, 0) };
+    }
+}
+
+/// A block is about to execute, after one that ended in a branch whose way is known now. A function of its own, called
+/// last, so that neither needs to save registers.
+#[inline(never)]
+extern "C" fn after_branch(v: &'static Vcpu, data: *mut c_void) {
+    // SAFETY: called from the callback above, which is done with its reference; `data` is a block of the arena.
+    let (own, start) = unsafe { (v.own(), (*data.cast::<Block>()).start) };
+    let pc = own.pending;
+    let mispredicted = if pc & INDIRECT == 0 {
+        own.predictor.direction(pc, start != pc)
+    } else {
+        own.predictor.target(pc, start)
+    };
+    let mut lost = 0;
+    if mispredicted {
+        lost = own.model.mispredict_ps;
+        let counts = &mut own.counts[level(pc)];
+        counts.mispredicts += 1;
+        counts.frontend_ps += lost;
+    }
+    // SAFETY: as in the caller.
+    unsafe { account(v, data, lost) };
+}
+
+/// Adds the block's cost, and `lost` picoseconds, to the vCPU's time and totals.
+///
+/// # Safety
+/// On the vCPU's thread, with no other reference from [`Vcpu::own`] alive; `data` is a block of the arena, which
+/// outlives its translation, with a cost for each core type.
+#[inline(always)]
+unsafe fn account(v: &'static Vcpu, data: *mut c_void, lost: u64) {
+    // SAFETY: promised by the caller.
     let (own, b) = unsafe { (v.own(), &*data.cast::<Block>()) };
     // SAFETY: as above.
-    let mut cost = unsafe { b.cost(own.model.index) };
-    if own.pending != 0 {
-        cost.ps += resolve(own, b.start);
-    }
+    let cost = unsafe { b.cost(own.type_index) };
+    let ps = u64::from(cost.ps) + lost;
     own.pending = b.pending;
-    own.pending_level = b.level;
-    let counts = &mut own.counts[b.level & 1];
-    counts.cost.ps += cost.ps;
-    counts.cost.pj += cost.pj;
-    counts.recent.instructions += b.events.instructions;
-    counts.recent.accesses += b.events.accesses;
-    counts.recent.branches += b.events.branches;
-    counts.recent.stores += b.events.stores;
-    let time = v.time.load(Relaxed) + cost.ps;
+    let counts = &mut own.counts[level(b.start)];
+    counts.ps += ps;
+    counts.pj += u64::from(cost.pj);
+    counts.recent.add(b.events);
+    let time = v.time.load(Relaxed) + ps;
     v.time.store(time, Relaxed);
     if time >= own.limit {
-        clock::sync(v, own);
+        clock::sync(v);
     }
 }
 
-/// Where the last block's branch went is known now: time lost if that was not predicted.
-#[inline]
-fn resolve(own: &mut Own, now: u64) -> u64 {
-    let pc = own.pending & !INDIRECT;
-    let mispredicted = if own.pending & INDIRECT == 0 {
-        own.predictor.direction(pc, now != pc)
-    } else {
-        own.predictor.target(pc, now)
-    };
-    if !mispredicted {
-        return 0;
-    }
-    let lost = own.model.mispredict_ps;
-    let counts = &mut own.counts[own.pending_level & 1];
-    counts.mispredicts += 1;
-    counts.frontend_ps += lost;
-    lost
-}
-
-/// A load or store has executed.
+/// A load or store has executed. Most follow another to the same line: that case is kept free of everything else.
 pub extern "C" fn memory(i: c_uint, info: u32, address: u64, data: *mut c_void) {
     let v = vcpu(i);
     // SAFETY: a callback on this vCPU's thread.
     let own = unsafe { v.own() };
-    let line = address >> own.line_shift;
-    if line == own.last_line {
-        return;
+    let line = address >> (own.line_shift & 63);
+    if line != own.last_line {
+        other_line(v, info, address, data);
     }
+}
+
+#[inline(never)]
+extern "C" fn other_line(v: &Vcpu, info: u32, address: u64, data: *mut c_void) {
+    // SAFETY: called from the callback above, which is done with its reference.
+    let own = unsafe { v.own() };
+    let line = address >> (own.line_shift & 63);
     own.last_line = line;
-    let tag = if address >> 63 == 0 { line ^ own.salt } else { line };
+    let tag = if level(address) == 0 { line ^ own.salt } else { line };
     if !own.l1.access(tag) {
         miss(v, own, info, address, data.addr());
     }
@@ -132,15 +162,15 @@ fn miss(v: &Vcpu, own: &mut Own, info: u32, address: u64, flags: usize) {
     let counts = &mut own.counts[flags & 1];
     counts.l1d_refills += 1;
     counts.l2_accesses += 1;
-    counts.cost.pj += t.l1d_refill_pj;
+    counts.pj += t.l1d_refill_pj;
     let lost = if hit {
         t.l2_ps[exposure as usize]
     } else {
         counts.l2_refills += 1;
-        counts.cost.pj += t.l2_refill_pj;
+        counts.pj += t.l2_refill_pj;
         t.dram_ps[exposure as usize]
     };
-    counts.cost.ps += lost;
+    counts.ps += lost;
     counts.backend_ps += lost;
     v.time.store(v.time.load(Relaxed) + lost, Relaxed);
 }

@@ -119,6 +119,7 @@ impl PageWriter {
 mod tests {
     use super::*;
     use crate::model::tests::juno;
+    use crate::timing::Events;
     use amp_machine::page::{Page, PageError, Total, STATE_RUNNING};
 
     fn page() -> (tempfile::TempDir, std::path::PathBuf, PageWriter) {
@@ -136,8 +137,8 @@ mod tests {
         w.start(&types, &[0, 0, 1, 1, 1, 1], 50_000_000);
         w.time(16_000_000_000_000, 7);
         let mut counts = [Counts::default(), Counts::default()];
-        counts[0].recent.instructions = 1000;
-        counts[1].recent.instructions = 10;
+        counts[0].recent.0[Events::INSTRUCTIONS] = 1000;
+        counts[1].recent.0[Events::INSTRUCTIONS] = 10;
         counts[1].l2_refills = 3;
         counts.iter_mut().for_each(Counts::settle);
         w.cpu(4, STATE_RUNNING, 42, &counts, &types[1]);

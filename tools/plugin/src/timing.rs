@@ -7,20 +7,35 @@ use crate::model::TypeModel;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Cost {
-    /// Picoseconds of virtual time.
-    pub ps: u64,
+    /// Picoseconds of virtual time. A block has at most a few hundred instructions: 32 bits are enough, and keep the
+    /// block in one cache line.
+    pub ps: u32,
     /// Picojoules.
-    pub pj: u64,
+    pub pj: u32,
 }
 
-/// Events of one execution of a block.
+/// Events of one execution of a block, or of some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Events {
-    pub instructions: u32,
-    pub accesses: u32,
-    pub branches: u32,
-    pub stores: u32,
+#[repr(C, align(16))]
+pub struct Events(pub [u32; 4]);
+
+impl Events {
+    /// Instructions executed; index into the array, as the others.
+    pub const INSTRUCTIONS: usize = 0;
+    /// Loads and stores.
+    pub const ACCESSES: usize = 1;
+    /// Branches of any kind.
+    pub const BRANCHES: usize = 2;
+    /// Stores.
+    pub const STORES: usize = 3;
+
+    /// Adds those of a block.
+    #[inline]
+    pub fn add(&mut self, o: Events) {
+        for (a, b) in self.0.iter_mut().zip(o.0) {
+            *a = a.wrapping_add(b);
+        }
+    }
 }
 
 fn reads(insn: &Decoded, reg: Reg) -> bool {
@@ -30,12 +45,12 @@ fn reads(insn: &Decoded, reg: Reg) -> bool {
 /// Counts the events of a block.
 pub fn events(block: &[Decoded]) -> Events {
     let count = |f: fn(&&Decoded) -> bool| block.iter().filter(f).count() as u32;
-    Events {
-        instructions: block.len() as u32,
-        accesses: count(|d| matches!(d.class, Class::Load | Class::Store)),
-        branches: count(|d| d.branch.is_some()),
-        stores: count(|d| d.class == Class::Store),
-    }
+    let mut events = Events::default();
+    events.0[Events::INSTRUCTIONS] = block.len() as u32;
+    events.0[Events::ACCESSES] = count(|d| matches!(d.class, Class::Load | Class::Store));
+    events.0[Events::BRANCHES] = count(|d| d.branch.is_some());
+    events.0[Events::STORES] = count(|d| d.class == Class::Store);
+    events
 }
 
 /// Cost of a block on a core type: issue cost by class, plus stalls where an instruction reads what the one before
@@ -61,7 +76,7 @@ pub fn cost(block: &[Decoded], t: &TypeModel) -> Cost {
         }
         before = Some(insn);
     }
-    Cost { ps: (cycles * t.ps_per_cycle).round() as u64, pj: pj.round() as u64 }
+    Cost { ps: (cycles * t.ps_per_cycle).round() as u32, pj: pj.round() as u32 }
 }
 
 /// For each instruction of a block, whether it is a load whose address hangs on an earlier load in a chain, so that
@@ -119,14 +134,14 @@ mod tests {
     #[test]
     fn costs_add_up() {
         let t = &juno()[1];
-        let ps = |cycles: f64| (cycles * t.ps_per_cycle).round() as u64;
+        let ps = |cycles: f64| (cycles * t.ps_per_cycle).round() as u32;
         assert_eq!(cost(&block(&[SUBS, ADD_X0_8]), t).ps, ps(2.0 * t.cpi[0]));
         assert_eq!(cost(&block(&[SUBS, SUBS]), t).ps, ps(2.0 * t.cpi[0] + t.raw_stall));
         let load_use = cost(&block(&[LDR_X2_X1, ADD_X3_X2]), t).ps;
         assert_eq!(load_use, ps(t.cpi[3] + t.cpi[0] + t.load_use_stall));
         let fp = cost(&block(&[FADD, FADD]), t);
         assert_eq!(fp.ps, ps(2.0 * t.cpi[6] + t.fp_raw_stall));
-        assert_eq!(fp.pj, (2.0 * (t.instruction_pj + t.fp_pj)).round() as u64);
+        assert_eq!(fp.pj, (2.0 * (t.instruction_pj + t.fp_pj)).round() as u32);
         assert_eq!(cost(&[], t), Cost::default());
     }
 
@@ -134,13 +149,13 @@ mod tests {
     fn a_store_reads_what_it_stores() {
         let t = &juno()[1];
         let stalled = cost(&block(&[ADD_X3_X2, STR_X3_X0]), t).ps;
-        assert_eq!(stalled, ((t.cpi[0] + t.cpi[4] + t.raw_stall) * t.ps_per_cycle).round() as u64);
+        assert_eq!(stalled, ((t.cpi[0] + t.cpi[4] + t.raw_stall) * t.ps_per_cycle).round() as u32);
     }
 
     #[test]
     fn events_are_counted() {
         let e = events(&block(&[LDR_X0_X0, STR_X3_X0, SUBS, 0x54ff_ffa1]));
-        assert_eq!(e, Events { instructions: 4, accesses: 2, branches: 1, stores: 1 });
+        assert_eq!(e, Events([4, 2, 1, 1]));
     }
 
     #[test]

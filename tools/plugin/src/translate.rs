@@ -16,8 +16,10 @@ pub struct Arena {
     chunks: Mutex<Chunks>,
 }
 
-/// Words of 16 bytes, the alignment of everything that is placed.
-type Word = u128;
+/// A cache line, the alignment of everything that is placed.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Word([u8; 64]);
 
 #[derive(Debug, Default)]
 struct Chunks {
@@ -27,12 +29,12 @@ struct Chunks {
 }
 
 /// Words per chunk (1 MiB).
-const CHUNK: usize = 65_536;
+const CHUNK: usize = 16_384;
 
 impl Chunks {
     fn reserve(&mut self, words: usize) -> *mut Word {
         if self.current.len() - self.used < words {
-            let fresh = vec![0; CHUNK.max(words)].into_boxed_slice();
+            let fresh = vec![Word([0; 64]); CHUNK.max(words)].into_boxed_slice();
             let old = std::mem::replace(&mut self.current, fresh);
             self.full.push(old);
             self.used = 0;
@@ -51,13 +53,13 @@ impl Arena {
 
     /// Places a block with its costs.
     pub fn block(&self, block: Block, costs: &[Cost]) -> *mut Block {
-        let bytes = size_of::<Block>() + size_of_val(costs);
+        let bytes = size_of::<Block>().max(exec::COSTS + size_of_val(costs));
         let at = self.chunks().reserve(bytes.div_ceil(size_of::<Word>())).cast::<Block>();
-        // SAFETY: `reserve` gives that many bytes to nobody else, aligned to 16 as `Block` is; `Cost` has no higher
-        // alignment.
+        // SAFETY: `reserve` gives that many bytes to nobody else, aligned as `Block` is; the costs end within them.
         unsafe {
             at.write(block);
-            std::ptr::copy_nonoverlapping(costs.as_ptr(), at.add(1).cast(), costs.len());
+            let to = at.byte_add(exec::COSTS).cast();
+            std::ptr::copy_nonoverlapping(costs.as_ptr(), to, costs.len());
         }
         at
     }
@@ -119,7 +121,7 @@ pub extern "C" fn translate(_: PluginId, tb: *mut Tb) {
         Some(BranchKind::Indirect) => end | INDIRECT,
         _ => 0,
     };
-    let block = Block { events: timing::events(&decoded), start, pending, level, reserved: 0 };
+    let block = Block::new(start, pending, timing::events(&decoded));
     let costs: Vec<Cost> = b.types.iter().map(|t| timing::cost(&decoded, t)).collect();
     let data = b.arena.block(block, &costs);
     // SAFETY: `tb` is valid during translation; the block stays until the translation is dropped.
@@ -174,27 +176,20 @@ mod tests {
     #[test]
     fn blocks_keep_their_costs() {
         let arena = Arena::default();
-        let cost = |n: u64| Cost { ps: n, pj: n + 1 };
-        let placed: Vec<*mut Block> = (0..40_000u64)
-            .map(|n| {
-                let block = Block {
-                    events: timing::Events::default(),
-                    start: n,
-                    pending: 0,
-                    level: 1,
-                    reserved: 0,
-                };
-                arena.block(block, &[cost(n), cost(n + 10), cost(n + 20)])
-            })
+        let cost = |n: u32| Cost { ps: n, pj: n + 1 };
+        // More core types than fit into the block's own cache line.
+        let costs = |n: u32| -> Vec<Cost> { (0..7).map(|t| cost(n + 10 * t)).collect() };
+        let placed: Vec<*mut Block> = (0..40_000u32)
+            .map(|n| arena.block(Block::new(n.into(), 0, timing::Events::default()), &costs(n)))
             .collect();
-        for (n, p) in (0u64..).zip(&placed) {
-            // SAFETY: placed above with three costs, not cleared yet.
-            let (start, costs) = unsafe {
-                let costs = std::slice::from_raw_parts(p.add(1).cast::<Cost>(), 3);
-                ((**p).start, costs)
+        for (n, p) in (0u32..).zip(&placed) {
+            // SAFETY: placed above with seven costs, not cleared yet.
+            let (start, found) = unsafe {
+                let first = p.byte_add(exec::COSTS).cast::<Cost>();
+                ((**p).start, std::slice::from_raw_parts(first, 7))
             };
-            assert_eq!(start, n);
-            assert_eq!(costs, [cost(n), cost(n + 10), cost(n + 20)]);
+            assert_eq!(start, u64::from(n));
+            assert_eq!(found, costs(n));
         }
         arena.clear();
         assert_eq!(arena.chunks().used, 0);

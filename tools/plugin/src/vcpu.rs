@@ -52,11 +52,11 @@ unsafe impl Sync for Vcpu {}
 pub struct Own {
     /// Time at which the vCPU must look at the others.
     pub limit: u64,
+    /// Index of the core type.
+    pub type_index: usize,
     /// End of the last block if it ended in a branch that needs predicting, with [`INDIRECT`] set for an indirect one;
     /// else 0.
     pub pending: u64,
-    /// Exception level of that block.
-    pub pending_level: usize,
     /// Totals at EL0 and EL1.
     pub counts: [Counts; 2],
     /// Virtual line last accessed.
@@ -109,8 +109,8 @@ impl Vcpu {
             woken_ns: AtomicU64::new(0),
             own: UnsafeCell::new(Own {
                 limit: 0,
+                type_index: model.index,
                 pending: 0,
-                pending_level: 0,
                 counts: [Counts::default(), Counts::default()],
                 last_line: u64::MAX,
                 line_shift: model.line_shift,
