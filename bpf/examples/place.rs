@@ -1,0 +1,282 @@
+//! Exercises the mechanism in a guest: `run` schedules and moves threads about, `spin` and `churn` are loads for it.
+//!
+//! ```text
+//! place run TYPES [key=value …]   TYPES: CPU lists with capacities, fastest first: 0-1:1024,2-5:446
+//!   secs=10        how long; 0: until a signal or the kernel ends it
+//!   prefix=spin    threads to place: those whose name starts so
+//!   swap=100       every so many ms each of them moves on by one place (0: leave them alone)
+//!   pin=NAME:TYPE  place threads named NAME… on core type TYPE for good
+//!   silent=A-B     no commits between seconds A and B
+//!   heartbeat=500  ms of silence before the fallback
+//!   slice=5 steal=20 starve=500 slots=16384 panic=S dump=1
+//! place spin NAME COUNT SECS [NICE …]   COUNT busy threads NAME0…, one nice value each
+//! place churn COUNT                     threads created and destroyed one after the other, from four threads
+//! ```
+
+use amp_bpf::{Config, CoreType, Scheduler};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+type Error = Box<dyn std::error::Error>;
+
+fn main() {
+    if let Err(e) = command() {
+        println!("ERROR {e}");
+        std::process::exit(1);
+    }
+}
+
+fn command() -> Result<(), Error> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["run", types, ref options @ ..] => run(types, options),
+        ["spin", name, count, secs, ref nices @ ..] => {
+            let nices = nices
+                .iter()
+                .map(|n| n.parse())
+                .collect::<Result<Vec<i32>, _>>()?;
+            spin(name, count.parse()?, secs.parse()?, &nices);
+            Ok(())
+        }
+        ["churn", count] => churn(count.parse()?),
+        _ => Err(
+            "usage: place run TYPES [key=value …] | spin NAME COUNT SECS [NICE …] | churn COUNT"
+                .into(),
+        ),
+    }
+}
+
+fn cpu_list(text: &str) -> Result<Vec<u32>, Error> {
+    let (a, b) = text.split_once('-').unwrap_or((text, text));
+    Ok((a.parse()?..=b.parse()?).collect())
+}
+
+fn config(types: &str, options: &BTreeMap<&str, &str>) -> Result<Config, Error> {
+    let mut core_types = vec![];
+    for t in types.split(',') {
+        let (cpus, capacity) = t.split_once(':').ok_or("a core type is LIST:CAPACITY")?;
+        core_types.push(CoreType {
+            cpus: cpu_list(cpus)?,
+            capacity: capacity.parse()?,
+        });
+    }
+    let mut c = Config::new(core_types);
+    let ms = |key: &str, default: u64| -> Result<Duration, Error> {
+        Ok(Duration::from_millis(
+            options.get(key).map_or(Ok(default), |v| v.parse())?,
+        ))
+    };
+    c.slice = ms("slice", 5)?;
+    c.steal_after = ms("steal", 20)?;
+    c.starve_after = ms("starve", 500)?;
+    c.heartbeat_timeout = Some(ms("heartbeat", 500)?);
+    if let Some(slots) = options.get("slots") {
+        c.slots = slots.parse()?;
+    }
+    Ok(c)
+}
+
+fn state() -> String {
+    let state = std::fs::read_to_string("/sys/kernel/sched_ext/state");
+    state.map_or_else(|e| e.to_string(), |s| s.trim().to_owned())
+}
+
+fn run(types: &str, options: &[&str]) -> Result<(), Error> {
+    let options: BTreeMap<&str, &str> = options
+        .iter()
+        .map(|o| o.split_once('=').ok_or("an option is key=value"))
+        .collect::<Result<_, _>>()?;
+    let number =
+        |key: &str, default: f64| options.get(key).map_or(Ok(default), |v| v.parse::<f64>());
+    let secs = number("secs", 10.0)?;
+    let swap = number("swap", 100.0)? / 1e3;
+    let panic_after = number("panic", f64::MAX)?;
+    let prefix = options.get("prefix").copied().unwrap_or("spin");
+    let pins: Vec<(&str, u8)> = match options.get("pin") {
+        Some(v) => {
+            let pin = |p: &'_ str| -> Result<(&str, u8), Error> {
+                let (name, t) = p.split_once(':').ok_or("pin=NAME:TYPE")?;
+                Ok((Box::leak(name.to_owned().into_boxed_str()), t.parse()?))
+            };
+            v.split(',').map(pin).collect::<Result<_, _>>()?
+        }
+        None => vec![],
+    };
+    let silent = match options.get("silent").and_then(|v| v.split_once('-')) {
+        Some((a, b)) => a.parse::<f64>()?..b.parse::<f64>()?,
+        None => 0.0..0.0,
+    };
+    let config = config(types, &options)?;
+    let per_type: Vec<usize> = config.core_types.iter().map(|t| t.cpus.len()).collect();
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))?;
+    let begin = Instant::now();
+    let mut scheduler = Scheduler::load(&config)?;
+    let loaded = begin.elapsed();
+    scheduler.attach()?;
+    println!(
+        "LOADED in {loaded:?}, attached in {:?}, state={}",
+        begin.elapsed() - loaded,
+        state()
+    );
+
+    for p in libbpf_rs::query::ProgInfoIter::default() {
+        let name = p.name.to_string_lossy();
+        if name.starts_with("amp_") {
+            println!("VERIFIED {name} {} instructions", p.verified_insns);
+        }
+    }
+
+    let begin = Instant::now();
+    let (mut round, mut last, mut spent, mut commits) = (0usize, 0.0, Duration::ZERO, 0u32);
+    let mut was_fallback = false;
+    let mut ended = None;
+    while !stop.load(Ordering::Relaxed) && ended.is_none() {
+        let now = begin.elapsed().as_secs_f64();
+        if secs > 0.0 && now >= secs {
+            break;
+        }
+        assert!(now < panic_after, "told to panic");
+        if !silent.contains(&now) {
+            let t = Instant::now();
+            let mut mine = vec![];
+            for thread in scheduler.threads() {
+                let name = thread.name();
+                if let Some((_, core)) = pins.iter().find(|(n, _)| name.starts_with(n)) {
+                    scheduler.place(thread.slot, thread.generation, Some(*core));
+                } else if swap > 0.0 && name.starts_with(prefix) {
+                    mine.push(thread);
+                }
+            }
+            if swap > 0.0 && now - last >= swap {
+                (round, last) = (round + 1, now);
+                mine.sort_by_key(|t| t.pid);
+                let n = mine.len();
+                for (i, t) in mine.iter().enumerate() {
+                    let mut place = (i + round) % n;
+                    let core = per_type.iter().position(|k| {
+                        let here = place < *k;
+                        place = place.saturating_sub(*k);
+                        here
+                    });
+                    scheduler.place(
+                        t.slot,
+                        t.generation,
+                        Some(core.unwrap_or(per_type.len() - 1) as u8),
+                    );
+                }
+            }
+            scheduler.commit()?;
+            spent += t.elapsed();
+            commits += 1;
+        }
+        if scheduler.stats().fallback != was_fallback {
+            was_fallback = !was_fallback;
+            println!(
+                "FALLBACK {} at {now:.2} s",
+                if was_fallback { "on" } else { "off" }
+            );
+            shares(&scheduler, prefix);
+        }
+        ended = scheduler.exited();
+        std::thread::sleep(Duration::from_millis(if swap > 0.0 { 20 } else { 50 }));
+    }
+    println!(
+        "ROUNDS {commits}, {:.0} us each",
+        spent.as_secs_f64() * 1e6 / f64::from(commits.max(1))
+    );
+    println!("STATS {:?}", scheduler.stats());
+    if options.contains_key("dump") {
+        for t in scheduler.threads() {
+            println!("THREAD {t:?} {}", t.name());
+        }
+    }
+    shares(&scheduler, prefix);
+    if let Some(reason) = ended.or_else(|| scheduler.exited()) {
+        println!("EXIT {reason:?}");
+    }
+    drop(scheduler);
+    println!("DETACHED, state={}", state());
+    Ok(())
+}
+
+/// Prints how the CPU time of the threads in question divides among core types.
+fn shares(scheduler: &Scheduler, prefix: &str) {
+    for t in scheduler.threads().filter(|t| t.name().starts_with(prefix)) {
+        let total: u64 = t.runtime.iter().sum();
+        println!(
+            "SHARE {} weight {} {:.3} s, fastest {:.3}, stolen {} swaps {} on cpu {} placed {:?}",
+            t.name(),
+            t.weight,
+            total as f64 / 1e9,
+            t.runtime[0] as f64 / total.max(1) as f64,
+            t.stolen,
+            t.swaps,
+            t.cpu,
+            t.placement
+        );
+    }
+}
+
+fn spin(name: &str, count: usize, secs: f64, nices: &[i32]) {
+    let work: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for (i, work) in work.iter().enumerate() {
+            let nice = nices.get(i).copied().unwrap_or(0);
+            let body = move || {
+                if nice != 0 {
+                    if let Err(e) = rustix::process::setpriority_process(None, nice) {
+                        println!("nice {nice}: {e}");
+                    }
+                }
+                let mut x = i as u64 + 1;
+                while begin.elapsed().as_secs_f64() < secs {
+                    for _ in 0..2000 {
+                        x = std::hint::black_box(
+                            x.wrapping_mul(6_364_136_223_846_793_005).rotate_left(17),
+                        );
+                    }
+                    work.fetch_add(2000, Ordering::Relaxed);
+                }
+            };
+            let started = std::thread::Builder::new()
+                .name(format!("{name}{i}"))
+                .spawn_scoped(scope, body);
+            if let Err(e) = started {
+                println!("thread {i}: {e}");
+            }
+        }
+    });
+    let work: Vec<u64> = work.into_iter().map(AtomicU64::into_inner).collect();
+    println!("WORK {work:?}");
+}
+
+fn churn(count: usize) -> Result<(), Error> {
+    let begin = Instant::now();
+    let workers: Vec<_> = (0..4)
+        .map(|w| {
+            std::thread::spawn(move || {
+                let share = count / 4 + usize::from(w < count % 4);
+                (0..share)
+                    .filter(|_| {
+                        std::thread::Builder::new()
+                            .spawn(|| ())
+                            .is_ok_and(|t| t.join().is_ok())
+                    })
+                    .count()
+            })
+        })
+        .collect();
+    let done: usize = workers.into_iter().map(|w| w.join().unwrap_or(0)).sum();
+    println!(
+        "CHURN {done} of {count} threads in {:.1} s",
+        begin.elapsed().as_secs_f64()
+    );
+    Ok(())
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Run time per core type and weighted virtual time.
+ *
+ * The kernel already measures every run in p->se.sum_exec_runtime. What has been added since we last looked belongs to the
+ * core type that the thread was on, so one subtraction when it next starts to run, and one at the tick for threads that
+ * never stop, replaces a clock read at both ends of every run.
+ *
+ * Seam for hardware counters (a later issue): the switch is seen by amp_running(), which knows the CPU's previous thread
+ * (cpu_record(cpu)->slot) and the new one; a per-CPU counter reading there, and in amp_tick(), can be charged to the former.
+ */
+#ifndef __AMP_ACCOUNTING_H
+#define __AMP_ACCOUNTING_H
+
+/* A thread never owes or is owed more than this many slices when it joins a queue. */
+#define MAX_LEAD_SLICES 200
+
+/* Adds what @p has run since the last call to its slot. Not for AMP_UNTRACKED. */
+static __always_inline void fold(const struct task_struct *p, struct amp_slot *s)
+{
+	u64 exec = p->se.sum_exec_runtime;
+	u64 ran = exec - s->exec_seen;
+	u32 type = s->core_type & (AMP_MAX_TYPES - 1);
+
+	if (!ran)
+		return;
+	s->exec_seen = exec;
+	s->runtime[type] += ran;
+	if (s->clock == AMP_FAIR_CLOCK)
+		ran = ran * type_capacity[type] >> 10;
+	if (s->weight != 100)
+		ran = ran * 100 / (s->weight ?: 1);
+	s->vtime += ran;
+}
+
+/* Lets @s live on virtual clock @to, keeping its lead or lag within bounds. */
+static __always_inline void set_clock(struct amp_slot *s, u32 to)
+{
+	u32 from = s->clock;
+	u64 now, lead;
+
+	if (from >= AMP_NR_CLOCKS || to >= AMP_NR_CLOCKS)
+		return;
+	now = shared.clock[to];
+	lead = s->vtime - shared.clock[from];
+	if ((s64)lead < -(s64)slice_ns)
+		lead = -slice_ns;
+	if ((s64)lead > (s64)(MAX_LEAD_SLICES * slice_ns))
+		lead = MAX_LEAD_SLICES * slice_ns;
+	s->vtime = now + lead;
+	s->clock = to;
+}
+
+/* Lets a virtual clock follow its foremost running thread. */
+static __always_inline void advance_clock(const struct amp_slot *s)
+{
+	u32 c = s->clock;
+
+	if (c < AMP_NR_CLOCKS && time_before(shared.clock[c], s->vtime))
+		shared.clock[c] = s->vtime;
+}
+
+/* The clock of a thread that runs or waits on core type @type. */
+static __always_inline u32 clock_for(u32 type)
+{
+	return shared.fallback ? AMP_FAIR_CLOCK : type;
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What user space fixes before the load. The verifier sees constants and drops what a machine does not need. */
+#ifndef __AMP_CONFIG_H
+#define __AMP_CONFIG_H
+
+#define MSEC 1000000ULL
+
+const volatile u32 nr_cpus = 1;
+const volatile u32 nr_types = 1;
+const volatile u32 nr_queues = 1;
+const volatile u32 nr_slots = 2;
+const volatile u8 cpu_type[AMP_MAX_CPUS];
+const volatile u8 cpu_queue[AMP_MAX_CPUS];
+/* queues of type t: type_queue[t] .. type_queue[t + 1] */
+const volatile u32 type_queue[AMP_MAX_TYPES + 1];
+const volatile u8 queue_type[AMP_MAX_QUEUES + 1];
+/* capacity of one CPU, 1024 for the fastest type */
+const volatile u32 type_capacity[AMP_MAX_TYPES];
+/* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
+const volatile u32 type_load[AMP_MAX_TYPES];
+const volatile bool smt = false;
+
+const volatile u64 slice_ns = 5 * MSEC;
+/* a slower CPU may take work placed on a faster type that waited this long */
+const volatile u64 steal_ns = 20 * MSEC;
+/* nobody waits longer than this for a first turn, whatever else is pinned to his CPUs */
+const volatile u64 starve_ns = 500 * MSEC;
+/* a wake-up after a burst shorter than this may go to any idle CPU */
+const volatile u64 short_run_ns = 1 * MSEC;
+/* silence of user space before the fallback; 0: never */
+const volatile u64 heartbeat_ns = 0;
+/* fallback: scaled time by which a thread on a fast CPU may lead one on a slow CPU */
+const volatile u64 rotate_ns = 20 * MSEC;
+const volatile u64 timer_ns = 10 * MSEC;
+
+struct amp_shared shared;
+struct amp_cpu cpus[AMP_MAX_CPUS] __attribute__((aligned(64)));
+
+/* AMP_MAX_CPUS is a power of two: a mask is all that the verifier wants for an index */
+static __always_inline u32 type_of(u32 cpu)
+{
+	return cpu_type[cpu & (AMP_MAX_CPUS - 1)] & (AMP_MAX_TYPES - 1);
+}
+
+static __always_inline u32 queue_of(u32 cpu)
+{
+	return cpu_queue[cpu & (AMP_MAX_CPUS - 1)];
+}
+
+static __always_inline struct amp_cpu *cpu_record(u32 cpu)
+{
+	return &cpus[cpu & (AMP_MAX_CPUS - 1)];
+}
+
+/* task_cpu() without a call */
+static __always_inline u32 cpu_of_task(const struct task_struct *p)
+{
+	return p->thread_info.cpu;
+}
+
+#define count(cpu, field) (cpu_record(cpu)->field++)
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Everything that BPF and user space share. bindgen turns it into Rust; ../shared.rs asserts the layout.
+ */
+#ifndef __AMP_INTF_H
+#define __AMP_INTF_H
+
+#ifndef __VMLINUX_H__
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+#endif
+
+enum amp_consts {
+	/* Core types a machine may have; type 0 is the fastest. */
+	AMP_MAX_TYPES = 8,
+	AMP_MAX_CPUS = 1024,
+	/* Queues: one per (core type, last-level cache), and one more for the fallback. */
+	AMP_MAX_QUEUES = 63,
+	AMP_FAIR_QUEUE = 63,
+	/* Virtual clocks: one per core type, one for the fallback. */
+	AMP_FAIR_CLOCK = 8,
+	AMP_NR_CLOCKS = 9,
+	/* "No core type": an unplaced thread. */
+	AMP_ANY = 0xff,
+	/* Slot 0 stands for every thread that found the table full. */
+	AMP_UNTRACKED = 0,
+	/* The slot index is the low part of a task's dsq_vtime. */
+	AMP_SLOT_BITS = 16,
+	/* Swap latencies kept; a power of two. */
+	AMP_NR_LATENCIES = 4096,
+};
+
+enum amp_thread_state {
+	AMP_SLEEPING = 0,
+	AMP_QUEUED = 1,
+	AMP_RUNNING = 2,
+};
+
+/*
+ * One thread. The array is mapped by user space, which writes only `placement` and `placed_at`.
+ * The first cache line is all that a context switch touches besides one entry of `runtime`.
+ */
+struct amp_slot {
+	u32 generation;		/* odd while a thread owns the slot, changes at every turn */
+	u32 pid;
+	u32 tgid;
+	u32 weight;		/* 100 is nice 0 */
+	u64 exec_seen;		/* of the task's sum_exec_runtime, what `runtime` and `vtime` contain */
+	u64 vtime;		/* weighted run time in ns, on the clock named by `clock` */
+	u64 queued_at;		/* scx_bpf_now() when it entered its queue */
+	u32 cpu;		/* where it runs or ran last */
+	u8 state;		/* enum amp_thread_state */
+	u8 core_type;		/* of `cpu` */
+	u8 allowed;		/* bit t: its affinity has a CPU of core type t */
+	u8 clock;		/* which virtual clock `vtime` refers to */
+	u64 placed_at;		/* CLOCK_MONOTONIC ns of a placement not in effect yet, or 0 */
+	u32 placement;		/* core type, or AMP_ANY */
+	u32 rotation;		/* the fallback's own placement, or AMP_ANY */
+	u64 runtime[8];		/* ns on each core type, AMP_MAX_TYPES */
+	u64 burst_start;	/* sum_exec_runtime at its last wake-up */
+	u64 nr_stolen;		/* runs that began on a core type other than the one it is placed on */
+	u64 nr_swaps;		/* placements that took effect */
+	u8 comm[16];
+	u32 next_free;
+	u32 pad[5];
+};
+
+/* What a CPU does, and its statistics: written by that CPU only. */
+struct amp_cpu {
+	u32 slot;		/* of the thread it ran last */
+	u32 foreign;		/* that thread is placed on another core type */
+	u64 nr_idle_wakes;	/* wake-ups that went straight to an idle CPU */
+	u64 nr_queued;		/* threads put into a queue */
+	u64 nr_taken_up;	/* runs taken from the queue of a slower core type */
+	u64 nr_taken_down;	/* runs taken from the queue of a faster core type */
+	u64 nr_kicks;		/* CPUs made to reschedule */
+	u64 pad;
+};
+
+/* The rest of the shared state. User space only reads it. */
+struct amp_shared {
+	u64 free_head;		/* list of free slots: tag in the high half against ABA, index in the low */
+	u32 nr_used;		/* slots below this index have been used */
+	u32 fallback;		/* user space has been silent: share fairly without it */
+	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */
+	u64 nr_fallbacks;
+	u64 nr_untracked;	/* threads that found the table full */
+	u64 nr_rotations;	/* pairs that the fallback swapped */
+	u64 nr_rescued;		/* threads that waited past the starvation bound and were put in front */
+	u64 nr_commits;
+	u64 relief;		/* bit q: queue q may hold work for CPUs of slower core types */
+	u64 nr_latencies;	/* recorded so far, also the next index modulo AMP_NR_LATENCIES */
+	u64 latency[4096];	/* ns from placement to running there, AMP_NR_LATENCIES */
+	u64 clock[16];		/* virtual clocks, AMP_NR_CLOCKS */
+	u32 foreign_cpu[8];	/* per core type: 1 + a CPU that began running another type's thread */
+};
+
+#endif

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * scx_amp, the mechanism: threads wait in one queue per core type; user space says which core type each belongs on.
+ *
+ * slots.bpf.h       the record of a thread, shared with user space
+ * accounting.bpf.h  run time and virtual time
+ * idle.bpf.h        wake-up: which idle CPU
+ * placement.bpf.h   otherwise: which queue, and which thread next
+ * fallback.bpf.h    commit from user space, and the timer for when it is silent
+ */
+#include <scx/common.bpf.h>
+#include "intf.h"
+
+char _license[] SEC("license") = "GPL";
+UEI_DEFINE(uei);
+
+#include "config.bpf.h"
+#include "slots.bpf.h"
+#include "accounting.bpf.h"
+#include "idle.bpf.h"
+#include "placement.bpf.h"
+#include "fallback.bpf.h"
+
+static s32 create_mask(u32 type)
+{
+	struct type_mask *m = bpf_map_lookup_elem(&type_masks, &type);
+	struct bpf_cpumask *mask;
+	u32 cpu;
+
+	if (!m)
+		return -ENOENT;
+	mask = bpf_cpumask_create();
+	if (!mask)
+		return -ENOMEM;
+	bpf_for(cpu, 0, nr_cpus)
+		if (type_of(cpu) == type)
+			bpf_cpumask_set_cpu(cpu, mask);
+	mask = bpf_kptr_xchg(&m->mask, mask);
+	if (mask)
+		bpf_cpumask_release(mask);
+	return 0;
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(amp_init)
+{
+	struct amp_slot *s = slot_at(AMP_UNTRACKED);
+	s32 err;
+	u32 i;
+
+	if (s) {
+		s->allowed = 0xff;
+		s->placement = AMP_ANY;
+		s->rotation = AMP_ANY;
+	}
+	shared.nr_used = 1;
+	shared.heartbeat = bpf_ktime_get_ns();
+	bpf_for(i, 0, nr_types) {
+		err = create_mask(i);
+		if (err)
+			return err;
+	}
+	bpf_for(i, 0, nr_queues + 1) {
+		err = scx_bpf_create_dsq(queue_id(i), -1);
+		if (err)
+			return err;
+	}
+	return start_timer();
+}
+
+void BPF_STRUCT_OPS(amp_exit, struct scx_exit_info *ei)
+{
+	UEI_RECORD(uei, ei);
+}
+
+SCX_OPS_DEFINE(amp_ops,
+	       .select_cpu	= (void *)amp_select_cpu,
+	       .enqueue		= (void *)amp_enqueue,
+	       .dispatch	= (void *)amp_dispatch,
+	       .running		= (void *)amp_running,
+	       .quiescent	= (void *)amp_quiescent,
+	       .tick		= (void *)amp_tick,
+	       .set_weight	= (void *)amp_set_weight,
+	       .set_cpumask	= (void *)amp_set_cpumask,
+	       .enable		= (void *)amp_enable,
+	       .disable		= (void *)amp_disable,
+	       .init		= (void *)amp_init,
+	       .exit		= (void *)amp_exit,
+	       .timeout_ms	= 10000U,
+	       .name		= "amp");

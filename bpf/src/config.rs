@@ -1,0 +1,270 @@
+//! What a machine looks like and how the mechanism is to behave on it.
+
+use crate::shared::{MAX_CPUS, MAX_QUEUES, MAX_SLOTS, MAX_TYPES};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Most core types a machine may have.
+pub const MAX_CORE_TYPES: usize = MAX_TYPES;
+
+/// CPUs of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreType {
+    /// Their numbers.
+    pub cpus: Vec<u32>,
+    /// Capacity of one of them, 1024 for the fastest of the machine (1..=1024).
+    pub capacity: u32,
+}
+
+/// How [`Scheduler::load`](crate::Scheduler::load) sets the mechanism up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The core types, fastest first. A CPU in none of them counts as one of the last type.
+    pub core_types: Vec<CoreType>,
+    /// Last-level cache of each CPU by number; CPUs beyond its end share cache 0. A core type with several caches gets
+    /// one queue per cache.
+    pub llc: Vec<u32>,
+    /// Whether some cores run several hardware threads.
+    pub smt: bool,
+    /// How long a thread runs before the next one that waits gets its turn.
+    pub slice: Duration,
+    /// How long work placed on a core type must have waited before an idle CPU of a slower type takes it.
+    pub steal_after: Duration,
+    /// After this wait a thread goes in front of everything, even where its CPUs are full of pinned threads.
+    pub starve_after: Duration,
+    /// A thread that ran for less than this since its last wake-up may wake on an idle CPU of any type.
+    pub short_run: Duration,
+    /// Silence (no commit) after which BPF shares fairly by itself; `None`: never.
+    pub heartbeat_timeout: Option<Duration>,
+    /// In the fallback: lead in scaled run time at which a thread on a fast CPU changes places with one on a slow CPU.
+    pub rotate_after: Duration,
+    /// Period of the timer behind the three bounds above; they hold to within one period.
+    pub timer: Duration,
+    /// Threads that can be tracked at a time (2..=65535); more run untracked.
+    pub slots: u32,
+    /// Schedule only threads that ask for `SCHED_EXT`, not every normal one.
+    pub only_sched_ext: bool,
+}
+
+impl Config {
+    /// The defaults on a machine with these core types (fastest first), one cache per type.
+    pub fn new(core_types: Vec<CoreType>) -> Config {
+        let mut llc = Vec::new();
+        for (i, t) in core_types.iter().enumerate() {
+            for &cpu in t.cpus.iter().filter(|c| (**c as usize) < MAX_CPUS) {
+                if llc.len() <= cpu as usize {
+                    llc.resize(cpu as usize + 1, 0);
+                }
+                llc[cpu as usize] = i as u32;
+            }
+        }
+        Config {
+            core_types,
+            llc,
+            smt: false,
+            slice: Duration::from_millis(5),
+            steal_after: Duration::from_millis(20),
+            starve_after: Duration::from_millis(500),
+            short_run: Duration::from_millis(1),
+            heartbeat_timeout: None,
+            rotate_after: Duration::from_millis(20),
+            timer: Duration::from_millis(10),
+            slots: 16384,
+            only_sched_ext: false,
+        }
+    }
+
+    /// Checks the configuration and works out the queues.
+    pub(crate) fn layout(&self) -> Result<Layout, ConfigError> {
+        let n = self.core_types.len();
+        if n == 0 || n > MAX_TYPES {
+            return Err(ConfigError::CoreTypes(n));
+        }
+        if self.slots < 2 || self.slots >= MAX_SLOTS {
+            return Err(ConfigError::Slots(self.slots));
+        }
+        for (name, d) in [("slice", self.slice), ("timer", self.timer)] {
+            if d < Duration::from_micros(100) || d > Duration::from_secs(1) {
+                return Err(ConfigError::Span(name, d));
+            }
+        }
+        let last = (n - 1) as u8;
+        let mut cpu_type = vec![last; MAX_CPUS];
+        let mut listed = vec![false; MAX_CPUS];
+        for (t, core) in self.core_types.iter().enumerate() {
+            if core.cpus.is_empty() {
+                return Err(ConfigError::Empty(t));
+            }
+            if core.capacity == 0 || core.capacity > 1024 {
+                return Err(ConfigError::Capacity(t, core.capacity));
+            }
+            for &cpu in &core.cpus {
+                let Some(seen) = listed.get_mut(cpu as usize) else {
+                    return Err(ConfigError::Cpu(cpu));
+                };
+                if std::mem::replace(seen, true) {
+                    return Err(ConfigError::Twice(cpu));
+                }
+                cpu_type[cpu as usize] = t as u8;
+            }
+        }
+        // Queues in order of type; within a type in order of cache.
+        let mut queues: BTreeMap<(u8, u32), u8> = BTreeMap::new();
+        let llc_of = |cpu: usize| self.llc.get(cpu).copied().unwrap_or(0);
+        for cpu in (0..MAX_CPUS).filter(|c| listed[*c]) {
+            queues.insert((cpu_type[cpu], llc_of(cpu)), 0);
+        }
+        if queues.len() > MAX_QUEUES {
+            return Err(ConfigError::Queues(queues.len()));
+        }
+        let mut queue_type = vec![last; MAX_QUEUES + 1];
+        let mut type_queue = vec![queues.len() as u32; MAX_TYPES + 1];
+        for (i, ((t, _), q)) in queues.iter_mut().enumerate() {
+            *q = i as u8;
+            queue_type[i] = *t;
+            let first = &mut type_queue[usize::from(*t)];
+            *first = (*first).min(i as u32);
+        }
+        let cpu_queue = (0..MAX_CPUS)
+            .map(|cpu| {
+                let t = cpu_type[cpu];
+                let own = queues.get(&(t, llc_of(cpu))).copied();
+                own.unwrap_or(type_queue[usize::from(t)] as u8)
+            })
+            .collect();
+        Ok(Layout {
+            nr_queues: queues.len() as u32,
+            cpu_type,
+            cpu_queue,
+            queue_type,
+            type_queue,
+        })
+    }
+}
+
+/// The tables that BPF gets.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub nr_queues: u32,
+    /// By CPU.
+    pub cpu_type: Vec<u8>,
+    /// By CPU.
+    pub cpu_queue: Vec<u8>,
+    /// By queue.
+    pub queue_type: Vec<u8>,
+    /// By core type: its first queue; one more entry ends the last.
+    pub type_queue: Vec<u32>,
+}
+
+/// Why a [`Config`] makes no sense.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// None or too many.
+    #[error("{0} core types: between 1 and {MAX_TYPES} are supported")]
+    CoreTypes(usize),
+    /// A core type without CPUs.
+    #[error("core type {0} has no CPU")]
+    Empty(usize),
+    /// Capacity out of range.
+    #[error("core type {0} has capacity {1}: must be 1 to 1024, 1024 being the fastest")]
+    Capacity(usize, u32),
+    /// A CPU number that the tables do not hold.
+    #[error("CPU {0} is out of range: CPUs 0 to {last} are supported", last = MAX_CPUS - 1)]
+    Cpu(u32),
+    /// A CPU of two types.
+    #[error("CPU {0} belongs to more than one core type")]
+    Twice(u32),
+    /// Too many caches.
+    #[error("{0} groups of CPUs of one type behind one cache: at most {MAX_QUEUES} are supported")]
+    Queues(usize),
+    /// Table size out of range.
+    #[error("a table of {0} slots: must be 2 to {last}", last = MAX_SLOTS - 1)]
+    Slots(u32),
+    /// A duration out of range.
+    #[error("{0} of {1:?}: must be 100 us to 1 s")]
+    Span(&'static str, Duration),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn juno() -> Config {
+        Config::new(vec![
+            CoreType {
+                cpus: vec![0, 1],
+                capacity: 1024,
+            },
+            CoreType {
+                cpus: vec![2, 3, 4, 5],
+                capacity: 446,
+            },
+        ])
+    }
+
+    #[test]
+    fn one_queue_per_type() {
+        let l = juno().layout().unwrap();
+        assert_eq!(l.nr_queues, 2);
+        assert_eq!(&l.cpu_type[..6], [0, 0, 1, 1, 1, 1]);
+        assert_eq!(&l.cpu_queue[..6], [0, 0, 1, 1, 1, 1]);
+        assert_eq!(&l.type_queue[..3], [0, 1, 2]);
+        assert_eq!(l.queue_type[1], 1);
+    }
+
+    #[test]
+    fn one_queue_per_cache_within_a_type() {
+        let mut c = Config::new(vec![
+            CoreType {
+                cpus: vec![4, 5],
+                capacity: 1024,
+            },
+            CoreType {
+                cpus: vec![0, 1],
+                capacity: 700,
+            },
+            CoreType {
+                cpus: vec![2, 3],
+                capacity: 300,
+            },
+        ]);
+        c.llc = vec![0, 1, 2, 3, 4, 4];
+        let l = c.layout().unwrap();
+        assert_eq!(l.nr_queues, 5);
+        assert_eq!(&l.cpu_queue[..6], [1, 2, 3, 4, 0, 0]);
+        assert_eq!(&l.type_queue[..4], [0, 1, 3, 5]);
+        assert_eq!(&l.queue_type[..5], [0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn unlisted_cpus_are_of_the_last_type() {
+        let l = juno().layout().unwrap();
+        assert_eq!((l.cpu_type[77], l.cpu_queue[77]), (1, 1));
+    }
+
+    #[test]
+    fn refuses_nonsense() {
+        let err = |f: fn(&mut Config)| {
+            let mut c = juno();
+            f(&mut c);
+            c.layout().unwrap_err()
+        };
+        assert_eq!(err(|c| c.core_types.clear()), ConfigError::CoreTypes(0));
+        assert_eq!(err(|c| c.core_types[1].cpus.clear()), ConfigError::Empty(1));
+        assert_eq!(err(|c| c.core_types[1].cpus.push(0)), ConfigError::Twice(0));
+        assert_eq!(
+            err(|c| c.core_types[1].cpus.push(4096)),
+            ConfigError::Cpu(4096)
+        );
+        assert_eq!(
+            err(|c| c.core_types[0].capacity = 0),
+            ConfigError::Capacity(0, 0)
+        );
+        assert_eq!(err(|c| c.slots = 70000), ConfigError::Slots(70000));
+        assert_eq!(
+            err(|c| c.slice = Duration::ZERO),
+            ConfigError::Span("slice", Duration::ZERO)
+        );
+    }
+}

@@ -1,0 +1,284 @@
+//! Loading, attaching, talking to and detaching the BPF scheduler.
+
+use crate::config::{Config, Layout};
+use crate::error::LoadError;
+use crate::kernel;
+use crate::shared::skel::{BpfSkel, BpfSkelBuilder};
+use crate::shared::{Cpu, Shared, MAX_CPUS, NR_LATENCIES};
+use crate::stats::{Latency, Stats};
+use crate::threads::{Table, Thread};
+use libbpf_rs::{Link, OpenObject, ProgramInput};
+use scx_utils::{
+    compat, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_read, ScxExitKind,
+};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::ptr::{addr_of, NonNull};
+use std::time::Duration;
+
+/// Why BPF let go of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitReason {
+    /// The kernel's summary, for example `runnable task stall`, with its details.
+    pub text: String,
+    /// Whether something went wrong, as opposed to somebody asking for it.
+    pub error: bool,
+    /// Whether loading again is the thing to do (a CPU came or went).
+    pub restart: bool,
+}
+
+/// Memory for the object that the skeleton borrows; freed after the skeleton is gone.
+struct Storage(NonNull<MaybeUninit<OpenObject>>);
+
+impl Storage {
+    fn new() -> Storage {
+        Storage(NonNull::from(Box::leak(Box::new(MaybeUninit::uninit()))))
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        // SAFETY: made by Box::leak in new(); whoever borrows it is declared before it in `Scheduler` and dropped first.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+// SAFETY: an owned heap allocation, touched by one owner only.
+unsafe impl Send for Storage {}
+
+/// The loaded scheduler. Dropping it detaches: the kernel goes back to its own.
+pub struct Scheduler {
+    link: Option<Link>,
+    table: Table,
+    skel: BpfSkel<'static>,
+    _storage: Storage,
+    root: PathBuf,
+    nr_cpus: usize,
+}
+
+impl Scheduler {
+    /// Loads the BPF programs; nothing is scheduled by them before [`attach`](Self::attach).
+    ///
+    /// # Errors
+    /// When the configuration makes no sense, the process may not, or the kernel cannot: see [`LoadError`].
+    pub fn load(config: &Config) -> Result<Scheduler, LoadError> {
+        let root = PathBuf::from("/");
+        let layout = config.layout()?;
+        kernel::check(&root)?;
+        let storage = Storage::new();
+        let (loaded, log) = kernel::with_log(|| open_and_load(config, &layout, &storage));
+        let skel =
+            loaded.map_err(|(what, e)| kernel::diagnose(&root, what, format!("{e:#}"), &log))?;
+        let table = Table::map(&skel.maps.slots, config.slots)
+            .map_err(|e| kernel::diagnose(&root, "mapping the slot table", e.to_string(), &[]))?;
+        let nr_cpus = (*scx_utils::NR_CPU_IDS).min(MAX_CPUS);
+        Ok(Scheduler {
+            link: None,
+            table,
+            skel,
+            _storage: storage,
+            root,
+            nr_cpus,
+        })
+    }
+
+    /// Puts the scheduler in charge. Doing so again changes nothing.
+    ///
+    /// # Errors
+    /// When another scheduler came first or the kernel refuses.
+    pub fn attach(&mut self) -> Result<(), LoadError> {
+        if self.link.is_some() {
+            return Ok(());
+        }
+        kernel::check_free(&self.root)?;
+        let skel = &mut self.skel;
+        let (link, log) = kernel::with_log(|| attach(skel));
+        let link =
+            link.map_err(|e| kernel::diagnose(&self.root, "attaching", format!("{e:#}"), &log))?;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// Every tracked thread, copied one by one as the iterator advances.
+    pub fn threads(&self) -> impl Iterator<Item = Thread> + '_ {
+        (1..self.slots_used()).filter_map(|i| self.table.read(i))
+    }
+
+    /// Places a thread on a core type, or nowhere in particular, as of the next [`commit`](Self::commit) at the latest.
+    /// False if the thread has gone. A core type that its affinity excludes stands for the nearest one it admits.
+    pub fn place(&self, slot: u32, generation: u32, core_type: Option<u8>) -> bool {
+        self.table
+            .place(slot, generation, core_type, monotonic_ns())
+    }
+
+    /// Makes the placements written so far take effect at once and tells BPF that user space is alive. One system call.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program.
+    pub fn commit(&mut self) -> Result<(), libbpf_rs::Error> {
+        self.skel
+            .progs
+            .amp_commit
+            .test_run(ProgramInput::default())
+            .map(drop)
+    }
+
+    /// Why the scheduler is no longer in charge, once it is not.
+    pub fn exited(&self) -> Option<ExitReason> {
+        if !uei_exited!(&self.skel, uei) {
+            return None;
+        }
+        let info = uei_read!(&self.skel, uei);
+        let uei = &self.skel.maps.data_data.as_ref()?.uei;
+        let text = |s: &[i8]| {
+            let bytes: Vec<u8> = s.iter().map(|c| *c as u8).chain([0]).collect();
+            CStr::from_bytes_until_nul(&bytes)
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned()
+        };
+        let (reason, message) = (text(&uei.reason), text(&uei.msg));
+        let text = if message.is_empty() {
+            reason
+        } else {
+            format!("{reason}: {message}")
+        };
+        Some(ExitReason {
+            text,
+            error: uei.kind >= ScxExitKind::Error as i32,
+            restart: info.should_restart(),
+        })
+    }
+
+    /// What has been counted since loading.
+    pub fn stats(&self) -> Stats {
+        let Some(shared) = self.shared() else {
+            return Stats::default();
+        };
+        // SAFETY: `shared` points into the mapped .bss, valid while `skel` is; BPF writes it concurrently, hence volatile
+        // reads of plain integers.
+        macro_rules! read {
+            ($($field:tt)+) => { unsafe { addr_of!((*shared).$($field)+).read_volatile() } };
+        }
+        let count: u64 = read!(nr_latencies);
+        let kept = (0..NR_LATENCIES.min(count as usize))
+            .map(|i| read!(latency[i]))
+            .collect();
+        let mut stats = Stats {
+            swap_latency: Latency::of(count, kept),
+            commits: read!(nr_commits),
+            fallback: read!(fallback) != 0,
+            fallbacks: read!(nr_fallbacks),
+            rotations: read!(nr_rotations),
+            rescued: read!(nr_rescued),
+            untracked: read!(nr_untracked),
+            slots_used: self.slots_used().saturating_sub(1),
+            slots_live: self.threads().count() as u32,
+            ..Stats::default()
+        };
+        for cpu in (0..self.nr_cpus).filter_map(|c| self.cpu(c)) {
+            stats.queued += cpu.nr_queued;
+            stats.taken_up += cpu.nr_taken_up;
+            stats.taken_down += cpu.nr_taken_down;
+            stats.kicks += cpu.nr_kicks;
+        }
+        stats
+    }
+
+    fn slots_used(&self) -> u32 {
+        let Some(shared) = self.shared() else {
+            return 0;
+        };
+        // SAFETY: as in stats().
+        unsafe { addr_of!((*shared).nr_used).read_volatile() }
+    }
+
+    fn shared(&self) -> Option<*const Shared> {
+        Some(addr_of!(self.skel.maps.bss_data.as_ref()?.shared).cast())
+    }
+
+    fn cpu(&self, cpu: usize) -> Option<Cpu> {
+        let cpus = &self.skel.maps.bss_data.as_ref()?.cpus;
+        let record: *const Cpu = cpus.get(cpu).map(|c| addr_of!(*c).cast())?;
+        // SAFETY: as in stats(); shared.rs asserts that both types have one layout.
+        Some(unsafe { record.read_volatile() })
+    }
+}
+
+/// `CLOCK_MONOTONIC` in ns, the clock of bpf_ktime_get_ns().
+fn monotonic_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+fn ns(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Opens, configures and loads. The error comes with the name of the step.
+fn open_and_load(
+    config: &Config,
+    layout: &Layout,
+    storage: &Storage,
+) -> Result<BpfSkel<'static>, (&'static str, anyhow::Error)> {
+    // SAFETY: the memory outlives the skeleton (field order of `Scheduler`; on failure here the skeleton is dropped before
+    // the caller's storage), and nothing else refers to it.
+    let object: &'static mut MaybeUninit<OpenObject> = unsafe { &mut *storage.0.as_ptr() };
+    let builder = BpfSkelBuilder::default();
+    let mut skel = scx_ops_open!(builder, object, amp_ops, None)
+        .map_err(|e| ("opening the BPF programs", e))?;
+    let no_data = || {
+        (
+            "opening the BPF programs",
+            anyhow::anyhow!("the object has no .rodata"),
+        )
+    };
+    let ro = skel.maps.rodata_data.as_mut().ok_or_else(no_data)?;
+    ro.nr_cpus = (*scx_utils::NR_CPU_IDS).min(MAX_CPUS) as u32;
+    ro.nr_types = config.core_types.len() as u32;
+    ro.nr_queues = layout.nr_queues;
+    ro.nr_slots = config.slots;
+    ro.cpu_type.copy_from_slice(&layout.cpu_type);
+    ro.cpu_queue.copy_from_slice(&layout.cpu_queue);
+    ro.queue_type.copy_from_slice(&layout.queue_type);
+    ro.type_queue.copy_from_slice(&layout.type_queue);
+    for (i, t) in config.core_types.iter().enumerate() {
+        ro.type_capacity[i] = t.capacity;
+        ro.type_load[i] = (1 << 20) / (t.cpus.len() as u32 * t.capacity);
+    }
+    ro.smt = config.smt;
+    ro.slice_ns = ns(config.slice);
+    ro.steal_ns = ns(config.steal_after);
+    ro.starve_ns = ns(config.starve_after);
+    ro.short_run_ns = ns(config.short_run);
+    ro.heartbeat_ns = config.heartbeat_timeout.map_or(0, |d| ns(d).max(1));
+    ro.rotate_ns = ns(config.rotate_after);
+    ro.timer_ns = ns(config.timer);
+    let step = "sizing the slot table";
+    skel.maps
+        .slots
+        .set_max_entries(config.slots)
+        .map_err(|e| (step, e.into()))?;
+    let partial = if config.only_sched_ext {
+        *compat::SCX_OPS_SWITCH_PARTIAL
+    } else {
+        0
+    };
+    skel.struct_ops.amp_ops_mut().flags = *compat::SCX_OPS_ENQ_LAST | partial;
+    scx_ops_load!(skel, amp_ops, uei).map_err(|e| ("loading the BPF programs", e))
+}
+
+fn attach(skel: &mut BpfSkel<'static>) -> anyhow::Result<Link> {
+    scx_ops_attach!(skel, amp_ops)
+}
+
+impl Scheduler {
+    /// Checks, without loading anything, whether a scheduler could be loaded on the system below `root` (`/` but in tests).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn check(root: &Path) -> Result<(), LoadError> {
+        kernel::check(root)
+    }
+}

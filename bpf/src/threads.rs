@@ -1,0 +1,148 @@
+//! The table of threads that BPF keeps in shared memory.
+
+use crate::shared::{Slot, ANY, MAX_TYPES, RUNNING, SLEEPING};
+use memmap2::{MmapOptions, MmapRaw};
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::{addr_of, addr_of_mut};
+use std::sync::atomic::{fence, Ordering};
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Blocked.
+    Sleeping,
+    /// Waiting for a CPU.
+    Queued,
+    /// On a CPU.
+    Running,
+}
+
+/// A copy of one thread's slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thread {
+    /// Index of the slot.
+    pub slot: u32,
+    /// Use count of the slot: together with `slot` the thread's name for as long as it lives.
+    pub generation: u32,
+    /// Kernel thread id.
+    pub pid: i32,
+    /// Process id.
+    pub tgid: i32,
+    /// Command name, NUL-padded.
+    pub comm: [u8; 16],
+    /// Scheduling weight, 100 = nice 0.
+    pub weight: u32,
+    /// Bit `t`: its affinity admits a CPU of core type `t`.
+    pub allowed: u8,
+    /// What it is doing.
+    pub state: State,
+    /// CPU it runs on or ran on last.
+    pub cpu: u32,
+    /// Core type of `cpu`.
+    pub core_type: u8,
+    /// Core type it was placed on with [`Scheduler::place`](crate::Scheduler::place).
+    pub placement: Option<u8>,
+    /// CPU time on each core type in ns, up to the last tick or the start of its current run.
+    pub runtime: [u64; MAX_TYPES],
+    /// Runs that began on another core type than the one it was placed on.
+    pub stolen: u64,
+    /// Placements that took effect.
+    pub swaps: u64,
+}
+
+impl Thread {
+    /// The command name as text.
+    pub fn name(&self) -> String {
+        let end = self.comm.iter().position(|c| *c == 0).unwrap_or(16);
+        String::from_utf8_lossy(&self.comm[..end]).into_owned()
+    }
+}
+
+/// The mapped table.
+pub(crate) struct Table {
+    map: MmapRaw,
+    len: u32,
+}
+
+impl Table {
+    /// Maps the first `len` slots of the array map behind `fd`.
+    pub fn map(fd: impl AsFd, len: u32) -> std::io::Result<Table> {
+        let bytes = len as usize * size_of::<Slot>();
+        let map = MmapOptions::new()
+            .len(bytes)
+            .map_raw(fd.as_fd().as_raw_fd())?;
+        Ok(Table { map, len })
+    }
+
+    fn slot(&self, index: u32) -> Option<*mut Slot> {
+        // SAFETY: the mapping holds `len` slots and index is below that.
+        (index < self.len)
+            .then(|| unsafe { self.map.as_mut_ptr().cast::<Slot>().add(index as usize) })
+    }
+
+    fn generation(slot: *mut Slot) -> u32 {
+        // SAFETY: `slot` points into the mapping, which lives as long as the table; BPF may change it at any time, hence
+        // volatile.
+        unsafe { addr_of!((*slot).generation).read_volatile() }
+    }
+
+    /// Copies the slot if a thread owns it and went on owning it meanwhile.
+    pub fn read(&self, index: u32) -> Option<Thread> {
+        let slot = self.slot(index)?;
+        let before = Self::generation(slot);
+        if before % 2 == 0 {
+            return None;
+        }
+        fence(Ordering::Acquire);
+        // SAFETY: as above; every bit pattern is a valid `Slot`, and the generation tells whether its owner changed.
+        let s = unsafe { slot.read_volatile() };
+        fence(Ordering::Acquire);
+        if Self::generation(slot) != before || s.pid == 0 {
+            return None;
+        }
+        Some(Thread {
+            slot: index,
+            generation: before,
+            pid: s.pid as i32,
+            tgid: s.tgid as i32,
+            comm: s.comm,
+            weight: s.weight,
+            allowed: s.allowed,
+            state: match s.state {
+                SLEEPING => State::Sleeping,
+                RUNNING => State::Running,
+                _ => State::Queued,
+            },
+            cpu: s.cpu,
+            core_type: s.core_type,
+            placement: (s.placement != ANY).then_some(s.placement as u8),
+            runtime: s.runtime,
+            stolen: s.nr_stolen,
+            swaps: s.nr_swaps,
+        })
+    }
+
+    /// Writes a placement. Stamps it with `now` (`CLOCK_MONOTONIC` ns) when the thread wants a CPU and is on another core
+    /// type, so that BPF can tell how long the change took. False if the thread has gone.
+    pub fn place(&self, index: u32, generation: u32, placement: Option<u8>, now: u64) -> bool {
+        let Some(slot) = self.slot(index) else {
+            return false;
+        };
+        if generation % 2 == 0 || Self::generation(slot) != generation {
+            return false;
+        }
+        let new = placement.map_or(ANY, u32::from);
+        // SAFETY: as above; user space is the only writer of `placement`, and BPF only ever clears `placed_at`.
+        unsafe {
+            if addr_of!((*slot).placement).read_volatile() == new {
+                return true;
+            }
+            addr_of_mut!((*slot).placement).write_volatile(new);
+            let moves = placement.is_some_and(|t| addr_of!((*slot).core_type).read_volatile() != t)
+                && addr_of!((*slot).state).read_volatile() != SLEEPING;
+            addr_of_mut!((*slot).placed_at).write_volatile(if moves { now } else { 0 });
+        }
+        true
+    }
+}
