@@ -8,11 +8,18 @@
 //! The kernel's own scheduler, `eevdf`, is the baseline of every evaluation and not a policy: it means that no
 //! scheduler is loaded.
 
+pub mod acfs;
+pub mod eqp;
 pub mod hsp;
 pub mod knobs;
 pub mod ledger;
+pub mod progress;
 pub mod rr;
 pub mod seats;
+pub mod smooth;
+pub mod speedups;
+pub mod threads;
+pub mod turns;
 
 pub use knobs::{Knob, KnobError, KnobKind, Knobs};
 
@@ -62,10 +69,20 @@ const ENTRIES: &[Entry] = &[
         help: rr::HELP,
         make: |_| Box::new(rr::RoundRobin::new()),
     },
+    Entry {
+        name: "eqp",
+        help: eqp::HELP,
+        make: |_| Box::new(eqp::EqualProgress::new()),
+    },
+    Entry {
+        name: "acfs",
+        help: acfs::HELP,
+        make: |_| Box::new(acfs::Acfs::new()),
+    },
 ];
 
 /// Names of all policies, `eevdf` (no scheduler) not among them.
-pub const NAMES: &[&str] = &["hsp", "rr"];
+pub const NAMES: &[&str] = &["hsp", "rr", "eqp", "acfs"];
 
 /// Name of the baseline: the kernel's own scheduler.
 pub const BASELINE: &str = "eevdf";

@@ -1,0 +1,228 @@
+//! ACFS: equal slowdowns for all applications.
+
+use crate::machine::Placement;
+use crate::policy::knobs::{Knob, KnobKind, Knobs};
+use crate::policy::progress::{Join, Past, Progress};
+use crate::policy::seats::{Claim, Seats};
+use crate::policy::speedups::{self, Speedups};
+use crate::policy::turns::Turns;
+use crate::policy::Policy;
+use crate::view::{ThreadView, View};
+use amp_metrics::{Nanos, MAX_CORE_TYPES};
+
+/// A page about the policy.
+pub const HELP: &str = "\
+acfs: asymmetry-aware completely fair scheduler.
+
+Evens out the progress that threads make, in the past and present phases of their applications, relative to running on the
+fastest cores [ACFS s. 3]. Each thread has a virtual time; per second it ran
+
+    amp_vruntime += (100/weight) / S / U
+    S = 1 on the fastest cores; SP_fastest/SP_t on core type t, SP being the application-wide speedup
+    U = 1 + (uf-1)(SP-SP_min)/(SP_max-SP_min), 1 when all speedups are equal
+
+Who is behind goes to fast cores. A thread T_B on a fast core and a thread T_S on a slow one change places when
+
+    amp_vruntime(T_B) - amp_vruntime(T_S) >= t_swap (1 - 1/SP_avg)
+
+(the paper counts ticks of 100 units; here the unit is the second). With several core types the threshold between
+neighbours is t_swap (SP_t - SP_t+1)/SP_fastest, averages all. A new thread starts at the maximum of its peers; peers that
+lead by more than the threshold whatever they are given do not count. A rest neither earns nor costs anything. With
+uf above 1, applications of high speedup may fall behind by that factor: more throughput, unfairness up to uf times the best.
+The paper's t_swap is 850 ms, on decisions every few hundred milliseconds; the default here follows the interval.
+
+It needs speedup factors on every core type but the slowest. A thread without them is fair-shared: it gets its
+weight's share of every core type's time, and no factor is made up for it. Use it where equal programs
+shall suffer equally from sharing the machine; it is the fairest policy when speedups differ.
+";
+
+const T_SWAP: usize = 0;
+const UF: usize = 1;
+const MEMORY: usize = 2;
+const UTILITY: usize = 3;
+
+const KNOBS: &[Knob] = &[
+    Knob {
+        key: "t_swap",
+        kind: KnobKind::Number {
+            unit: "ms",
+            default: 0.0,
+            min: 0.0,
+            max: 60_000.0,
+        },
+        help: "how long two threads keep their places when they differ by the average speedup; 0 is 2.5 intervals",
+    },
+    Knob {
+        key: "uf",
+        kind: KnobKind::Number {
+            unit: "",
+            default: 1.0,
+            min: 1.0,
+            max: 100.0,
+        },
+        help: "unfairness that is accepted for throughput; 1 is none",
+    },
+    Knob {
+        key: "memory",
+        kind: KnobKind::Number {
+            unit: "ms",
+            default: 60_000.0,
+            min: 100.0,
+            max: 3_600_000.0,
+        },
+        help: "leads and lags beyond it are forgotten",
+    },
+    Knob {
+        key: "utility",
+        kind: KnobKind::Choice(&["speedup", "camp"]),
+        help: "how the gain of an application with many threads is rated",
+    },
+];
+
+/// Intervals that the automatic t_swap lasts.
+const AUTOMATIC: f64 = 2.5;
+
+/// The least difference between neighbouring core types that the threshold assumes, relative to the fastest: equal
+/// core types must not swap for nothing.
+const LEAST: f64 = 0.02;
+
+/// Asymmetry-aware completely fair scheduler [ACFS §3].
+#[derive(Debug)]
+pub struct Acfs {
+    knobs: Knobs,
+    progress: Progress,
+    turns: Turns,
+    seats: Seats,
+    /// Per thread of the view.
+    speedups: Vec<Option<Speedups>>,
+}
+
+impl Acfs {
+    /// The policy with default parameters.
+    pub fn new() -> Acfs {
+        Acfs {
+            knobs: Knobs::new("acfs", KNOBS),
+            progress: Progress::default(),
+            turns: Turns::default(),
+            seats: Seats::default(),
+            speedups: Vec::new(),
+        }
+    }
+
+    /// Seconds of t_swap.
+    fn t_swap(&self, view: &View<'_>) -> f64 {
+        match self.knobs.number(T_SWAP) / 1e3 {
+            t if t > 0.0 => t,
+            _ if view.interval > Nanos::ZERO => AUTOMATIC * view.interval.as_secs_f64(),
+            _ => AUTOMATIC * 0.1,
+        }
+    }
+
+    /// Looks up every speedup; returns their range on the fastest type and the swap threshold per level, in seconds.
+    fn rate(&mut self, view: &View<'_>, t_swap: f64) -> (f64, f64, [f64; MAX_CORE_TYPES]) {
+        let rule = speedups::rule(self.knobs.choice(UTILITY));
+        self.speedups.clear();
+        self.speedups
+            .extend(view.threads.iter().map(|th| speedups::of(view, th, rule)));
+        let (mut min, mut max) = (f64::INFINITY, 0.0f64);
+        let mut sum = [0.0; MAX_CORE_TYPES];
+        for s in self.speedups.iter().flatten() {
+            min = min.min(s[0]);
+            max = max.max(s[0]);
+            for (sum, s) in sum.iter_mut().zip(s) {
+                *sum += s;
+            }
+        }
+        let mut threshold = [LEAST * t_swap; MAX_CORE_TYPES];
+        if sum[0] > 0.0 {
+            for t in view.core_types() {
+                let k = t.index();
+                let slower = sum.get(k + 1).copied().unwrap_or(0.0);
+                threshold[k] = t_swap * ((sum[k] - slower) / sum[0]).max(LEAST);
+            }
+        }
+        (min, max, threshold)
+    }
+}
+
+/// Virtual time per second on each core type of a thread of this speedup and weight, U being the accepted
+/// unfairness [ACFS §3].
+fn pace(s: &Speedups, weight: u32, u: f64) -> Speedups {
+    s.map(|s_t| 100.0 / f64::from(weight) * s_t / s[0] / u)
+}
+
+/// What an application of speedup `s` is accepted to fall behind.
+fn accepted(uf: f64, s: f64, min: f64, max: f64) -> f64 {
+    if max > min {
+        1.0 + (uf - 1.0) * (s - min) / (max - min)
+    } else {
+        1.0
+    }
+}
+
+fn charged(view: &View<'_>, ran: &[Nanos; MAX_CORE_TYPES], pace: &Speedups) -> f64 {
+    view.core_types()
+        .map(|t| ran[t.index()].as_secs_f64() * pace[t.index()])
+        .sum()
+}
+
+fn past(view: &View<'_>, th: &ThreadView, pace: &Speedups) -> Past {
+    let mut before = th.runtime;
+    for (total, ran) in before.iter_mut().zip(th.ran) {
+        *total = total.saturating_sub(ran);
+    }
+    Past {
+        ran: before.iter().copied().sum::<Nanos>().as_secs_f64(),
+        v: charged(view, &before, pace),
+    }
+}
+
+impl Default for Acfs {
+    fn default() -> Self {
+        Acfs::new()
+    }
+}
+
+impl Policy for Acfs {
+    fn name(&self) -> &'static str {
+        "acfs"
+    }
+
+    fn place(&mut self, view: &View<'_>, out: &mut Placement) {
+        let t_swap = self.t_swap(view);
+        let uf = self.knobs.number(UF);
+        let (min, max, threshold) = self.rate(view, t_swap);
+        self.progress.begin();
+        for (th, s) in view.threads.iter().zip(&self.speedups) {
+            let Some(s) = s else {
+                self.progress.skip();
+                continue;
+            };
+            let pace = pace(s, th.weight, accepted(uf, s[0], min, max));
+            let dv = charged(view, &th.ran, &pace);
+            self.progress.charge(th, dv, || past(view, th, &pace));
+        }
+        let memory = self.knobs.number(MEMORY) / 1e3;
+        self.progress
+            .settle(view, Join::Maximum(threshold[0]), memory);
+        let known = &self.speedups;
+        self.turns.update(view, t_swap, &|i| known[i].is_some());
+
+        let (progress, turns) = (&self.progress, &self.turns);
+        self.seats.assign(view, &mut |i, t| {
+            turns.claim(i, t).unwrap_or_else(|| Claim {
+                strength: -progress.ahead(i).unwrap_or(0.0),
+                bonus: threshold[t.index()],
+            })
+        });
+        self.seats.write(view, out);
+    }
+
+    fn knobs(&self) -> &Knobs {
+        &self.knobs
+    }
+
+    fn knobs_mut(&mut self) -> &mut Knobs {
+        &mut self.knobs
+    }
+}

@@ -1,0 +1,161 @@
+//! Virtual time of threads: who is ahead, who is behind.
+
+use crate::policy::threads::{PerThread, Presence};
+use crate::view::{ThreadView, View};
+
+/// Where newcomers start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Join {
+    /// At the maximum of those present. Who leads all holders of fast cores by more than this does not compete for
+    /// them and does not count.
+    Maximum(f64),
+    /// At the mean of those who compete for fast cores.
+    Front,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    v: f64,
+    /// How far ahead of the front it was when last seen.
+    lead: f64,
+}
+
+/// Virtual times, one per thread, in seconds. Only differences matter.
+///
+/// A thread that comes back from a rest is where it was relative to the *front* (the mean of those on fast cores): a
+/// rest neither earns nor costs anything. Leads and lags beyond a bound are forgotten. At the first decision, when threads may
+/// have run for long under another policy, virtual time is rebuilt from what they have run so far.
+#[derive(Debug, Default)]
+pub struct Progress {
+    accounts: PerThread<Account>,
+    /// Per thread of the view, relative to the front; none when it was not charged.
+    ahead: Vec<Option<f64>>,
+    joining: Vec<Newcomer>,
+    front: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Newcomer {
+    thread: usize,
+    dv: f64,
+    past: Past,
+}
+
+/// What a thread has done before the policy saw it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Past {
+    /// CPU time, in seconds.
+    pub ran: f64,
+    /// Virtual time that would have been charged for it.
+    pub v: f64,
+}
+
+impl Progress {
+    /// Begins a round. Each thread of the view is then charged or passed over, in order.
+    pub fn begin(&mut self) {
+        self.accounts.begin();
+        self.ahead.clear();
+        self.joining.clear();
+    }
+
+    /// Charges the next thread of the view with `dv` seconds; `past` is what it had done before this interval.
+    pub fn charge(&mut self, th: &ThreadView, dv: f64, past: impl FnOnce() -> Past) {
+        let front = self.front;
+        let first = self.accounts.is_first_round();
+        let (presence, a) = self.accounts.enter(th.key, Account::default);
+        match presence {
+            Presence::Here => a.v += dv,
+            Presence::Back => a.v = front + a.lead + dv,
+            Presence::New => self.joining.push(Newcomer {
+                thread: self.ahead.len(),
+                dv,
+                past: if first { past() } else { Past::default() },
+            }),
+        }
+        self.ahead.push(Some(a.v));
+    }
+
+    /// Passes over the next thread of the view.
+    pub fn skip(&mut self) {
+        self.ahead.push(None);
+    }
+
+    /// Ends the round: lets newcomers in and forgets leads and lags beyond `bound` seconds.
+    pub fn settle(&mut self, view: &View<'_>, join: Join, bound: f64) {
+        self.start(view, join);
+        let slowest = view.topology.slowest();
+        let (mut n, mut sum, mut all, mut total) = (0u32, 0.0, 0u32, 0.0);
+        for (th, v) in view.threads.iter().zip(&self.ahead) {
+            let Some(v) = v else { continue };
+            all += 1;
+            total += v;
+            let fast = th.placed.is_some_and(|t| t < slowest);
+            if fast && th.allowed.contains(slowest) {
+                n += 1;
+                sum += v;
+            }
+        }
+        self.front = match (n, all) {
+            (0, 0) => return,
+            (0, _) => total / f64::from(all),
+            _ => sum / f64::from(n),
+        };
+        for (th, v) in view.threads.iter().zip(&mut self.ahead) {
+            let Some(v) = v else { continue };
+            let lead = (*v - self.front).clamp(-bound, bound);
+            *v = lead;
+            if let Some(a) = self.accounts.get_mut(th.key) {
+                *a = Account {
+                    v: self.front + lead,
+                    lead,
+                };
+            }
+        }
+    }
+
+    /// Gives newcomers their virtual time.
+    fn start(&mut self, view: &View<'_>, join: Join) {
+        if self.joining.is_empty() {
+            return;
+        }
+        let (ran, done) = self
+            .joining
+            .iter()
+            .fold((0.0, 0.0), |(r, v), n| (r + n.past.ran, v + n.past.v));
+        let rate = if ran > 0.0 { done / ran } else { 0.0 };
+        let mut newcomer = is_newcomer(&self.joining);
+        let mut maximum = f64::NEG_INFINITY;
+        let mut seated = f64::NEG_INFINITY;
+        let slowest = view.topology.slowest();
+        for (i, (th, v)) in view.threads.iter().zip(&self.ahead).enumerate() {
+            let Some(v) = v.filter(|_| !newcomer(i)) else {
+                continue;
+            };
+            maximum = maximum.max(v);
+            if th.placed.is_some_and(|t| t < slowest) && th.allowed.contains(slowest) {
+                seated = seated.max(v);
+            }
+        }
+        let start = match join {
+            _ if maximum == f64::NEG_INFINITY => self.front,
+            Join::Maximum(within) if seated > f64::NEG_INFINITY => maximum.min(seated + within),
+            Join::Maximum(_) => maximum,
+            Join::Front => self.front,
+        };
+        for n in &self.joining {
+            let carried = n.past.v - n.past.ran * rate;
+            self.ahead[n.thread] = Some(start + carried + n.dv);
+        }
+    }
+
+    /// How far thread `i` of the view is ahead of the front, in seconds; `None` when it was passed over.
+    pub fn ahead(&self, i: usize) -> Option<f64> {
+        self.ahead.get(i).copied().flatten()
+    }
+}
+
+/// Whether a thread of the view is a newcomer; asked in ascending order.
+fn is_newcomer(joining: &[Newcomer]) -> impl FnMut(usize) -> bool + '_ {
+    let mut next = joining.iter().map(|n| n.thread).peekable();
+    move |i| next.next_if_eq(&i).is_some()
+}
