@@ -3,11 +3,11 @@
 //! * [`kernels`]: small loops with a fixed amount of work each, which the static program `amp-workload` runs.
 //! * [`catalogue`]: real programs out of Debian packages, and what a guest needs to run the commands of a mix.
 //! * [`inputs`]: makes the input files of those programs.
-//! * [`mix`]: a light check of the workload files under `mixes/`.
+//!
+//! Ready mixes stand under `mixes/`, in the workload format of the scheduler.
 
 pub mod catalogue;
 pub mod inputs;
 pub mod kernels;
-pub mod mix;
 pub mod quantity;
 mod rng;

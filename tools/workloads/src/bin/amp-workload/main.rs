@@ -10,9 +10,11 @@ mod meter;
 mod model;
 mod report;
 mod run;
+mod time;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
 
 #[derive(Parser)]
 #[command(name = "amp-workload", version, about)]
@@ -25,6 +27,8 @@ struct Cli {
 enum Command {
     /// Do a fixed amount of work of one kernel
     Run(run::Args),
+    /// Run a program to its end and tell how long it took
+    Time(time::Args),
     /// Measure what the scheduler costs
     Bench(bench::Args),
     /// Show the kernels: unit of work, instructions per unit, what they stress
@@ -33,13 +37,23 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Make the input files of the real programs in the catalogue
+    Inputs {
+        /// Where they go
+        dir: PathBuf,
+        /// Root that the packages with data were unpacked into
+        #[arg(long, default_value = "/")]
+        packages: PathBuf,
+    },
 }
 
 fn main() -> std::process::ExitCode {
     let done = match Cli::parse().command {
         Command::Run(a) => run::run(&a),
+        Command::Time(a) => time::run(&a),
         Command::Bench(a) => bench::run(&a),
         Command::List { json } => list(json),
+        Command::Inputs { dir, packages } => inputs(&dir, &packages),
     };
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,
@@ -49,6 +63,14 @@ fn main() -> std::process::ExitCode {
             std::process::ExitCode::from(if e.is::<run::Usage>() { 2 } else { 1 })
         }
     }
+}
+
+fn inputs(dir: &Path, packages: &Path) -> Result<()> {
+    let catalogue = amp_workloads::catalogue::Catalogue::shipped()?;
+    for made in amp_workloads::inputs::prepare(catalogue.inputs(), packages, dir)? {
+        println!("{}", made.display());
+    }
+    Ok(())
 }
 
 fn list(json: bool) -> Result<()> {

@@ -193,15 +193,7 @@ pub fn run(args: &Args) -> Result<()> {
     let start = machine::now_ns();
     let checksum = prepared.run();
     let wall_ns = machine::now_ns() - start;
-    let counts = match &mut counters {
-        Some(c) => {
-            c.stop()?;
-            let read = c.read()?;
-            let all = read.iter().map(|(w, n)| (w.name().to_string(), json!(n)));
-            Some(serde_json::Value::Object(all.collect()))
-        }
-        None => None,
-    };
+    let counts = counters.as_mut().map(counted).transpose()?;
     let model = model.map(|m| m.since()).transpose()?;
     let fields = json!({
         "kernel": args.kernel,
@@ -216,4 +208,17 @@ pub fn run(args: &Args) -> Result<()> {
     });
     report::print("done", &fields, args.json);
     Ok(())
+}
+
+/// Stops the counters; their counts by name.
+///
+/// # Errors
+/// When one cannot be read, or was not counting all the time.
+pub fn counted(counters: &mut Counters) -> Result<serde_json::Value> {
+    counters.stop()?;
+    let read = counters.read()?;
+    Ok(read
+        .iter()
+        .map(|(w, n)| (w.name().to_string(), json!(n)))
+        .collect())
 }
