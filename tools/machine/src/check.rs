@@ -30,7 +30,10 @@ impl At {
         At(v)
     }
     fn fault(&self, message: impl Into<String>) -> Fault {
-        Fault { at: self.0.clone(), message: message.into() }
+        Fault {
+            at: self.0.clone(),
+            message: message.into(),
+        }
     }
     fn ensure(&self, ok: bool, message: impl FnOnce() -> String) -> Checked {
         match ok {
@@ -40,16 +43,21 @@ impl At {
     }
     /// An integer within `lo..=hi`.
     fn int(&self, k: &'static str, v: u32, lo: u32, hi: u32) -> Checked {
-        self.key(k).ensure((lo..=hi).contains(&v), || format!("is {v}: must be {lo} to {hi}"))
+        self.key(k).ensure((lo..=hi).contains(&v), || {
+            format!("is {v}: must be {lo} to {hi}")
+        })
     }
     /// A number within `lo..=hi`.
     fn num(&self, k: &'static str, v: f64, lo: f64, hi: f64) -> Checked {
-        self.key(k).ensure((lo..=hi).contains(&v), || format!("is {v}: must be {lo} to {hi}"))
+        self.key(k).ensure((lo..=hi).contains(&v), || {
+            format!("is {v}: must be {lo} to {hi}")
+        })
     }
     /// A number above 0 and at most `hi`.
     fn positive(&self, k: &'static str, v: f64, hi: f64) -> Checked {
-        self.key(k)
-            .ensure(v > 0.0 && v <= hi, || format!("is {v}: must be above 0 and at most {hi}"))
+        self.key(k).ensure(v > 0.0 && v <= hi, || {
+            format!("is {v}: must be above 0 and at most {hi}")
+        })
     }
     fn power_of_two(&self, k: &'static str, v: u32, hi: u32) -> Checked {
         self.key(k).ensure(v.is_power_of_two() && v <= hi, || {
@@ -58,9 +66,11 @@ impl At {
     }
     fn name(&self, k: &'static str, v: &str) -> Checked {
         let ok = !v.is_empty()
-            && v.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-        self.key(k)
-            .ensure(ok, || format!("is `{v}`: must be a word of letters, digits, `-` and `_`"))
+            && v.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        self.key(k).ensure(ok, || {
+            format!("is `{v}`: must be a word of letters, digits, `-` and `_`")
+        })
     }
 }
 
@@ -70,7 +80,10 @@ pub(crate) fn check(m: &MachineFile) -> Checked {
     root.name("name", &m.name)?;
     let types = root.key("core_type");
     types.ensure((1..=MAX_CORE_TYPES).contains(&m.core_types.len()), || {
-        format!("{} core types: between 1 and {MAX_CORE_TYPES} are supported", m.core_types.len())
+        format!(
+            "{} core types: between 1 and {MAX_CORE_TYPES} are supported",
+            m.core_types.len()
+        )
     })?;
     for (i, t) in m.core_types.iter().enumerate() {
         core_type(&types.index(i), t)?;
@@ -78,7 +91,8 @@ pub(crate) fn check(m: &MachineFile) -> Checked {
     names(&types, m)?;
     capacities(&types, m)?;
     cpus(&types, m)?;
-    root.key("migration").num("cost_us", m.migration.cost_us, 0.0, 1e6)?;
+    root.key("migration")
+        .num("cost_us", m.migration.cost_us, 0.0, 1e6)?;
     board(&root, m)
 }
 
@@ -86,7 +100,10 @@ fn names(types: &At, m: &MachineFile) -> Checked {
     for (i, t) in m.core_types.iter().enumerate() {
         let twice = m.core_types[..i].iter().any(|o| o.name == t.name);
         types.index(i).key("name").ensure(!twice, || {
-            format!("two core types are named `{}`: merge them or rename one", t.name)
+            format!(
+                "two core types are named `{}`: merge them or rename one",
+                t.name
+            )
         })?;
     }
     Ok(())
@@ -124,9 +141,12 @@ fn cpus(types: &At, m: &MachineFile) -> Checked {
         types.index(i).key("cpus").ensure(cpu == want, || {
             format!("CPU {want} belongs to no core type: number the CPUs from 0 without gaps")
         })?;
-        types.index(i).key("cpus").ensure((cpu as usize) < MAX_CPUS, || {
-            format!("CPU {cpu}: at most {MAX_CPUS} CPUs are supported")
-        })?;
+        types
+            .index(i)
+            .key("cpus")
+            .ensure((cpu as usize) < MAX_CPUS, || {
+                format!("CPU {cpu}: at most {MAX_CPUS} CPUs are supported")
+            })?;
     }
     Ok(())
 }
@@ -144,16 +164,24 @@ fn cache(at: &At, c: &Cache) -> Checked {
     at.power_of_two("size_kib", c.size_kib, 1 << 16)?;
     at.power_of_two("ways", c.ways, 64)?;
     at.power_of_two("line", c.line, 256)?;
-    at.key("line").ensure(c.line >= 16, || format!("is {}: must be at least 16 bytes", c.line))?;
+    at.key("line").ensure(c.line >= 16, || {
+        format!("is {}: must be at least 16 bytes", c.line)
+    })?;
     at.ensure(c.sets() >= 1, || {
-        format!("{} ways of {} bytes are more than {} KiB", c.ways, c.line, c.size_kib)
+        format!(
+            "{} ways of {} bytes are more than {} KiB",
+            c.ways, c.line, c.size_kib
+        )
     })
 }
 
 fn core_model(at: &At, m: &CoreModel) -> Checked {
     for (k, v) in [("compatible", &m.compatible), ("pmu", &m.pmu)] {
-        let ok = v.split_once(',').is_some_and(|(a, b)| !a.is_empty() && !b.is_empty())
-            && v.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
+        let ok = v
+            .split_once(',')
+            .is_some_and(|(a, b)| !a.is_empty() && !b.is_empty())
+            && v.bytes()
+                .all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
         at.key(k).ensure(ok, || {
             format!("is `{v}`: must be a device-tree compatible such as `arm,cortex-a57`")
         })?;
@@ -161,12 +189,22 @@ fn core_model(at: &At, m: &CoreModel) -> Checked {
     at.int("mhz", m.mhz, 1, 10_000)?;
     cache(&at.key("l1d"), &m.l1d)?;
     cache(&at.key("l2"), &m.l2)?;
-    at.key("l2").key("line").ensure(m.l2.line == m.l1d.line, || {
-        format!("is {}, that of l1d is {}: both caches have lines of one length", m.l2.line, m.l1d.line)
-    })?;
-    at.key("l2").key("size_kib").ensure(m.l2.size_kib >= m.l1d.size_kib, || {
-        format!("is {}: smaller than the {} of l1d", m.l2.size_kib, m.l1d.size_kib)
-    })?;
+    at.key("l2")
+        .key("line")
+        .ensure(m.l2.line == m.l1d.line, || {
+            format!(
+                "is {}, that of l1d is {}: both caches have lines of one length",
+                m.l2.line, m.l1d.line
+            )
+        })?;
+    at.key("l2")
+        .key("size_kib")
+        .ensure(m.l2.size_kib >= m.l1d.size_kib, || {
+            format!(
+                "is {}: smaller than the {} of l1d",
+                m.l2.size_kib, m.l1d.size_kib
+            )
+        })?;
     let (cpi, c) = (at.key("cpi"), &m.cpi);
     for (k, v) in [
         ("alu", c.alu),
@@ -217,9 +255,15 @@ fn branch(at: &At, m: &CoreModel) -> Checked {
     at.power_of_two("entries", b.entries, 1 << 20)?;
     at.power_of_two("targets", b.targets, 1 << 20)?;
     at.int("history", b.history, 0, 16)?;
-    at.key("history").ensure((b.predictor == Predictor::Gshare) == (b.history > 0), || {
-        format!("is {}: `gshare` needs 1 to 16 bits, `bimodal` has 0", b.history)
-    })?;
+    at.key("history").ensure(
+        (b.predictor == Predictor::Gshare) == (b.history > 0),
+        || {
+            format!(
+                "is {}: `gshare` needs 1 to 16 bits, `bimodal` has 0",
+                b.history
+            )
+        },
+    )?;
     at.num("penalty", b.penalty, 0.0, 1000.0)
 }
 
@@ -227,7 +271,11 @@ fn board(root: &At, m: &MachineFile) -> Checked {
     let types = root.key("core_type");
     let with = m.core_types.iter().filter(|t| t.model.is_some()).count();
     if with != 0 && with != m.core_types.len() {
-        let i = m.core_types.iter().position(|t| t.model.is_none()).unwrap_or(0);
+        let i = m
+            .core_types
+            .iter()
+            .position(|t| t.model.is_none())
+            .unwrap_or(0);
         return Err(types.index(i).key("model").fault(
             "is missing while other core types have one: give all or none (a simulated machine needs none)",
         ));
@@ -246,11 +294,13 @@ fn board(root: &At, m: &MachineFile) -> Checked {
     }
     let at = root.key("board");
     let Some(b) = &m.board else {
-        return at
-            .ensure(with == 0, || "is missing while the core types have models: add [board]".into());
+        return at.ensure(with == 0, || {
+            "is missing while the core types have models: add [board]".into()
+        });
     };
     at.ensure(with != 0, || {
-        "needs a [core_type.model] for each core type (leave [board] out for a simulated machine)".into()
+        "needs a [core_type.model] for each core type (leave [board] out for a simulated machine)"
+            .into()
     })?;
     at.int("dilation", b.dilation, 1, 1000)?;
     at.int("quantum_us", b.quantum_us, 1, 10_000)?;

@@ -24,7 +24,9 @@ impl std::str::FromStr for CpuList {
     /// Parses `0-1,4`; the error says which part is wrong.
     fn from_str(s: &str) -> Result<CpuList, String> {
         let bad = |p: &str| {
-            format!("`{p}` is not a CPU number (0 to {LAST_CPU}) or an ascending range such as `0-3`")
+            format!(
+                "`{p}` is not a CPU number (0 to {LAST_CPU}) or an ascending range such as `0-3`"
+            )
         };
         let mut cpus = Vec::new();
         for part in s.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -52,7 +54,11 @@ impl fmt::Display for CpuList {
         let mut rest = self.0.as_slice();
         let mut first = true;
         while let Some(&start) = rest.first() {
-            let run = rest.iter().zip(start..).take_while(|(c, want)| *c == want).count();
+            let run = rest
+                .iter()
+                .zip(start..)
+                .take_while(|(c, want)| *c == want)
+                .count();
             if !first {
                 f.write_str(",")?;
             }
@@ -76,15 +82,26 @@ mod tests {
         for s in ["0", "0-1", "0-1,4", "0,2,4-7", "8191"] {
             assert_eq!(s.parse::<CpuList>().unwrap().to_string(), s);
         }
-        assert_eq!(" 4 , 0 - 1 ".parse::<CpuList>().unwrap(), CpuList(vec![0, 1, 4]));
+        assert_eq!(
+            " 4 , 0 - 1 ".parse::<CpuList>().unwrap(),
+            CpuList(vec![0, 1, 4])
+        );
     }
 
     #[test]
     fn refusals_name_the_part() {
-        for (s, part) in [("0-x", "`0-x`"), ("3-1", "`3-1`"), ("0,9000", "`9000`"), ("-1", "`-1`")] {
+        for (s, part) in [
+            ("0-x", "`0-x`"),
+            ("3-1", "`3-1`"),
+            ("0,9000", "`9000`"),
+            ("-1", "`-1`"),
+        ] {
             assert!(s.parse::<CpuList>().unwrap_err().contains(part), "{s}");
         }
         assert!("".parse::<CpuList>().unwrap_err().contains("empty"));
-        assert!("0-3,2".parse::<CpuList>().unwrap_err().contains("CPU 2 is listed twice"));
+        assert!("0-3,2"
+            .parse::<CpuList>()
+            .unwrap_err()
+            .contains("CPU 2 is listed twice"));
     }
 }

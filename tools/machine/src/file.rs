@@ -72,13 +72,18 @@ impl MachineFile {
         }
         match std::fs::read_to_string(path) {
             Ok(text) => MachineFile::parse(path, &text),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && shipped::looks_like_name(path) => {
+            Err(e)
+                if e.kind() == std::io::ErrorKind::NotFound && shipped::looks_like_name(path) =>
+            {
                 Err(MachineError::Unknown {
                     name: name_or_path.into(),
                     shipped: shipped::SHIPPED.join(", "),
                 })
             }
-            Err(source) => Err(MachineError::Read { path: path.into(), source }),
+            Err(source) => Err(MachineError::Read {
+                path: path.into(),
+                source,
+            }),
         }
     }
 
@@ -108,7 +113,9 @@ impl MachineFile {
     /// # Errors
     /// When the machine is only simulated.
     pub fn board_models(&self) -> Result<(&Board, Vec<&CoreModel>), MachineError> {
-        let none = || MachineError::NotABoard { name: self.name.clone() };
+        let none = || MachineError::NotABoard {
+            name: self.name.clone(),
+        };
         let board = self.board.as_ref().ok_or_else(none)?;
         let models: Option<Vec<_>> = self.core_types.iter().map(|t| t.model.as_ref()).collect();
         Ok((board, models.ok_or_else(none)?))

@@ -3,6 +3,8 @@
 //! [`MachineFile`] is read by the board (device tree), its QEMU plugin (model parameters), the simulator and the
 //! evaluation. [`page`] is the one documented layout of all model state that a guest may read.
 mod check;
+#[cfg(test)]
+mod check_tests;
 mod cpulist;
 mod error;
 mod file;

@@ -51,12 +51,19 @@ pub(crate) struct Locator<'t> {
 
 impl<'t> Locator<'t> {
     pub fn new(path: &Path, text: &'t str) -> Locator<'t> {
-        Locator { path: path.into(), text, root: DeTable::parse(text).ok() }
+        Locator {
+            path: path.into(),
+            text,
+            root: DeTable::parse(text).ok(),
+        }
     }
 
     fn line(&self, byte: usize) -> usize {
         let end = byte.min(self.text.len());
-        1 + self.text.as_bytes()[..end].iter().filter(|b| **b == b'\n').count()
+        1 + self.text.as_bytes()[..end]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
     }
 
     /// An error of the TOML reader or of serde, with line and key.
@@ -112,7 +119,12 @@ impl<'t> Locator<'t> {
     /// The text at `span`, for a file that is not TOML at all.
     fn word_at(&self, span: &Range<usize>) -> String {
         let line = self.line(span.start);
-        self.text.lines().nth(line - 1).unwrap_or_default().trim().to_string()
+        self.text
+            .lines()
+            .nth(line - 1)
+            .unwrap_or_default()
+            .trim()
+            .to_string()
     }
 }
 

@@ -83,12 +83,25 @@ mod tests {
 
     #[test]
     fn all_of_them() {
-        let a = parse(["machine=juno", "page=/p", "dilation=4", "quantum=100", "seed=9", "report=on"]);
+        let a = parse([
+            "machine=juno",
+            "page=/p",
+            "dilation=4",
+            "quantum=100",
+            "seed=9",
+            "report=on",
+        ]);
         let a = a.unwrap();
         assert_eq!((a.machine.as_str(), a.page.to_str()), ("juno", Some("/p")));
-        assert_eq!((a.dilation, a.quantum_us, a.seed, a.report), (Some(4), Some(100), 9, true));
+        assert_eq!(
+            (a.dilation, a.quantum_us, a.seed, a.report),
+            (Some(4), Some(100), 9, true)
+        );
         let a = parse(["machine=juno", "page=/p"]).unwrap();
-        assert_eq!((a.dilation, a.quantum_us, a.seed, a.report), (None, None, 1, false));
+        assert_eq!(
+            (a.dilation, a.quantum_us, a.seed, a.report),
+            (None, None, 1, false)
+        );
     }
 
     #[test]
@@ -96,12 +109,27 @@ mod tests {
         for (args, says) in [
             (vec!["machine=juno"], "`page` is missing"),
             (vec!["page=/p"], "`machine` is missing"),
-            (vec!["machine=juno", "page=/p", "dil=8"], "unknown argument `dil`"),
-            (vec!["machine=juno", "page=/p", "dilation=0"], "`dilation`: `0`"),
-            (vec!["machine=juno", "page=/p", "quantum=fast"], "`quantum`: `fast`"),
+            (
+                vec!["machine=juno", "page=/p", "dil=8"],
+                "unknown argument `dil`",
+            ),
+            (
+                vec!["machine=juno", "page=/p", "dilation=0"],
+                "`dilation`: `0`",
+            ),
+            (
+                vec!["machine=juno", "page=/p", "quantum=fast"],
+                "`quantum`: `fast`",
+            ),
             (vec!["machine=juno", "page=/p", "seed=-1"], "`seed`: `-1`"),
-            (vec!["machine=juno", "page=/p", "report=maybe"], "`report`: `maybe`"),
-            (vec!["machine=juno", "page=/p", "page=/q"], "`page`: given twice"),
+            (
+                vec!["machine=juno", "page=/p", "report=maybe"],
+                "`report`: `maybe`",
+            ),
+            (
+                vec!["machine=juno", "page=/p", "page=/q"],
+                "`page`: given twice",
+            ),
             (vec!["machine="], "`machine`: has no value"),
             (vec!["juno"], "`juno`: must be written key=value"),
         ] {

@@ -62,16 +62,20 @@ impl Board {
         }
         let dilation = args.dilation.unwrap_or(parameters.dilation);
         let quantum_us = args.quantum_us.unwrap_or(parameters.quantum_us);
-        let types: Vec<TypeModel> =
-            models.iter().enumerate().map(|(i, m)| TypeModel::new(i, m, dilation)).collect();
+        let types: Vec<TypeModel> = models
+            .iter()
+            .enumerate()
+            .map(|(i, m)| TypeModel::new(i, m, dilation))
+            .collect();
         let types: &'static [TypeModel] = types.leak();
         let l2s: Vec<L2> = types
             .iter()
             .map(|t| L2::new(t.l2_sets, t.l2_ways, args.seed ^ t.index as u64))
             .collect();
         let l2s: &'static [L2] = l2s.leak();
-        let core_types: Vec<usize> =
-            (0..nr_vcpus).map(|i| machine.core_type_of(i as u32).unwrap_or(0)).collect();
+        let core_types: Vec<usize> = (0..nr_vcpus)
+            .map(|i| machine.core_type_of(i as u32).unwrap_or(0))
+            .collect();
         let vcpus: Vec<Vcpu> = core_types
             .iter()
             .enumerate()

@@ -27,10 +27,16 @@ impl Predictor {
     #[inline]
     pub fn direction(&mut self, pc: u64, taken: bool) -> bool {
         let index = ((pc >> 2) as usize ^ self.history as usize) & (self.counters.len() - 1);
-        let Some(counter) = self.counters.get_mut(index) else { return false };
+        let Some(counter) = self.counters.get_mut(index) else {
+            return false;
+        };
         let old = *counter;
         let predicted = old >= 2;
-        *counter = if taken { (old + 1).min(3) } else { old.saturating_sub(1) };
+        *counter = if taken {
+            (old + 1).min(3)
+        } else {
+            old.saturating_sub(1)
+        };
         self.history = (self.history << 1 | u32::from(taken)) & self.history_mask;
         predicted != taken
     }
@@ -39,7 +45,9 @@ impl Predictor {
     #[inline]
     pub fn target(&mut self, pc: u64, target: u64) -> bool {
         let index = ((pc >> 2) as usize ^ self.history as usize) & (self.targets.len() - 1);
-        self.targets.get_mut(index).is_some_and(|t| std::mem::replace(t, target) != target)
+        self.targets
+            .get_mut(index)
+            .is_some_and(|t| std::mem::replace(t, target) != target)
     }
 }
 
@@ -49,7 +57,9 @@ mod tests {
     use crate::model::tests::juno;
 
     fn misses(p: &mut Predictor, n: usize, mut outcome: impl FnMut(usize) -> bool) -> usize {
-        (0..n).filter(|i| p.direction(0x40_0000, outcome(*i))).count()
+        (0..n)
+            .filter(|i| p.direction(0x40_0000, outcome(*i)))
+            .count()
     }
 
     #[test]

@@ -14,7 +14,11 @@ pub struct L1 {
 impl L1 {
     /// An empty cache. `sets` is a power of two.
     pub fn new(sets: usize, ways: usize) -> L1 {
-        L1 { tags: vec![0; sets * ways].into(), ways, mask: sets as u64 - 1 }
+        L1 {
+            tags: vec![0; sets * ways].into(),
+            ways,
+            mask: sets as u64 - 1,
+        }
     }
 
     /// Bits of a tag that a salt may change: all but the index.
@@ -26,7 +30,9 @@ impl L1 {
     #[inline]
     pub fn access(&mut self, tag: u64) -> bool {
         let first = (tag & self.mask) as usize * self.ways;
-        let Some(set) = self.tags.get_mut(first..first + self.ways) else { return true };
+        let Some(set) = self.tags.get_mut(first..first + self.ways) else {
+            return true;
+        };
         // Move every line one place back until the tag's own place: most hits are near the front.
         let mut moving = tag;
         for way in set {
@@ -87,7 +93,9 @@ impl L2 {
         h ^= h >> 32;
         h = h.wrapping_mul(0xd6e8_feb8_6659_fd93);
         let first = ((h >> 32) * self.sets >> 32) as usize * self.ways;
-        let Some(set) = self.tags.get(first..first + self.ways) else { return true };
+        let Some(set) = self.tags.get(first..first + self.ways) else {
+            return true;
+        };
         let mut empty = None;
         for (i, t) in set.iter().enumerate() {
             let t = t.load(Ordering::Relaxed);
@@ -159,7 +167,10 @@ mod tests {
         for seed in 1..5 {
             let contiguous = steady_misses(|i| 0x10_0000 + i, n, seed);
             let coloured = steady_misses(|i| 0x10_0000 + (i & 63) + (i >> 6 << 10), n, seed);
-            assert!(contiguous < 164 && coloured < 164, "{contiguous} {coloured}");
+            assert!(
+                contiguous < 164 && coloured < 164,
+                "{contiguous} {coloured}"
+            );
         }
     }
 

@@ -129,7 +129,10 @@ pub fn started(i: u32) {
 }
 
 fn futex_wait(word: &AtomicU32, value: u32, timeout: Duration) {
-    let ts = libc::timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+    let ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
     // SAFETY: a live word and a timeout on the stack; spurious returns are harmless.
     unsafe {
         libc::syscall(
@@ -165,7 +168,9 @@ fn advance(b: &Board) -> u64 {
         .filter(|v| v.state.load(SeqCst) != IDLE)
         .map(|v| v.time.load(Relaxed))
         .min();
-    let Some(least) = least else { return b.clock.global() };
+    let Some(least) = least else {
+        return b.clock.global();
+    };
     let global = b.clock.global.fetch_max(least, SeqCst).max(least);
     for v in b.vcpus {
         let has_room = v.time.load(Relaxed) + ROOM * b.clock.step <= global + b.clock.quantum;
@@ -225,15 +230,16 @@ pub fn sync(v: &'static Vcpu) {
 /// Writes the vCPU's record of the state page.
 pub fn publish(b: &Board, v: &Vcpu, own: &mut Own, state: u32) {
     own.settle();
-    b.page.cpu(v.index, state, v.time.load(Relaxed), &own.counts, own.model);
+    b.page
+        .cpu(v.index, state, v.time.load(Relaxed), &own.counts, own.model);
     b.page.time(b.clock.global(), b.clock.skipped());
 }
 
 /// Every vCPU is idle: jump to the next timer. The big lock is held.
 fn jump(b: &Board) {
     // SAFETY: the big lock is held.
-    let all_idle = b.vcpus.iter().all(|v| v.state.load(SeqCst) == IDLE)
-        && unsafe { (b.qemu.all_idle)() };
+    let all_idle =
+        b.vcpus.iter().all(|v| v.state.load(SeqCst) == IDLE) && unsafe { (b.qemu.all_idle)() };
     if !all_idle {
         return;
     }
@@ -279,7 +285,9 @@ extern "C" fn kicked(cpu: *mut CpuState) {
     // SAFETY: QEMU's own argument, passed on.
     unsafe { qemu::original_kick(cpu) };
     let b = board();
-    let Some(v) = b.vcpus.iter().find(|v| v.cpu.load(Relaxed) == cpu) else { return };
+    let Some(v) = b.vcpus.iter().find(|v| v.cpu.load(Relaxed) == cpu) else {
+        return;
+    };
     release(v);
     // SAFETY: `cpu` is a live vCPU; the function only looks.
     if v.state.load(SeqCst) == IDLE && !unsafe { (b.qemu.is_idle)(cpu) } {
@@ -291,7 +299,10 @@ extern "C" fn kicked(cpu: *mut CpuState) {
 }
 
 fn monotonic_ns() -> u64 {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: fills the structure on the stack; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64

@@ -28,7 +28,12 @@ pub const COSTS: usize = std::mem::offset_of!(Block, costs);
 impl Block {
     /// A block, its costs yet to be put at [`COSTS`].
     pub fn new(start: u64, pending: u64, events: Events) -> Block {
-        Block { events, start, pending, costs: [Cost::default(); 4] }
+        Block {
+            events,
+            start,
+            pending,
+            costs: [Cost::default(); 4],
+        }
     }
 
     /// Its cost on a core type.
@@ -38,7 +43,12 @@ impl Block {
     #[inline]
     unsafe fn cost(&self, index: usize) -> Cost {
         // SAFETY: promised by the caller.
-        unsafe { *std::ptr::from_ref(self).byte_add(COSTS).cast::<Cost>().add(index) }
+        unsafe {
+            *std::ptr::from_ref(self)
+                .byte_add(COSTS)
+                .cast::<Cost>()
+                .add(index)
+        }
     }
 }
 
@@ -130,7 +140,11 @@ extern "C" fn other_line(v: &Vcpu, info: u32, address: u64, data: *mut c_void) {
     let own = unsafe { v.own() };
     let line = address >> (own.line_shift & 63);
     own.last_line = line;
-    let tag = if level(address) == 0 { line ^ own.salt } else { line };
+    let tag = if level(address) == 0 {
+        line ^ own.salt
+    } else {
+        line
+    };
     if !own.l1.access(tag) {
         miss(v, own, info, address, data.addr());
     }

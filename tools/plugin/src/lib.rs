@@ -49,6 +49,7 @@ pub(crate) fn fatal(message: &str) -> ! {
 
 /// Runs when the library is loaded, before QEMU compares plugin interfaces: its own message would not name the version
 /// of QEMU.
+#[cfg(not(test))]
 extern "C" fn check_qemu_on_load() {
     let found = qemu::version();
     if found.is_some() {
@@ -90,7 +91,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
     // SAFETY: QEMU passes `argc` strings and its information.
     let (args, info) = unsafe {
         let args = (0..usize::try_from(argc).unwrap_or(0)).map(|i| CStr::from_ptr(*argv.add(i)));
-        (args.map(|a| a.to_string_lossy().into_owned()).collect::<Vec<_>>(), &*info)
+        (
+            args.map(|a| a.to_string_lossy().into_owned())
+                .collect::<Vec<_>>(),
+            &*info,
+        )
     };
     match install(id, info, &args) {
         Ok(()) => 0,

@@ -94,7 +94,14 @@ impl Default for Pmu {
     fn default() -> Pmu {
         let mut types = [0; 32];
         types[CYCLE] = u64::from(event::CPU_CYCLES);
-        Pmu { enabled: 0, control: 0, select: 0, types, values: [0; 32], starts: [0; 32] }
+        Pmu {
+            enabled: 0,
+            control: 0,
+            select: 0,
+            types,
+            values: [0; 32],
+            starts: [0; 32],
+        }
     }
 }
 
@@ -119,7 +126,11 @@ impl Pmu {
     /// What counter `n` has counted since power-on, through its filter.
     fn total(&self, n: usize, totals: &dyn Fn(u16) -> EventTotals) -> u64 {
         let t = self.types[n];
-        let event = if n == CYCLE { event::CPU_CYCLES } else { t as u16 };
+        let event = if n == CYCLE {
+            event::CPU_CYCLES
+        } else {
+            t as u16
+        };
         let [user, kernel] = totals(event);
         let user = if t & TYPER_U == 0 { user } else { 0 };
         let kernel = if t & TYPER_P == 0 { kernel } else { 0 };
@@ -135,7 +146,11 @@ impl Pmu {
         let total = self.total(n, totals);
         if self.counts(n) {
             let value = self.values[n].wrapping_add(total.wrapping_sub(self.starts[n]));
-            self.values[n] = if n == CYCLE { value } else { value & u64::from(u32::MAX) };
+            self.values[n] = if n == CYCLE {
+                value
+            } else {
+                value & u64::from(u32::MAX)
+            };
         }
         self.starts[n] = total;
     }
@@ -166,7 +181,11 @@ impl Pmu {
         match self.register(r) {
             Register::Counter(n) => {
                 self.settle(n, totals);
-                self.values[n] = if n == CYCLE { x } else { x & u64::from(u32::MAX) };
+                self.values[n] = if n == CYCLE {
+                    x
+                } else {
+                    x & u64::from(u32::MAX)
+                };
             }
             Register::Type(n) => {
                 self.settle(n, totals);
@@ -221,7 +240,13 @@ mod tests {
     #[test]
     fn a_counter_counts_between_start_and_stop() {
         let now = Cell::new(0u64);
-        let totals = |e: u16| if e == event::INST_RETIRED { [now.get(), 10 * now.get()] } else { [0; 2] };
+        let totals = |e: u16| {
+            if e == event::INST_RETIRED {
+                [now.get(), 10 * now.get()]
+            } else {
+                [0; 2]
+            }
+        };
         let mut p = Pmu::default();
         p.write(pmevtyper(2), u64::from(event::INST_RETIRED), &totals);
         p.write(pmevcntr(2), 5, &totals);
@@ -245,12 +270,18 @@ mod tests {
         let totals = |_: u16| [now.get(), 10 * now.get()];
         let mut p = Pmu::default();
         for (n, filter) in [(0, 0), (1, TYPER_U), (2, TYPER_P), (3, TYPER_U | TYPER_P)] {
-            p.write(pmevtyper(n), filter | u64::from(event::INST_RETIRED), &totals);
+            p.write(
+                pmevtyper(n),
+                filter | u64::from(event::INST_RETIRED),
+                &totals,
+            );
         }
         p.write(PMCNTENSET, u64::from(u32::MAX), &totals);
         p.write(PMCR, PMCR_E, &totals);
         now.set(7);
-        let got: Vec<_> = (0..4).map(|n| p.read(pmevcntr(n), &totals).unwrap()).collect();
+        let got: Vec<_> = (0..4)
+            .map(|n| p.read(pmevcntr(n), &totals).unwrap())
+            .collect();
         assert_eq!(got, [77, 70, 7, 0]);
         // The cycle counter counts cycles whatever its type register says.
         assert_eq!(p.read(PMCCNTR, &totals), Some(77));
@@ -280,7 +311,10 @@ mod tests {
         assert_eq!(p.read(pmevcntr(3), &totals), Some(42));
         p.write(PMCCNTR, 9, &totals);
         p.write(PMCR, PMCR_P, &totals);
-        assert_eq!((p.read(pmevcntr(3), &totals), p.read(PMCCNTR, &totals)), (Some(0), Some(9)));
+        assert_eq!(
+            (p.read(pmevcntr(3), &totals), p.read(PMCCNTR, &totals)),
+            (Some(0), Some(9))
+        );
         p.write(PMCR, PMCR_C, &totals);
         assert_eq!(p.read(PMCCNTR, &totals), Some(0));
         assert_eq!(p.read(pmevcntr(6), &totals), None);
@@ -291,7 +325,10 @@ mod tests {
     fn identification_names_every_common_event() {
         let mut p = Pmu::default();
         let totals = |_: u16| [0, 0];
-        let ids = [p.read(PMCEID0, &totals).unwrap(), p.read(PMCEID1, &totals).unwrap()];
+        let ids = [
+            p.read(PMCEID0, &totals).unwrap(),
+            p.read(PMCEID1, &totals).unwrap(),
+        ];
         for e in 0..64u16 {
             let named = ids[usize::from(e >> 5)] >> (e & 31) & 1 == 1;
             assert_eq!(named, event::COMMON.contains(&e), "{e:#x}");

@@ -66,11 +66,19 @@ impl PageWriter {
         let header = &self.layout().header;
         header.magic.store(0, SeqCst);
         header.version.store(VERSION, Relaxed);
-        header.nr_cpus.store(core_types.len().min(MAX_CPUS) as u32, Relaxed);
-        header.cpu_offset.store(std::mem::offset_of!(Layout, cpus) as u32, Relaxed);
-        header.cpu_stride.store(size_of_val(&self.layout().cpus[0]) as u32, Relaxed);
+        header
+            .nr_cpus
+            .store(core_types.len().min(MAX_CPUS) as u32, Relaxed);
+        header
+            .cpu_offset
+            .store(std::mem::offset_of!(Layout, cpus) as u32, Relaxed);
+        header
+            .cpu_stride
+            .store(size_of_val(&self.layout().cpus[0]) as u32, Relaxed);
         header.nr_types.store(types.len() as u32, Relaxed);
-        header.dilation.store(types.first().map_or(1, |t| t.dilation as u32), Relaxed);
+        header
+            .dilation
+            .store(types.first().map_or(1, |t| t.dilation as u32), Relaxed);
         header.global_ps.store(0, Relaxed);
         header.skipped_ps.store(0, Relaxed);
         header.quantum_ps.store(quantum_ps, Relaxed);
@@ -81,10 +89,16 @@ impl PageWriter {
         }
         for (i, record) in self.layout().cpus.iter().enumerate() {
             record.seq.store(0, Relaxed);
-            record.core_type.store(core_types.get(i).map_or(0, |t| *t as u32), Relaxed);
+            record
+                .core_type
+                .store(core_types.get(i).map_or(0, |t| *t as u32), Relaxed);
             record.state.store(0, Relaxed);
             record.time_ps.store(0, Relaxed);
-            record.totals.iter().flatten().for_each(|t| t.store(0, Relaxed));
+            record
+                .totals
+                .iter()
+                .flatten()
+                .for_each(|t| t.store(0, Relaxed));
         }
         header.magic.store(MAGIC, Release);
     }
@@ -94,13 +108,17 @@ impl PageWriter {
         let header = &self.layout().header;
         header.global_ps.fetch_max(global_ps, Release);
         header.skipped_ps.store(skipped_ps, Relaxed);
-        let host = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let host = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         header.host_ns.store(host.as_nanos() as u64, Relaxed);
     }
 
     /// Writes the record of `cpu`, from that CPU's thread.
     pub fn cpu(&self, cpu: usize, state: u32, time_ps: u64, counts: &[Counts; 2], t: &TypeModel) {
-        let Some(record) = self.layout().cpus.get(cpu) else { return };
+        let Some(record) = self.layout().cpus.get(cpu) else {
+            return;
+        };
         let totals = [counts[0].totals(t), counts[1].totals(t)];
         let seq = record.seq.load(Relaxed);
         record.seq.store(seq.wrapping_add(1), Relaxed);
@@ -132,7 +150,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let (_dir, path, w) = page();
-        assert!(matches!(Page::open_file(&path), Err(PageError::NotAPage { .. })));
+        assert!(matches!(
+            Page::open_file(&path),
+            Err(PageError::NotAPage { .. })
+        ));
         let types = juno();
         w.start(&types, &[0, 0, 1, 1, 1, 1], 50_000_000);
         w.time(16_000_000_000_000, 7);
@@ -145,18 +166,31 @@ mod tests {
 
         let page = Page::open_file(&path).unwrap();
         let s = page.snapshot().unwrap();
-        assert_eq!((s.cpus.len(), s.global_ps, s.skipped_ps), (6, 16_000_000_000_000, 7));
+        assert_eq!(
+            (s.cpus.len(), s.global_ps, s.skipped_ps),
+            (6, 16_000_000_000_000, 7)
+        );
         assert!(s.host_ns > 0);
         let c = &s.cpus[4];
         assert_eq!((c.core_type, c.running, c.time_ps), (1, true, 42));
         let inst = c.split(Total::Instructions);
         assert_eq!((inst.user, inst.kernel, inst.total()), (1000, 10, 1010));
         assert_eq!(c.total(Total::L2Refill), 3);
-        // Two modelled seconds at idle power: 8 mW on a little core, 40 mW on a big one.
-        assert_eq!((c.energy_uj, s.cpus[0].energy_uj), (16_000, 80_000));
-        assert_eq!((page.mhz(0), page.mhz(1), page.mhz(2)), (Some(1100), Some(850), None));
+        // 16 s of virtual time at dilation 8 are two modelled seconds, at idle power.
+        let idle = |t: &TypeModel| u64::from(t.power.idle_uw) * 2;
+        assert_eq!(
+            (c.energy_uj, s.cpus[0].energy_uj),
+            (idle(&types[1]), idle(&types[0]))
+        );
+        assert_eq!(
+            (page.mhz(0), page.mhz(1), page.mhz(2)),
+            (Some(1100), Some(850), None)
+        );
         assert_eq!(page.dilation(), 8);
-        assert!(matches!(page.cpu(6), Err(PageError::NoCpu { cpu: 6, nr_cpus: 6 })));
+        assert!(matches!(
+            page.cpu(6),
+            Err(PageError::NoCpu { cpu: 6, nr_cpus: 6 })
+        ));
     }
 
     #[test]

@@ -63,7 +63,10 @@ pub enum QemuError {
     /// It is another version.
     Version(Version),
     /// It lacks a symbol.
-    Missing { symbol: &'static CStr, version: Option<Version> },
+    Missing {
+        symbol: &'static CStr,
+        version: Option<Version>,
+    },
     /// Its accelerator is not multi-threaded TCG.
     NotMttcg,
     /// A slot of the accelerator's table is not what it should be.
@@ -125,7 +128,11 @@ pub fn version() -> Option<Version> {
     };
     // SAFETY: a null or valid pointer; what it leads to is never freed (a few bytes, once).
     let triple = unsafe { info.as_ref().and_then(|i| i.triple.as_ref()) }?;
-    Some(Version { major: triple.major, minor: triple.minor, micro: triple.micro })
+    Some(Version {
+        major: triple.major,
+        minor: triple.minor,
+        micro: triple.micro,
+    })
 }
 
 /// Refuses every QEMU but the supported line.
@@ -142,7 +149,10 @@ pub fn check_version(found: Option<Version>) -> Result<Version, QemuError> {
 
 /// Says what is missing, in which version.
 pub fn missing(MissingSymbol(symbol): MissingSymbol) -> QemuError {
-    QemuError::Missing { symbol, version: version() }
+    QemuError::Missing {
+        symbol,
+        version: version(),
+    }
 }
 
 impl Internals {
@@ -246,11 +256,18 @@ mod tests {
 
     #[test]
     fn other_versions_are_refused_by_name() {
-        let v = |major, minor, micro| Version { major, minor, micro };
+        let v = |major, minor, micro| Version {
+            major,
+            minor,
+            micro,
+        };
         assert_eq!(check_version(Some(v(10, 0, 2))), Ok(v(10, 0, 2)));
         let e = check_version(Some(v(11, 1, 0))).unwrap_err().to_string();
         assert!(e.contains("11.1.0") && e.contains("10.0"), "{e}");
-        assert!(check_version(None).unwrap_err().to_string().contains("qmp_query_version"));
+        assert!(check_version(None)
+            .unwrap_err()
+            .to_string()
+            .contains("qmp_query_version"));
     }
 
     #[test]

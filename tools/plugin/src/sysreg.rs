@@ -49,8 +49,16 @@ pub extern "C" fn read(i: c_uint, data: *mut c_void) {
     let (own, site) = unsafe { (v.own(), &*data.cast::<ReadSite>()) };
     own.stats.pmu_accesses += 1;
     own.settle();
-    let Own { pmu, counts, fixes, model, .. } = own;
-    let Some(value) = pmu.read(site.register, &|e| totals(b, v, model, counts, e)) else { return };
+    let Own {
+        pmu,
+        counts,
+        fixes,
+        model,
+        ..
+    } = own;
+    let Some(value) = pmu.read(site.register, &|e| totals(b, v, model, counts, e)) else {
+        return;
+    };
     let slot = fixes
         .iter()
         .position(|f| f.pc == site.next)
@@ -60,7 +68,11 @@ pub extern "C" fn read(i: c_uint, data: *mut c_void) {
             fixes.rotate_left(1);
             fixes.len() - 1
         });
-    fixes[slot] = Fix { pc: site.next, value, rt: site.rt };
+    fixes[slot] = Fix {
+        pc: site.next,
+        value,
+        rt: site.rt,
+    };
 }
 
 /// The instruction after a read of a performance monitor, at the address in `data`, is about to execute.
@@ -91,7 +103,9 @@ pub extern "C" fn write(i: c_uint, data: *mut c_void) {
     }
     own.stats.pmu_accesses += 1;
     own.settle();
-    let Own { pmu, counts, model, .. } = own;
+    let Own {
+        pmu, counts, model, ..
+    } = own;
     pmu.write(register, value, &|e| totals(b, v, model, counts, e));
 }
 

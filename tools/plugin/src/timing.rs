@@ -76,7 +76,10 @@ pub fn cost(block: &[Decoded], t: &TypeModel) -> Cost {
         }
         before = Some(insn);
     }
-    Cost { ps: (cycles * t.ps_per_cycle).round() as u32, pj: pj.round() as u32 }
+    Cost {
+        ps: (cycles * t.ps_per_cycle).round() as u32,
+        pj: pj.round() as u32,
+    }
 }
 
 /// For each instruction of a block, whether it is a load whose address hangs on an earlier load in a chain, so that
@@ -136,7 +139,10 @@ mod tests {
         let t = &juno()[1];
         let ps = |cycles: f64| (cycles * t.ps_per_cycle).round() as u32;
         assert_eq!(cost(&block(&[SUBS, ADD_X0_8]), t).ps, ps(2.0 * t.cpi[0]));
-        assert_eq!(cost(&block(&[SUBS, SUBS]), t).ps, ps(2.0 * t.cpi[0] + t.raw_stall));
+        assert_eq!(
+            cost(&block(&[SUBS, SUBS]), t).ps,
+            ps(2.0 * t.cpi[0] + t.raw_stall)
+        );
         let load_use = cost(&block(&[LDR_X2_X1, ADD_X3_X2]), t).ps;
         assert_eq!(load_use, ps(t.cpi[3] + t.cpi[0] + t.load_use_stall));
         let fp = cost(&block(&[FADD, FADD]), t);
@@ -149,7 +155,10 @@ mod tests {
     fn a_store_reads_what_it_stores() {
         let t = &juno()[1];
         let stalled = cost(&block(&[ADD_X3_X2, STR_X3_X0]), t).ps;
-        assert_eq!(stalled, ((t.cpi[0] + t.cpi[4] + t.raw_stall) * t.ps_per_cycle).round() as u32);
+        assert_eq!(
+            stalled,
+            ((t.cpi[0] + t.cpi[4] + t.raw_stall) * t.ps_per_cycle).round() as u32
+        );
     }
 
     #[test]
@@ -160,16 +169,28 @@ mod tests {
 
     #[test]
     fn a_list_walk_depends() {
-        assert_eq!(dependent_loads(&block(&[LDR_X0_X0, SUBS]), true), [true, false]);
-        assert_eq!(dependent_loads(&block(&[LDR_X0_X0, SUBS]), false), [true, false]);
+        assert_eq!(
+            dependent_loads(&block(&[LDR_X0_X0, SUBS]), true),
+            [true, false]
+        );
+        assert_eq!(
+            dependent_loads(&block(&[LDR_X0_X0, SUBS]), false),
+            [true, false]
+        );
         // x1 = *x0; x0 = x1 by an add of zero: the chain goes through the ALU.
         let mov = 0x9100_0020; // add x0, x1, #0
-        assert_eq!(dependent_loads(&block(&[LDR_X1_X0, mov]), true), [true, false]);
+        assert_eq!(
+            dependent_loads(&block(&[LDR_X1_X0, mov]), true),
+            [true, false]
+        );
     }
 
     #[test]
     fn an_array_does_not() {
-        assert_eq!(dependent_loads(&block(&[LDR_X1_X0, ADD_X0_8, SUBS]), true), [false; 3]);
+        assert_eq!(
+            dependent_loads(&block(&[LDR_X1_X0, ADD_X0_8, SUBS]), true),
+            [false; 3]
+        );
         // Indirect: the second load hangs on the first, but not round the loop.
         let indirect = block(&[LDR_X1_X0, LDR_X2_X1, ADD_X0_8]);
         assert_eq!(dependent_loads(&indirect, true), [false; 3]);

@@ -48,13 +48,18 @@ impl Chunks {
 impl Arena {
     fn chunks(&self) -> std::sync::MutexGuard<'_, Chunks> {
         // A panic while the lock was held cannot leave the bump pointer in a state that matters.
-        self.chunks.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.chunks
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Places a block with its costs.
     pub fn block(&self, block: Block, costs: &[Cost]) -> *mut Block {
         let bytes = size_of::<Block>().max(exec::COSTS + size_of_val(costs));
-        let at = self.chunks().reserve(bytes.div_ceil(size_of::<Word>())).cast::<Block>();
+        let at = self
+            .chunks()
+            .reserve(bytes.div_ceil(size_of::<Word>()))
+            .cast::<Block>();
         // SAFETY: `reserve` gives that many bytes to nobody else, aligned as `Block` is; the costs end within them.
         unsafe {
             at.write(block);
@@ -95,7 +100,9 @@ pub extern "C" fn translate(_: PluginId, tb: *mut Tb) {
         (insns, (b.api.tb_vaddr)(tb))
     };
     let decoded: Vec<Decoded> = insns.iter().map(|i| decode(word_of(b, *i))).collect();
-    let (Some(first), Some(last)) = (insns.first(), decoded.last()) else { return };
+    let (Some(first), Some(last)) = (insns.first(), decoded.last()) else {
+        return;
+    };
     let end = start.wrapping_add(4 * decoded.len() as u64);
     let level = exec::level(start);
 
@@ -131,7 +138,13 @@ pub extern "C" fn translate(_: PluginId, tb: *mut Tb) {
 fn system(b: &Board, insn: *mut Insn, op: SysOp, next: u64) {
     match op {
         SysOp::Write(r, rt) if r.is_pmu() || r == TTBR0_EL1 => {
-            on_exec(b, insn, sysreg::write, ffi::READ_REGS, sysreg::write_data(r, rt));
+            on_exec(
+                b,
+                insn,
+                sysreg::write,
+                ffi::READ_REGS,
+                sysreg::write_data(r, rt),
+            );
         }
         SysOp::Read(register, rt) if register.is_pmu() => {
             let site = b.arena.read_site(ReadSite { next, register, rt });
@@ -180,7 +193,12 @@ mod tests {
         // More core types than fit into the block's own cache line.
         let costs = |n: u32| -> Vec<Cost> { (0..7).map(|t| cost(n + 10 * t)).collect() };
         let placed: Vec<*mut Block> = (0..40_000u32)
-            .map(|n| arena.block(Block::new(n.into(), 0, timing::Events::default()), &costs(n)))
+            .map(|n| {
+                arena.block(
+                    Block::new(n.into(), 0, timing::Events::default()),
+                    &costs(n),
+                )
+            })
             .collect();
         for (n, p) in (0u32..).zip(&placed) {
             // SAFETY: placed above with seven costs, not cleared yet.

@@ -22,18 +22,23 @@ pub fn energy_uj(
     dynamic_pj: u64,
 ) -> u64 {
     let idle_ps = u128::from(now_ps.saturating_sub(active_ps));
-    let stat = u128::from(active_ps) * u128::from(power.active_uw)
-        + idle_ps * u128::from(power.idle_uw);
+    let stat =
+        u128::from(active_ps) * u128::from(power.active_uw) + idle_ps * u128::from(power.idle_uw);
     // uW * ps = 1e-18 J
     let stat = stat / 1_000_000_000_000 / u128::from(dilation.max(1));
-    u64::try_from(stat).unwrap_or(u64::MAX).saturating_add(dynamic_pj / 1_000_000)
+    u64::try_from(stat)
+        .unwrap_or(u64::MAX)
+        .saturating_add(dynamic_pj / 1_000_000)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const POWER: StaticPower = StaticPower { active_uw: 250_000, idle_uw: 40_000 };
+    const POWER: StaticPower = StaticPower {
+        active_uw: 250_000,
+        idle_uw: 40_000,
+    };
 
     #[test]
     fn a_second_of_each() {
@@ -57,6 +62,9 @@ mod tests {
 
     #[test]
     fn huge_totals_do_not_wrap() {
-        assert_eq!(energy_uj(POWER, 0, u64::MAX, u64::MAX, 0), 4_611_686_018_427);
+        assert_eq!(
+            energy_uj(POWER, 0, u64::MAX, u64::MAX, 0),
+            4_611_686_018_427
+        );
     }
 }

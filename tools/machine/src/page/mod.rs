@@ -18,6 +18,8 @@
 mod energy;
 mod layout;
 mod read;
+#[cfg(test)]
+mod tests;
 
 pub use energy::{energy_uj, StaticPower};
 pub use layout::*;

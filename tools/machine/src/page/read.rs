@@ -87,7 +87,10 @@ impl Split {
 impl Add for Split {
     type Output = Split;
     fn add(self, o: Split) -> Split {
-        Split { user: self.user.wrapping_add(o.user), kernel: self.kernel.wrapping_add(o.kernel) }
+        Split {
+            user: self.user.wrapping_add(o.user),
+            kernel: self.kernel.wrapping_add(o.kernel),
+        }
     }
 }
 
@@ -95,7 +98,10 @@ impl Sub for Split {
     type Output = Split;
     /// The difference of a later and an earlier total.
     fn sub(self, o: Split) -> Split {
-        Split { user: self.user.wrapping_sub(o.user), kernel: self.kernel.wrapping_sub(o.kernel) }
+        Split {
+            user: self.user.wrapping_sub(o.user),
+            kernel: self.kernel.wrapping_sub(o.kernel),
+        }
     }
 }
 
@@ -172,7 +178,9 @@ impl Page {
     /// # Errors
     /// As [`Page::open`].
     pub fn open_under(sysfs: &Path) -> Result<Page, PageError> {
-        let none = || PageError::NoBoard { sysfs: sysfs.into() };
+        let none = || PageError::NoBoard {
+            sysfs: sysfs.into(),
+        };
         let devices = std::fs::read_dir(sysfs.join("bus/pci/devices")).map_err(|_| none())?;
         let mut paths: Vec<PathBuf> = devices.flatten().map(|d| d.path()).collect();
         paths.sort();
@@ -183,7 +191,11 @@ impl Page {
             // Write-combining maps as normal memory; a plain mapping is device memory, which works too because every
             // access is an aligned word.
             let wc = device.join("resource2_wc");
-            let bar = if wc.exists() { wc } else { device.join("resource2") };
+            let bar = if wc.exists() {
+                wc
+            } else {
+                device.join("resource2")
+            };
             match Page::open_file(&bar) {
                 Err(PageError::NotAPage { .. }) => continue,
                 other => return other,
@@ -197,7 +209,10 @@ impl Page {
     /// # Errors
     /// When it cannot be read or is not a page of this version.
     pub fn open_file(path: &Path) -> Result<Page, PageError> {
-        let open = |source| PageError::Open { path: path.into(), source };
+        let open = |source| PageError::Open {
+            path: path.into(),
+            source,
+        };
         let not_a_page = || PageError::NotAPage { path: path.into() };
         let file = File::open(path).map_err(open)?;
         if file.metadata().map_err(open)?.len() < PAGE_BYTES as u64 {
@@ -230,7 +245,10 @@ impl Page {
         }
         let found = header.version.load(Ordering::Relaxed);
         if found != VERSION {
-            return Err(PageError::Version { path: path.into(), found });
+            return Err(PageError::Version {
+                path: path.into(),
+                found,
+            });
         }
         if page.nr_cpus() as usize > MAX_CPUS {
             return Err(not_a_page());
@@ -262,7 +280,10 @@ impl Page {
     pub fn mhz(&self, core_type: u32) -> Option<u32> {
         let header = self.header();
         let nr = header.nr_types.load(Ordering::Relaxed);
-        let t = header.types.get(core_type as usize).filter(|_| core_type < nr)?;
+        let t = header
+            .types
+            .get(core_type as usize)
+            .filter(|_| core_type < nr)?;
         Some(t.mhz.load(Ordering::Relaxed))
     }
 
@@ -288,8 +309,9 @@ impl Page {
         publish_hint();
         let header = self.header();
         let global_ps = self.global_ps();
-        let cpus: Result<Vec<_>, _> =
-            (0..self.nr_cpus()).map(|c| self.read_cpu(c, global_ps)).collect();
+        let cpus: Result<Vec<_>, _> = (0..self.nr_cpus())
+            .map(|c| self.read_cpu(c, global_ps))
+            .collect();
         Ok(Snapshot {
             global_ps,
             skipped_ps: header.skipped_ps.load(Ordering::Relaxed),
@@ -339,7 +361,9 @@ impl Page {
 
     fn energy(&self, cpu: &CpuTotals, global_ps: u64) -> u64 {
         let header = self.header();
-        let Some(t) = header.types.get(cpu.core_type as usize) else { return 0 };
+        let Some(t) = header.types.get(cpu.core_type as usize) else {
+            return 0;
+        };
         let power = StaticPower {
             active_uw: t.active_uw.load(Ordering::Relaxed),
             idle_uw: t.idle_uw.load(Ordering::Relaxed),
