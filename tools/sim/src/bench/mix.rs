@@ -1,0 +1,133 @@
+//! One run of a mix.
+
+use super::BenchOptions;
+use crate::error::SimError;
+use crate::machine::{Discipline, MachineOptions, SimMachine};
+use crate::scenario::SimApp;
+use amp_machine::MachineFile;
+use amp_metrics::{Nanos, MAX_CORE_TYPES};
+use amp_sched::engine::Totals;
+use amp_sched::evaluation::{AppRun, Run, Timeline, TimelineEntry};
+use amp_sched::{Engine, Machine};
+
+/// A run of a mix, as the evaluation wants it, and what else is known of it.
+#[derive(Clone, Debug)]
+pub struct MixRun {
+    /// For [`amp_sched::evaluation::evaluate`].
+    pub run: Run,
+    /// Which application was on which core type when.
+    pub timeline: Vec<TimelineEntry>,
+    /// Counts of the engine; zero for the baseline.
+    pub engine: Totals,
+    /// Counts of the machine.
+    pub machine: crate::machine::MachineStats,
+}
+
+/// Another number for each (seed, run, purpose), far from its neighbours (the finalizer of SplitMix64).
+pub(super) fn derive(seed: u64, run: u32, purpose: u64) -> u64 {
+    let mut z = seed ^ (u64::from(run) << 32 | purpose).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Runs `apps` once on `machine` under `policy` (`eevdf`: the baseline) until each that restarts has completed as
+/// often as `options` says. `run` (from 1) chooses start order and noise; every policy meets the same start order.
+///
+/// # Errors
+/// When an input is not right or the run does not end within the limit.
+pub fn run_mix(
+    apps: &[SimApp],
+    machine: &MachineFile,
+    policy: &str,
+    options: &BenchOptions,
+    run: u32,
+) -> Result<MixRun, SimError> {
+    let made = options.make_policy(policy, derive(options.seed, run, 1))?;
+    let discipline = if made.is_some() {
+        Discipline::Placed
+    } else {
+        Discipline::Fair
+    };
+    let parameters = MachineOptions {
+        discipline,
+        completions: options.completions,
+        ..options.machine
+    };
+    let mut sim = SimMachine::new(machine, apps, parameters, derive(options.seed, run, 0))?;
+    let mut engine = match made {
+        None => None,
+        Some(p) => {
+            let provider = options
+                .provider_for(policy)
+                .make(sim.truth(), derive(options.seed, run, 2))?;
+            Some(Engine::new(sim.topology().clone(), p, provider))
+        }
+    };
+    let labels: Vec<&str> = apps.iter().map(|a| a.name.as_str()).collect();
+    let types = sim.topology().core_types().len();
+    let mut timeline = Timeline::new(&labels, types, Nanos::ZERO);
+    let mut seen = vec![[Nanos::ZERO; MAX_CORE_TYPES]; apps.len()];
+    loop {
+        let before = sim.now();
+        sim.run_until(before + options.interval);
+        for (i, seen) in seen.iter_mut().enumerate() {
+            let Some(stats) = sim.app_stats(i) else {
+                continue;
+            };
+            let mut ran = stats.runtime;
+            for (r, s) in ran.iter_mut().zip(seen.iter()) {
+                *r = r.saturating_sub(*s);
+            }
+            *seen = stats.runtime;
+            timeline.record(i, sim.now(), sim.now().saturating_sub(before), &ran);
+        }
+        if sim.is_over() {
+            break;
+        }
+        if sim.now() > options.limit {
+            return Err(endless(policy, &sim, apps, options));
+        }
+        if let Some(engine) = &mut engine {
+            engine.tick(&mut sim)?;
+        }
+    }
+    let totals = engine.as_ref().map(Engine::totals).unwrap_or_default();
+    Ok(MixRun {
+        run: figures(&sim, apps.len(), engine.is_some().then_some(totals.swaps)),
+        timeline: timeline.entries(),
+        engine: totals,
+        machine: sim.stats().clone(),
+    })
+}
+
+fn figures(sim: &SimMachine, apps: usize, swaps: Option<u64>) -> Run {
+    let types = sim.topology().core_types().len();
+    let stats: Vec<_> = (0..apps).filter_map(|i| sim.app_stats(i)).collect();
+    let app = |s: &&crate::machine::AppStats| AppRun {
+        completions_s: s.completions.iter().map(|c| c.as_secs_f64()).collect(),
+        time_s: s.runtime[..types].iter().map(|t| t.as_secs_f64()).collect(),
+    };
+    let busy: Option<f64> = stats.iter().map(|s| s.energy_j).sum();
+    Run {
+        apps: stats.iter().map(app).collect(),
+        duration_s: sim.now().as_secs_f64(),
+        energy_j: busy.map(|e| e + sim.stats().idle_energy_j),
+        instructions: Some(stats.iter().flat_map(|s| s.instructions).sum()),
+        swaps,
+    }
+}
+
+fn endless(policy: &str, sim: &SimMachine, apps: &[SimApp], options: &BenchOptions) -> SimError {
+    let short = |(i, a): (usize, &SimApp)| {
+        let done = sim.app_stats(i).map_or(0, |s| s.completions.len());
+        (done < options.completions).then(|| format!("{} ({done})", a.name))
+    };
+    let short: Vec<String> = apps.iter().enumerate().filter_map(short).collect();
+    SimError::Endless {
+        policy: policy.to_owned(),
+        limit_s: options.limit.as_secs_f64(),
+        needed: options.completions,
+        short: short.join(", "),
+    }
+}

@@ -1,0 +1,69 @@
+//! What can go wrong.
+
+use amp_sched::evaluation::EvaluationError;
+use amp_sched::policy::{KnobError, UnknownPolicy};
+use amp_sched::TopologyError;
+use thiserror::Error;
+
+/// Why a simulation cannot be run.
+#[derive(Debug, Error)]
+pub enum SimError {
+    /// An application of the workload cannot be simulated.
+    #[error(
+        "workload `{workload}`: application `{app}` has no `phases` and `instructions`: the simulator needs them"
+    )]
+    NoPhases {
+        /// The workload.
+        workload: String,
+        /// The application.
+        app: String,
+    },
+    /// An application is not right.
+    #[error("application `{app}`: {what}")]
+    App {
+        /// The application.
+        app: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A parameter is not right.
+    #[error("{0}")]
+    Parameter(String),
+    /// The machine file describes no topology.
+    #[error("machine `{machine}`: {source}")]
+    Topology {
+        /// The machine.
+        machine: String,
+        /// What is wrong with it.
+        source: TopologyError,
+    },
+    /// There is no such policy.
+    #[error(transparent)]
+    Policy(#[from] UnknownPolicy),
+    /// A knob cannot be turned so.
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    /// The engine gave up.
+    #[error(transparent)]
+    Machine(#[from] amp_sched::MachineError),
+    /// The mix does not end.
+    #[error(
+        "policy `{policy}`: no end after {limit_s:.0} simulated seconds; still short of {needed} completions: {short}"
+    )]
+    Endless {
+        /// The policy.
+        policy: String,
+        /// The limit.
+        limit_s: f64,
+        /// Completions that were asked for.
+        needed: usize,
+        /// Applications that have fewer.
+        short: String,
+    },
+    /// The figures cannot be evaluated.
+    #[error(transparent)]
+    Evaluation(#[from] EvaluationError),
+    /// Somebody wants it to stop.
+    #[error("interrupted")]
+    Interrupted,
+}

@@ -1,0 +1,34 @@
+//! A simulated asymmetric machine.
+//!
+//! [`SimMachine`] is an [`amp_sched::Machine`] with virtual time: the same engine, policies and evaluation schedule it
+//! that schedule a real kernel. [`bench`] runs a workload on it under several policies and reports as the live
+//! bench does.
+//!
+//! ```text
+//! MachineFile ─┐
+//! Workload ────┴─► SimMachine ──Snapshot──► Engine ◄── provider (exact | ipc-sampling) ◄── truth
+//!                      ▲                       │
+//!                      └───── Placement ───────┘
+//! ```
+//!
+//! What is simulated: core types, applications with phases, barriers and serial phases, restarts, arrivals and
+//! departures, affinities, run queues and time slices, migration cost, energy. What is not: contention for caches and
+//! memory, simultaneous multithreading, frequency changes, the cost of the scheduler itself.
+#![forbid(unsafe_code)]
+
+pub mod bench;
+mod error;
+mod event;
+mod machine;
+pub mod provider;
+mod rates;
+mod scenario;
+pub mod synth;
+mod truth;
+
+pub use bench::bench;
+pub use error::SimError;
+pub use machine::{topology_of, AppStats, Discipline, MachineOptions, MachineStats, SimMachine};
+pub use provider::ProviderSpec;
+pub use scenario::{apps_of, SimApp};
+pub use truth::{efficiency_factor, ThreadTruth, TruthHandle};

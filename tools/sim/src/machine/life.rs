@@ -1,0 +1,177 @@
+//! Processes: arrival, phases with barriers, completion, restart, departure.
+
+use super::state::{Process, State, Thread};
+use super::SimMachine;
+use crate::event::Event;
+use amp_metrics::{AppId, CoreTypeId, Nanos, MAX_CORE_TYPES};
+use rand::seq::SliceRandom;
+
+impl SimMachine {
+    /// Schedules arrivals, in random order where they coincide, and departures.
+    pub(super) fn schedule_arrivals(&mut self) {
+        let mut order: Vec<usize> = (0..self.apps.len()).collect();
+        order.shuffle(&mut self.rng);
+        for app in order {
+            self.events
+                .schedule(self.apps[app].spec.arrival, Event::Arrive { app });
+            if let Some(at) = self.apps[app].spec.departure {
+                self.events.schedule(at, Event::Depart { app });
+            }
+        }
+    }
+
+    /// Starts a process of the application.
+    pub(super) fn arrive(&mut self, app: usize) {
+        self.totals.events += 1;
+        if self.apps[app].gone {
+            return;
+        }
+        let pid = self.next_id;
+        let id = AppId(pid as u64);
+        let spec = &self.apps[app].spec;
+        let (count, instructions) = (spec.threads, spec.instructions);
+        let mut threads = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            threads.push(self.new_thread(app, id));
+        }
+        self.apps[app].process = Some(Process {
+            id,
+            started: self.now,
+            threads,
+            phases: 0,
+            left: instructions,
+            at_work: 0,
+        });
+        self.begin_phase(app);
+    }
+
+    fn new_thread(&mut self, app: usize, process: AppId) -> u32 {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.threads.push(Thread::free());
+            (self.threads.len() - 1) as u32
+        });
+        let tid = self.next_id;
+        self.next_id = self.next_id.checked_add(1).unwrap_or(1000);
+        let (clock, vtime) = (0, self.clocks[0]);
+        let t = &mut self.threads[slot as usize];
+        *t = Thread {
+            generation: t.generation + 1,
+            tid,
+            app,
+            process,
+            state: State::Asleep,
+            core_type: CoreTypeId::FASTEST,
+            clock,
+            vtime,
+            runtime: [Nanos::ZERO; MAX_CORE_TYPES],
+            ..Thread::free()
+        };
+        slot
+    }
+
+    /// Hands out the next phase and wakes who takes part in it; false when there is none left.
+    fn begin_phase(&mut self, app: usize) -> bool {
+        let a = &mut self.apps[app];
+        let Some(p) = &mut a.process else {
+            return false;
+        };
+        if p.left <= 0.0 {
+            return false;
+        }
+        let index = p.phases % a.spec.phases.len();
+        let phase = a.spec.phases[index];
+        p.phases += 1;
+        let instructions = phase.instructions.min(p.left);
+        p.left -= instructions;
+        let workers = if phase.parallel { p.threads.len() } else { 1 };
+        p.at_work = workers;
+        let to_wake: Vec<u32> = p.threads[..workers].to_vec();
+        for slot in &to_wake {
+            let t = &mut self.threads[*slot as usize];
+            t.phase = index;
+            t.left = instructions / workers as f64;
+        }
+        for slot in to_wake {
+            match self.threads[slot as usize].state {
+                State::Asleep => self.wake(slot),
+                State::Running(cpu) => self.arm(cpu),
+                _ => {}
+            }
+        }
+        true
+    }
+
+    /// A running thread has done its share of the phase: it waits for the others, or the next phase begins.
+    pub(super) fn share_done(&mut self, slot: u32) {
+        let app = self.threads[slot as usize].app;
+        let Some(p) = &mut self.apps[app].process else {
+            return;
+        };
+        p.at_work = p.at_work.saturating_sub(1);
+        let barrier_open = p.at_work == 0;
+        // As with a futex: who arrives last wakes the others before it sleeps itself.
+        if barrier_open && !self.begin_phase(app) {
+            self.complete(app);
+            return;
+        }
+        let t = &self.threads[slot as usize];
+        if t.left > 0.0 {
+            return;
+        }
+        match t.state {
+            State::Running(cpu) => {
+                self.stop(cpu);
+                self.dispatch(cpu);
+            }
+            // whom it woke has taken its CPU
+            State::Queued(_) => self.remove(slot),
+            _ => {}
+        }
+    }
+
+    /// The process has done all its instructions.
+    fn complete(&mut self, app: usize) {
+        let now = self.now;
+        let a = &mut self.apps[app];
+        if let Some(p) = &a.process {
+            a.stats.completions.push(now.saturating_sub(p.started));
+        }
+        let again = a.spec.restart;
+        self.end_process(app);
+        self.apps[app].gone = !again;
+        if again && !self.is_over() {
+            self.arrive(app);
+        }
+    }
+
+    /// The application is killed.
+    pub(super) fn depart(&mut self, app: usize) {
+        self.totals.events += 1;
+        self.apps[app].gone = true;
+        self.end_process(app);
+    }
+
+    /// Frees the threads of the process and gives their CPUs to others.
+    fn end_process(&mut self, app: usize) {
+        let Some(p) = self.apps[app].process.take() else {
+            return;
+        };
+        let mut freed = Vec::new();
+        for slot in p.threads.into_iter().rev() {
+            match self.threads[slot as usize].state {
+                State::Running(cpu) => {
+                    self.stop(cpu);
+                    freed.push(cpu);
+                }
+                State::Queued(_) => self.remove(slot),
+                _ => {}
+            }
+            self.threads[slot as usize].state = State::Free;
+            self.free_slots.push(slot);
+        }
+        freed.sort_unstable();
+        for cpu in freed {
+            self.dispatch(cpu);
+        }
+    }
+}

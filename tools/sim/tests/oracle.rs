@@ -1,0 +1,121 @@
+//! Steady single-threaded mixes: the simulated figures are those of the analytic oracle [TR5028].
+
+use amp_machine::MachineFile;
+use amp_sched::evaluation::{evaluate, oracle, AppSpec, Solo};
+use amp_sched::policy;
+use amp_sim::bench::{run_mix, solo, BenchOptions};
+use amp_sim::SimApp;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::path::Path;
+
+fn machine(big: u32, small: u32) -> MachineFile {
+    let text = format!(
+        "name = \"{big}B-{small}S\"\n[migration]\ncost_us = 50\n\
+         [[core_type]]\nname = \"big\"\ncpus = \"0-{}\"\ncapacity = 1024\n\
+         [[core_type]]\nname = \"small\"\ncpus = \"{big}-{}\"\ncapacity = 400\n",
+        big - 1,
+        big + small - 1
+    );
+    MachineFile::parse(Path::new("test.toml"), &text).unwrap()
+}
+
+/// One of a hundred mixes: n applications on n CPUs, NB of them big, SFs in 1 to 5. Small-core completion takes 120 to
+/// 240 s, long against the interval and the policies' thresholds: the oracle knows no transients.
+fn mix(rng: &mut ChaCha8Rng) -> (MachineFile, Vec<SimApp>, Vec<f64>, usize) {
+    let cpus = rng.random_range(3..=12u32);
+    let big = rng.random_range(1..cpus.min(6));
+    let mut apps = Vec::new();
+    let mut sf = Vec::new();
+    for i in 0..cpus {
+        let factor = rng.random_range(1.0..5.0);
+        let ips_small = rng.random_range(0.3e9..1.5e9);
+        let seconds = rng.random_range(120.0..240.0);
+        apps.push(SimApp::steady(
+            &format!("a{i}"),
+            ips_small * seconds,
+            ips_small * factor,
+            ips_small,
+        ));
+        sf.push(factor);
+    }
+    (machine(big, cpus - big), apps, sf, big as usize)
+}
+
+struct Case {
+    machine: MachineFile,
+    apps: Vec<SimApp>,
+    specs: Vec<AppSpec>,
+    sf: Vec<f64>,
+    big: usize,
+    solos: Vec<Solo>,
+}
+
+/// The oracle jumps where the speedup factors at the edge of the fast cores are equal, and a policy that spares needless
+/// swaps does not: hence no hysteresis here.
+fn options() -> BenchOptions {
+    let knobs = vec![("hsp".to_owned(), "hysteresis".to_owned(), "0".to_owned())];
+    BenchOptions {
+        knobs,
+        ..BenchOptions::default()
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut rng = ChaCha8Rng::seed_from_u64(2017);
+    let case = |_| {
+        let (machine, apps, sf, big) = mix(&mut rng);
+        let solos = apps
+            .iter()
+            .map(|a| solo(a, &machine, &options()).unwrap())
+            .collect();
+        let specs = apps
+            .iter()
+            .map(|a| AppSpec {
+                name: a.name.clone(),
+                weight: 100,
+            })
+            .collect();
+        Case {
+            machine,
+            apps,
+            specs,
+            sf,
+            big,
+            solos,
+        }
+    };
+    (0..100).map(case).collect()
+}
+
+#[test]
+fn a_hundred_steady_mixes_meet_the_oracle() {
+    let cases = cases();
+    for policy in ["hsp", "rr", "acfs"] {
+        if !policy::NAMES.contains(&policy) {
+            println!("{policy} is not there yet");
+            continue;
+        }
+        let mut worst = (0.0f64, 0.0f64);
+        for (i, c) in cases.iter().enumerate() {
+            let run = run_mix(&c.apps, &c.machine, policy, &options(), i as u32 + 1).unwrap();
+            let got = evaluate(policy, &c.specs, &c.solos, &[run.run]).unwrap();
+            let want = oracle::of_policy(policy, &c.sf, &[], c.big, c.sf.len()).unwrap();
+            let asp = (got.asp.value / want.asp - 1.0).abs();
+            let unfairness = (got.unfairness.value / want.unfairness - 1.0).abs();
+            worst = (worst.0.max(asp), worst.1.max(unfairness));
+            if asp > 0.02 || unfairness > 0.02 {
+                println!(
+                    "{policy}, mix {i}: ASP {:.4} for {:.4}, unfairness {:.4} for {:.4}, NB {}, SF {:.2?}",
+                    got.asp.value, want.asp, got.unfairness.value, want.unfairness, c.big, c.sf
+                );
+            }
+        }
+        let (asp, unfairness) = (worst.0 * 1e2, worst.1 * 1e2);
+        println!("{policy}: ASP within {asp:.2} %, unfairness within {unfairness:.2} %");
+        assert!(
+            asp <= 2.0 && unfairness <= 2.0,
+            "{policy}: {asp:.2} %, {unfairness:.2} %"
+        );
+    }
+}
