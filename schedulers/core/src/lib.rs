@@ -13,6 +13,7 @@ pub mod engine;
 pub mod evaluation;
 mod machine;
 pub mod policy;
+pub mod report;
 #[cfg(test)]
 mod testing;
 pub mod utility;

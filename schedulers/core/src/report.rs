@@ -1,0 +1,14 @@
+//! A bench's result for people: a text table, and one self-contained HTML page.
+
+mod charts;
+mod html;
+mod number;
+mod scale;
+mod svg;
+mod text;
+
+pub use html::html;
+pub use text::text;
+
+#[cfg(test)]
+mod tests;

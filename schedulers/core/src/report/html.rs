@@ -1,0 +1,330 @@
+//! One self-contained page: no script, no external reference, readable in light and dark.
+
+use crate::evaluation::{BenchReport, PolicyResult};
+use crate::policy::BASELINE;
+use crate::report::charts::{self, Quantity};
+use crate::report::number::{maybe, measured, percent, rounded, UNKNOWN};
+use crate::report::svg::escape;
+use crate::report::text::slowdown;
+
+const STYLE: &str = include_str!("page.css");
+
+/// The result as an HTML page.
+pub fn html(report: &BenchReport) -> String {
+    let m = &report.machine;
+    let title = escape(&format!("{} on {}", report.workload, m.name));
+    let virtual_time = if report.environment.virtual_time {
+        ", virtual time"
+    } else {
+        ""
+    };
+    let subtitle = escape(&format!(
+        "{} big and {} small cores, {}{virtual_time}; speedup factors: {}",
+        m.big, m.small, report.on, report.provider
+    ));
+    let mut body = format!("<header><h1>{title}</h1><p class=\"sub\">{subtitle}</p>");
+    body += &format!(
+        "<p class=\"lead\">{}</p></header>\n",
+        escape(&summary(report))
+    );
+    body += &aggregate(report);
+    body += &slowdowns(report);
+    body += &timelines(report);
+    body += &tables(report);
+    body += &environment(report);
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <title>{title}: ASP and unfairness</title><style>\n{STYLE}</style></head>\n<body><main>{body}</main></body></html>\n"
+    )
+}
+
+/// The result in a sentence or two.
+fn summary(report: &BenchReport) -> String {
+    let finite = || report.results.iter().filter(|r| r.asp.value.is_finite());
+    let best = finite().max_by(|a, b| a.asp.value.total_cmp(&b.asp.value));
+    let fairest = finite().min_by(|a, b| a.unfairness.value.total_cmp(&b.unfairness.value));
+    let (Some(best), Some(fairest)) = (best, fairest) else {
+        return "No policy has a result.".to_owned();
+    };
+    let baseline = finite().find(|r| r.policy == BASELINE && r.asp.value > 0.0);
+    let against = match baseline {
+        Some(b) if b.policy != best.policy => {
+            let gain = 100.0 * (best.asp.value / b.asp.value - 1.0);
+            format!(", {gain:.0} % above {BASELINE}")
+        }
+        _ => String::new(),
+    };
+    format!(
+        "Highest throughput: {} with an ASP of {}{against}. Fairest: {} with an unfairness of {}.",
+        best.policy,
+        measured(best.asp),
+        fairest.policy,
+        measured(fairest.unfairness)
+    )
+}
+
+fn figure(title: &str, note: &str, chart: &str) -> String {
+    let (title, note) = (escape(title), escape(note));
+    format!("<figure><figcaption><b>{title}</b><span>{note}</span></figcaption><div class=\"scroll\">{chart}</div></figure>")
+}
+
+fn aggregate(report: &BenchReport) -> String {
+    let asp = Quantity {
+        label: "Aggregate speedup per policy",
+        origin: 0.0,
+        of: |r| Some(r.asp),
+        oracle: |r| r.oracle.as_ref().map(|o| o.asp),
+    };
+    let unfairness = Quantity {
+        label: "Unfairness per policy",
+        origin: 1.0,
+        of: |r| Some(r.unfairness),
+        oracle: |r| r.oracle.as_ref().map(|o| o.unfairness),
+    };
+    let edp = Quantity {
+        label: "Energy-delay product per policy",
+        origin: 0.0,
+        of: |r| r.edp.map(|m| m.scale(1e9)),
+        oracle: |_| None,
+    };
+    let energy = report.results.iter().any(|r| r.edp.is_some());
+    let (class, width) = if energy {
+        ("three", 340.0)
+    } else {
+        ("pair", 500.0)
+    };
+    let mut out = format!("<section class=\"bars {class}\">");
+    out += &figure(
+        "Aggregate speedup (ASP)",
+        "against slow cores only; higher is better",
+        &charts::policy_bars(report, &asp, width),
+    );
+    out += &figure(
+        "Unfairness",
+        "largest slowdown over smallest; 1 is ideal",
+        &charts::policy_bars(report, &unfairness, width),
+    );
+    if energy {
+        out += &figure(
+            "Energy-delay product",
+            "nJ·s per instruction; lower is better",
+            &charts::policy_bars(report, &edp, width),
+        );
+    }
+    let oracle = report.results.iter().any(|r| r.oracle.is_some());
+    out += "</section><p class=\"note\">Whiskers: ± one standard uncertainty.";
+    if oracle {
+        out += " <span class=\"key\"><i class=\"diamond\"></i></span>analytic oracle: steady single-threaded \
+                applications with the measured speedups and no overheads.";
+    }
+    out + "</p>\n"
+}
+
+fn policy_key(report: &BenchReport) -> String {
+    let mut out = "<p class=\"keys\">".to_owned();
+    for (i, r) in report.results.iter().enumerate() {
+        let (colour, name) = (charts::colour(report, i), escape(&r.policy));
+        out += &format!("<span class=\"key\"><i class=\"{colour}\"></i>{name}</span>");
+    }
+    out + "</p>"
+}
+
+fn slowdowns(report: &BenchReport) -> String {
+    let chart = policy_key(report) + &charts::slowdown_bars(report);
+    let note = "completion time in the mix over that with the fast cores to itself; 1 is none";
+    format!(
+        "<section>{}</section>\n",
+        figure("Slowdown per application", note, &chart)
+    )
+}
+
+fn timelines(report: &BenchReport) -> String {
+    let end = charts::timeline_end(report);
+    if end <= 0.0 {
+        return String::new();
+    }
+    let mut out = "<section><h2>Who was on which core type when</h2><p class=\"keys\">".to_owned();
+    let types = report
+        .results
+        .iter()
+        .flat_map(|r| &r.timeline)
+        .map(|e| e.core_type_share.len());
+    for t in 0..types.max().unwrap_or(0) {
+        let name = escape(&report.machine.core_type_name(t));
+        out += &format!(
+            "<span class=\"key\"><i class=\"c{}\"></i>{name}</span>",
+            t.min(3)
+        );
+    }
+    out += "<span class=\"key\"><i class=\"track\"></i>not running</span></p>";
+    for r in report.results.iter().filter(|r| !r.timeline.is_empty()) {
+        let swaps = r
+            .swaps_per_s
+            .map_or_else(String::new, |s| format!("{s:.2} swaps per second"));
+        out += &figure(&r.policy, &swaps, &charts::timeline(report, r, end));
+    }
+    out + "</section>\n"
+}
+
+fn table(header: &[String], rows: &[Vec<String>]) -> String {
+    let cells = |tag: &str, row: &[String]| -> String {
+        row.iter()
+            .map(|c| format!("<{tag}>{}</{tag}>", escape(c)))
+            .collect()
+    };
+    let body: String = rows
+        .iter()
+        .map(|r| format!("<tr>{}</tr>", cells("td", r)))
+        .collect();
+    format!(
+        "<div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>{body}</tbody></table></div>",
+        cells("th", header)
+    )
+}
+
+fn tables(report: &BenchReport) -> String {
+    let results = &report.results;
+    let header = [
+        "policy",
+        "ASP",
+        "unfairness",
+        "unfairness per run",
+        "EDP (J·s/instr.)",
+        "energy (J)",
+        "swaps/s",
+        "runs",
+        "oracle ASP",
+        "oracle unfairness",
+    ];
+    let of = |r: &PolicyResult| {
+        let oracle = r.oracle.as_ref();
+        vec![
+            r.policy.clone(),
+            measured(r.asp),
+            measured(r.unfairness),
+            maybe(r.unfairness_per_run),
+            maybe(r.edp),
+            maybe(r.energy_j),
+            r.swaps_per_s
+                .map_or_else(|| UNKNOWN.to_owned(), |s| rounded(s, 2)),
+            if r.runs.is_empty() {
+                UNKNOWN.to_owned()
+            } else {
+                r.runs.len().to_string()
+            },
+            oracle.map_or_else(|| UNKNOWN.to_owned(), |o| rounded(o.asp, 3)),
+            oracle.map_or_else(|| UNKNOWN.to_owned(), |o| rounded(o.unfairness, 3)),
+        ]
+    };
+    let rows: Vec<Vec<String>> = results.iter().map(of).collect();
+    // a column that nothing is known for is left out
+    let kept: Vec<usize> = (0..header.len())
+        .filter(|&c| c < 3 || rows.iter().any(|r| r[c] != UNKNOWN))
+        .collect();
+    let pick = |row: &[String]| kept.iter().map(|&c| row[c].clone()).collect::<Vec<_>>();
+    let header: Vec<String> = header.iter().map(|h| (*h).to_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|r| pick(r)).collect();
+    let mut out = format!("<section><h2>Data</h2>{}", table(&pick(&header), &rows));
+
+    if let Some(first) = results.first() {
+        let mut header: Vec<String> = [
+            "application",
+            "weight",
+            "alone, slow (s)",
+            "alone, fast (s)",
+            "SF",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        for r in results {
+            header.push(format!("slowdown, {}", r.policy));
+            header.push(format!("on big, {}", r.policy));
+        }
+        let rows: Vec<Vec<String>> = (0..first.apps.len())
+            .map(|i| {
+                let a = &first.apps[i];
+                let mut row = vec![
+                    a.name.clone(),
+                    a.weight.to_string(),
+                    rounded(a.ct_slow_s, 3),
+                    rounded(a.ct_fast_s, 3),
+                    rounded(a.ct_slow_s / a.ct_fast_s, 2),
+                ];
+                for r in results {
+                    row.push(slowdown(r, i));
+                    row.push(percent(r.apps.get(i).and_then(|a| a.big_time_share)));
+                }
+                row
+            })
+            .collect();
+        out += &table(&header, &rows);
+    }
+    out += "<details><summary>Completion times</summary>";
+    let rows: Vec<Vec<String>> = results
+        .iter()
+        .flat_map(|r| r.apps.iter().map(move |a| (r, a)))
+        .map(|(r, a)| {
+            let times: Vec<String> = a.completions_s.iter().map(|c| rounded(*c, 3)).collect();
+            vec![
+                r.policy.clone(),
+                a.name.clone(),
+                rounded(a.ct_sched_s, 3),
+                times.join(", "),
+            ]
+        })
+        .collect();
+    let header = [
+        "policy",
+        "application",
+        "geometric mean (s)",
+        "completions (s)",
+    ];
+    out += &table(&header.map(str::to_owned), &rows);
+    out + "</details></section>\n"
+}
+
+fn environment(report: &BenchReport) -> String {
+    let (m, e) = (&report.machine, &report.environment);
+    let types: Vec<String> = if m.core_types.is_empty() {
+        vec![format!("{} big", m.big), format!("{} small", m.small)]
+    } else {
+        m.core_types
+            .iter()
+            .map(|t| format!("{} {}", t.cpus, t.name))
+            .collect()
+    };
+    let mut facts = vec![
+        ("Workload".to_owned(), report.workload.clone()),
+        (
+            "Machine".to_owned(),
+            format!("{} ({})", m.name, types.join(", ")),
+        ),
+        ("Ran on".to_owned(), report.on.clone()),
+        ("Speedup factors from".to_owned(), report.provider.clone()),
+    ];
+    let mut fact = |name: &str, value: Option<String>| {
+        facts.extend(value.map(|v| (name.to_owned(), v)));
+    };
+    fact("Kernel", e.kernel.clone());
+    fact("QEMU", e.qemu.clone());
+    fact("Commit", e.commit.clone());
+    fact("Seed", e.seed.map(|s| s.to_string()));
+    for (name, value) in &e.more {
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        fact(name, Some(text));
+    }
+    let list: String = facts
+        .iter()
+        .map(|(k, v)| format!("<dt>{}</dt><dd>{}</dd>", escape(k), escape(v)))
+        .collect();
+    let note = if e.virtual_time {
+        "<p class=\"note\">All times are virtual: those of the modelled machine, not of the computer it was modelled on.</p>"
+    } else {
+        ""
+    };
+    format!("<section><h2>Environment</h2><dl>{list}</dl>{note}</section>\n")
+}

@@ -1,0 +1,208 @@
+use super::*;
+use crate::engine::Engine;
+use crate::evaluation::{
+    evaluate, oracle, AppRun, AppSpec, BenchReport, Environment, MachineFacts, Run, Solo, Timeline,
+};
+use crate::machine::Machine;
+use crate::policy;
+use crate::testing::{Fake, Noisy};
+use amp_metrics::{AppId, Nanos};
+
+const APPS: [(&str, f64); 6] = [
+    ("calculix", 3.1),
+    ("bzip2", 2.4),
+    ("stream", 1.4),
+    ("chase", 1.2),
+    ("gnugo", 1.9),
+    ("sql <&> \"quoted\"", 1.3),
+];
+
+/// A whole report from the fake machine: what the bench does, in small.
+fn report(policies: &[&str]) -> BenchReport {
+    let sf: Vec<f64> = APPS.iter().map(|a| a.1).collect();
+    let specs: Vec<AppSpec> = APPS
+        .iter()
+        .map(|a| AppSpec {
+            name: a.0.into(),
+            weight: 100,
+        })
+        .collect();
+    let solos: Vec<Solo> = sf
+        .iter()
+        .map(|s| Solo {
+            slow_s: vec![30.0, 30.2],
+            fast_s: vec![30.0 / s, 30.1 / s],
+        })
+        .collect();
+    let mut machine = MachineFacts::default();
+    let mut results = Vec::new();
+    for name in policies {
+        let mut runs = Vec::new();
+        let mut entries = Vec::new();
+        for seed in 0..3 {
+            let mut fake = Fake::new(&[2, 4]);
+            machine = MachineFacts::of("juno", fake.topology());
+            let keys: Vec<_> = (0..6).map(|a| fake.spawn(a)).collect();
+            let declared: Vec<_> = sf.iter().enumerate().map(|(i, s)| (i as u64, *s)).collect();
+            // the baseline: nobody places anything
+            let chosen = if *name == policy::BASELINE {
+                "rr"
+            } else {
+                name
+            };
+            let mut e = Engine::new(
+                fake.topology().clone(),
+                policy::by_name(chosen, seed).unwrap(),
+                Box::new(Noisy::new(&declared, 0.03, seed)),
+            );
+            let labels: Vec<&str> = APPS.iter().map(|a| a.0).collect();
+            let mut timeline = Timeline::new(&labels, 2, Nanos::ZERO);
+            let mut done = [0.0; 6];
+            let mut begun = [0.0; 6];
+            let mut completions = vec![Vec::new(); 6];
+            while completions.iter().any(|c: &Vec<f64>| c.len() < 3) {
+                if *name == policy::BASELINE {
+                    fake.run();
+                }
+                let tick = e.tick(&mut fake).unwrap();
+                let now = tick.now.as_secs_f64();
+                for a in tick.apps {
+                    let AppId(i) = a.app;
+                    let i = i as usize;
+                    timeline.record(i, tick.now, tick.interval, &a.ran);
+                    done[i] += a.ran[0].as_secs_f64() * sf[i] + a.ran[1].as_secs_f64();
+                    if done[i] >= 30.0 {
+                        completions[i].push(now - begun[i]);
+                        (done[i], begun[i]) = (0.0, now);
+                    }
+                }
+            }
+            let apps = completions
+                .into_iter()
+                .zip(&keys)
+                .map(|(completions_s, k)| AppRun {
+                    completions_s,
+                    time_s: fake.thread(*k).runtime[..2]
+                        .iter()
+                        .map(|t| t.as_secs_f64())
+                        .collect(),
+                });
+            runs.push(Run {
+                apps: apps.collect(),
+                duration_s: fake.snapshot.now.as_secs_f64(),
+                energy_j: Some(40.0 + seed as f64),
+                instructions: Some(2e11),
+                swaps: (*name != policy::BASELINE).then(|| e.totals().swaps),
+            });
+            if seed == 0 {
+                entries = timeline.entries();
+            }
+        }
+        let mut r = evaluate(name, &specs, &solos, &runs).unwrap();
+        r.oracle = oracle::of_policy(name, &sf, &[], 2, 6);
+        r.timeline = entries;
+        results.push(r);
+    }
+    BenchReport {
+        workload: "2STH-4STL".into(),
+        machine,
+        on: "board".into(),
+        provider: "declared".into(),
+        environment: Environment {
+            kernel: Some("7.2.12+deb13-cloud-arm64".into()),
+            commit: Some("0123abc".into()),
+            qemu: Some("10.0.2".into()),
+            virtual_time: true,
+            seed: Some(1),
+            more: [("dilation".to_owned(), serde_json::json!(8))].into(),
+        },
+        results,
+    }
+}
+
+#[test]
+fn the_text_has_every_policy_and_application() {
+    let t = text(&report(&["eevdf", "rr", "hsp"]));
+    for wanted in [
+        "eevdf",
+        "rr",
+        "hsp",
+        "calculix",
+        "ASP",
+        "unfairness",
+        "±",
+        "EDP",
+        "virtual",
+    ] {
+        assert!(t.contains(wanted), "{wanted} is missing:\n{t}");
+    }
+    let widths: Vec<usize> = t
+        .lines()
+        .filter(|l| l.starts_with('│'))
+        .map(|l| l.chars().count())
+        .collect();
+    assert!(widths[..4].windows(2).all(|w| w[0] == w[1]), "ragged:\n{t}");
+}
+
+#[test]
+fn the_page_is_self_contained_and_well_formed() {
+    let page = html(&report(&["eevdf", "rr", "hsp"]));
+    if let Some(file) = std::env::var_os("AMP_REPORT_SAMPLE") {
+        std::fs::write(file, &page).unwrap();
+    }
+    for banned in [
+        "http:", "https:", "<script", "src=", "href=", "url(", "@import", "NaN", "inf",
+    ] {
+        assert!(!page.contains(banned), "{banned}");
+    }
+    assert!(page.contains("sql &lt;&amp;&gt; &quot;quoted&quot;") && !page.contains("sql <&>"));
+    for wanted in [
+        "7.2.12+deb13-cloud-arm64",
+        "10.0.2",
+        "0123abc",
+        "dilation",
+        "virtual",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    assert_eq!(page.matches("<figure>").count(), 3 + 1 + 3);
+    balanced(&page);
+}
+
+/// Every element that is opened is closed, in order.
+fn balanced(page: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    let body = &page[page.find("<body>").unwrap()..];
+    for tag in body.split('<').skip(1) {
+        let inner = &tag[..tag.find('>').unwrap()];
+        if let Some(name) = inner.strip_prefix('/') {
+            if name == "html" {
+                break;
+            }
+            assert_eq!(open.pop(), Some(name), "…{tag}");
+        } else if !inner.ends_with('/') {
+            open.push(inner.split([' ', '>']).next().unwrap());
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+}
+
+#[test]
+fn an_empty_and_a_minimal_report_can_be_shown() {
+    let empty = BenchReport {
+        results: Vec::new(),
+        ..report(&[])
+    };
+    assert!(text(&empty).contains("2STH-4STL"));
+    assert!(html(&empty).contains("No policy has a result"));
+
+    let minimal = r#"{"workload":"w","machine":{"name":"m","big":1,"small":1},"on":"host","provider":"declared",
+        "environment":{"virtual_time":false},
+        "results":[{"policy":"rr","asp":{"value":0.0,"u":null},"unfairness":{"value":1.0,"u":null},"apps":[
+          {"name":"a","ct_slow_s":1.0,"ct_fast_s":1.0,"ct_sched_s":1.0,"slowdown":1.0,"speedup":1.0,"completions_s":[1.0]}]}]}"#;
+    let r: BenchReport = serde_json::from_str(minimal).unwrap();
+    assert!(text(&r).contains("1.000"));
+    balanced(&html(&r));
+    assert!(!html(&r).contains("NaN"));
+}
