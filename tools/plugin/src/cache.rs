@@ -92,7 +92,7 @@ impl L2 {
         let mut h = (line ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         h ^= h >> 32;
         h = h.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let first = ((h >> 32) * self.sets >> 32) as usize * self.ways;
+        let first = (((h >> 32) * self.sets) >> 32) as usize * self.ways;
         let Some(set) = self.tags.get(first..first + self.ways) else {
             return true;
         };

@@ -244,10 +244,13 @@ fn jump(b: &Board) {
         return;
     }
     if let Some(ns) = b.qemu.deadline() {
-        let ps = ns.saturating_mul(1000);
-        b.clock.global.fetch_add(ps, SeqCst);
-        b.clock.skipped.fetch_add(ps, Relaxed);
-        b.page.time(b.clock.global(), b.clock.skipped());
+        // The deadline counts from the latest time that was read, which may be ahead of global time.
+        let clock = &b.clock;
+        let from = clock.global().max(clock.last_read.load(SeqCst)) / 1000;
+        let to = from.saturating_add(ns).saturating_mul(1000);
+        let before = clock.global.fetch_max(to, SeqCst);
+        clock.skipped.fetch_add(to.saturating_sub(before), Relaxed);
+        b.page.time(clock.global(), clock.skipped());
         b.qemu.notify_timers();
     }
 }

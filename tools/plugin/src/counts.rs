@@ -101,8 +101,10 @@ mod tests {
     #[test]
     fn recent_events_count_once() {
         let t = &juno()[0];
-        let mut c = Counts::default();
-        c.recent = Events([10, 4, 2, 1]);
+        let mut c = Counts {
+            recent: Events([10, 4, 2, 1]),
+            ..Counts::default()
+        };
         c.settle();
         c.settle();
         assert_eq!(c.event(event::INST_RETIRED, t), Some(10));
@@ -114,8 +116,10 @@ mod tests {
     #[test]
     fn cycles_come_from_time() {
         let t = &juno()[1];
-        let mut c = Counts::default();
-        c.ps = 8_000_000_000;
+        let c = Counts {
+            ps: 8_000_000_000,
+            ..Counts::default()
+        };
         assert_eq!(c.event(event::CPU_CYCLES, t), Some(850_000));
         assert_eq!(c.totals(t)[Total::Cycles as usize], 850_000);
         assert_eq!(c.event(0x3f, t), None);
