@@ -131,31 +131,34 @@ impl Seats {
         // Each chain ends at an idle CPU and fills it.
         let idle: usize = (0..types).map(|t| cpus(t).saturating_sub(counts[t])).sum();
         for _ in 0..idle {
-            let Some(chain) = (0..types)
+            let Some((before, mut to)) = (0..types)
                 .filter(|&t| counts[t] > cpus(t))
                 .find_map(|from| self.chain(view, from, &|t| counts[t] < cpus(t), types))
             else {
                 return;
             };
-            for hop in chain.windows(2) {
-                let (from, to) = (hop[0], hop[1]);
+            // Backwards along the chain: each thread moves into the place that the last one left.
+            while before[to] != to {
+                let from = before[to];
                 if let Some(i) = self.weakest(view, from, to, claim) {
                     self.to[i] = Some(CoreTypeId(to as u8));
                     counts[from] -= 1;
                     counts[to] += 1;
                 }
+                to = from;
             }
         }
     }
 
-    /// The shortest chain of types from `from` to one that satisfies `goal`, each step being open to some thread.
+    /// The shortest chain of types from `from` to one that satisfies `goal`, each step being open to some thread: that
+    /// type, and for each type on the chain the one before it (`from` comes before itself).
     fn chain(
         &self,
         view: &View<'_>,
         from: usize,
         goal: &dyn Fn(usize) -> bool,
         types: usize,
-    ) -> Option<Vec<usize>> {
+    ) -> Option<([usize; MAX_CORE_TYPES], usize)> {
         let mut before = [usize::MAX; MAX_CORE_TYPES];
         let mut queue = [0usize; MAX_CORE_TYPES];
         let (mut head, mut tail) = (0, 1);
@@ -165,14 +168,7 @@ impl Seats {
             let a = queue[head];
             head += 1;
             if goal(a) {
-                let mut chain = vec![a];
-                let mut at = a;
-                while at != from {
-                    at = before[at];
-                    chain.push(at);
-                }
-                chain.reverse();
-                return Some(chain);
+                return Some((before, a));
             }
             let mut reach = [false; MAX_CORE_TYPES];
             for (th, to) in view.threads.iter().zip(&self.to) {
