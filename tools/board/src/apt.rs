@@ -347,11 +347,13 @@ impl<'a> Apt<'a> {
         c.current_dir(&single).args(["-o", "APT::Status-Fd=1", "-q", "download"]);
         c.arg(format!("{}={}", offer.package, offer.version));
         let done = self.run(&mut c, &what, cancel, sink)?;
-        let file = single.join(deb_name(&offer.package, &offer.version, self.arch));
-        if !done.status.success() || !file.is_file() {
-            return Err(self.fetch_error(&what, &single, &done));
+        // Packages without machine code have the architecture `all` in their name.
+        let names = [self.arch, "all"].map(|a| deb_name(&offer.package, &offer.version, a));
+        let file = names.iter().map(|n| single.join(n)).find(|f| f.is_file());
+        match file {
+            Some(file) if done.status.success() => Ok(file),
+            _ => Err(self.fetch_error(&what, &single, &done)),
         }
-        Ok(file)
     }
 
     /// The set of packages that installing these would add: names with versions, and their files once fetched.

@@ -1,0 +1,53 @@
+#!/bin/sh
+# Builds everything that runs: the host's programs and the x86_64 guest's (static), QEMU's plugin, the arm64 guest's.
+#   build.sh                 build
+#   build.sh --where         folder of the host's programs
+#   build.sh --target-dir    cargo's target folder (CARGO_TARGET_DIR, or `build` in the cache folder)
+# More arguments (`--quiet`, `--locked`, …) go to cargo.
+set -eu
+. "$(dirname "$0")/lib.sh"
+need_rust
+host=$(host_triple)
+target=$(target_dir)
+case ${1:-} in
+--where)
+    echo "$target/$host/release"
+    exit 0
+    ;;
+--target-dir)
+    echo "$target"
+    exit 0
+    ;;
+esac
+need_clang
+# bindgen looks for libclang.so, which Debian keeps in a versioned folder.
+if [ -z "${LIBCLANG_PATH:-}" ]; then
+    for d in /usr/lib/llvm-19/lib /usr/lib/llvm-2[0-9]/lib; do
+        [ -d "$d" ] && export LIBCLANG_PATH="$d" && break
+    done
+fi
+unset RUSTFLAGS
+cd "$tree"
+static='-C target-feature=+crt-static'
+programs="-p scx_amp -p amp-workloads -p amp-board --bin scx_amp --bin amp-workload --bin amp-guest"
+
+echo "host programs ($host)" >&2
+# shellcheck disable=SC2086
+env CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" \
+    cargo build --release --target-dir "$target" --target "$host" $programs "$@"
+
+echo "QEMU plugin" >&2
+# A library that is loaded cannot be static: no flags from the caller's static build here.
+env -u CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS -u CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS \
+    cargo build --release --target-dir "$target" -p amp-board-plugin "$@"
+
+case $host in
+aarch64-*) # The host's programs are the guest's; an x86_64 guest needs a build on an x86_64 machine.
+    exit 0
+    ;;
+esac
+echo "arm64 guest programs" >&2
+environment=$(CARGO_TARGET_DIR="$target" "$tree/tools/setup/arm64.sh")
+eval "$environment"
+# shellcheck disable=SC2086
+cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $programs "$@"

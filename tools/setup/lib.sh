@@ -1,0 +1,53 @@
+# Shared by the set-up scripts; source it. Needs nothing but a POSIX shell.
+
+die() {
+    echo "$(basename "$0"): $*" >&2
+    exit 1
+}
+
+have() {
+    command -v "$1" > /dev/null 2>&1
+}
+
+# Top of the source tree.
+tree=$(cd "$(dirname "$0")/../.." && pwd)
+
+# The cache folder, the same one the board uses.
+cache_dir() {
+    if [ -n "${SCX_AMP_CACHE:-}" ]; then
+        echo "$SCX_AMP_CACHE"
+    elif [ -n "${HOME:-}" ]; then
+        echo "$HOME/.cache/scx_amp"
+    else
+        die "no cache folder: neither SCX_AMP_CACHE nor HOME is set"
+    fi
+}
+
+# Cargo's target folder: outside of the tree, so that several checkouts share what is built.
+target_dir() {
+    echo "${CARGO_TARGET_DIR:-$(cache_dir)/build}"
+}
+
+host_triple() {
+    rustc -vV | sed -n 's/^host: //p'
+}
+
+need_rust() {
+    have cargo && have rustc || die "no Rust: install it with rustup (https://rustup.rs), then repeat"
+}
+
+# Sets BPF_CLANG to a clang that can build the BPF side (19 or newer).
+need_clang() {
+    for c in ${BPF_CLANG:-} clang-19 clang-20 clang-21 clang; do
+        have "$c" || continue
+        major=$("$c" -dumpversion 2> /dev/null | cut -d. -f1)
+        case $major in
+        '' | *[!0-9]*) continue ;;
+        esac
+        if [ "$major" -ge 19 ]; then
+            export BPF_CLANG="$c"
+            return
+        fi
+    done
+    die "no clang of version 19 or newer for the BPF side: install the package clang-19 (tools/setup/packages.sh does)"
+}
