@@ -1,1 +1,193 @@
-//! End-to-end tests of scx_amp on the virtual AMP board.
+//! What the end-to-end tests share: guests, what they print, and our own command.
+//!
+//! Guests run one at a time, whatever the test runner does: two cores carry one of them.
+#![forbid(unsafe_code)]
+
+use amp_board::{
+    artifacts, Arch, Cache, Event, Guest, GuestFile, KernelChoice, Origin, Outcome, Run,
+};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+static ONE_GUEST: Mutex<()> = Mutex::new(());
+
+/// A guest to be.
+pub struct Lab {
+    run: Run,
+}
+
+impl Lab {
+    /// The board as machine `name`.
+    pub fn board(name: &str) -> Lab {
+        Lab {
+            run: Run::new(Guest::amp(name).expect("a shipped machine"), ""),
+        }
+    }
+
+    /// A stock x86_64 guest with four CPUs.
+    pub fn x86(kernel: KernelChoice) -> Lab {
+        let mut run = Run::new(
+            Guest::PlainX86 {
+                cpus: 4,
+                memory_mib: 2048,
+            },
+            "",
+        );
+        run.kernel = kernel;
+        Lab { run }
+    }
+
+    /// Puts `text` at `path` in the guest.
+    #[must_use]
+    pub fn file(mut self, path: &str, text: &str) -> Lab {
+        self.run.files.push(GuestFile::bytes(text.as_bytes(), path));
+        self
+    }
+
+    /// Runs `script` and returns what came back. Its output is shown with the test's.
+    ///
+    /// # Panics
+    /// When the guest could not run it to its end.
+    pub fn run(mut self, script: &str) -> Reply {
+        let _one = ONE_GUEST.lock().unwrap_or_else(PoisonError::into_inner);
+        self.run.script = script.into();
+        let cache = Cache::open().expect("the cache folder");
+        let outcome = self.run.execute(&cache, &AtomicBool::new(false), &mut |e| {
+            if let Event::Console {
+                line,
+                from: Origin::Script,
+            } = e
+            {
+                println!("guest: {line}");
+            }
+        });
+        Reply(outcome.unwrap_or_else(|e| panic!("{e}")))
+    }
+}
+
+/// What a guest's script left.
+pub struct Reply(pub Outcome);
+
+impl Reply {
+    /// The JSON objects among the lines it printed.
+    pub fn json(&self) -> Vec<Value> {
+        self.0
+            .console
+            .lines()
+            .filter_map(|l| serde_json::from_str(l.trim()).ok())
+            .collect()
+    }
+
+    /// What it printed behind `key` and a blank, line by line.
+    pub fn lines<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .console
+            .lines()
+            .filter_map(move |l| l.trim().strip_prefix(key)?.strip_prefix(' '))
+            .map(str::trim)
+    }
+
+    /// The only line behind `key`.
+    ///
+    /// # Panics
+    /// When there is none, or more than one.
+    pub fn line(&self, key: &str) -> &str {
+        let all: Vec<&str> = self.lines(key).collect();
+        assert_eq!(
+            all.len(),
+            1,
+            "lines that begin with `{key}` in:\n{}",
+            self.0.console
+        );
+        all[0]
+    }
+
+    /// The script ended well.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[must_use]
+    pub fn ok(self) -> Reply {
+        assert_eq!(
+            self.0.exit_code, 0,
+            "the script failed:\n{}",
+            self.0.console
+        );
+        self
+    }
+}
+
+/// Our own command, as built for this machine.
+///
+/// # Panics
+/// When it has not been built.
+pub fn scx_amp() -> PathBuf {
+    let cache = Cache::open().expect("the cache folder");
+    let path = artifacts::guest_binary(&cache, Arch::host(), "scx_amp");
+    path.expect("tools/setup/build.sh builds it")
+}
+
+/// Runs our command on this machine, guests excluded meanwhile.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn command(args: &[&str]) -> Output {
+    let _one = ONE_GUEST.lock().unwrap_or_else(PoisonError::into_inner);
+    Command::new(scx_amp())
+        .args(args)
+        .output()
+        .expect("our command")
+}
+
+/// The repository's folder.
+pub fn repository() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or(here.clone(), PathBuf::from)
+}
+
+/// Keeps every core of this machine busy until it is dropped.
+pub struct HostLoad {
+    stop: std::sync::Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl HostLoad {
+    /// One busy thread per core.
+    pub fn start() -> HostLoad {
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let busy = |_| {
+            let stop = stop.clone();
+            std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})
+        };
+        HostLoad {
+            threads: (0..cores).map(busy).collect(),
+            stop,
+        }
+    }
+}
+
+impl Drop for HostLoad {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for t in self.threads.drain(..) {
+            // the loop cannot panic
+            let _ = t.join();
+        }
+    }
+}
+
+/// Standard deviation over mean.
+///
+/// # Panics
+/// With fewer than two values.
+pub fn coefficient_of_variation(values: &[f64]) -> f64 {
+    assert!(values.len() > 1, "one value has no deviation");
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    variance.sqrt() / mean
+}

@@ -147,7 +147,10 @@ fn status_of(e: &BoardError) -> u8 {
 
 fn request(a: &GuestArgs, script: String, cache: &Cache) -> Result<Run> {
     let guest = match &a.plain {
-        Some(_) => Guest::PlainX86 { cpus: a.cpus, memory_mib: 2048 },
+        Some(_) => Guest::PlainX86 {
+            cpus: a.cpus,
+            memory_mib: 2048,
+        },
         None => Guest::amp(&a.machine)?,
     };
     let arch = guest.arch();
@@ -156,9 +159,12 @@ fn request(a: &GuestArgs, script: String, cache: &Cache) -> Result<Run> {
     run.packages = a.packages.clone();
     run.plugin_args = a.plugin_args.clone();
     // On the command line our programs are a convenience, not a demand: a script may not need them.
-    run.binaries.retain(|b| artifacts::guest_binary(cache, arch, b).is_ok());
+    run.binaries
+        .retain(|b| artifacts::guest_binary(cache, arch, b).is_ok());
     for f in &a.files {
-        let (host, guest) = f.split_once(':').context(format!("--file {f}: want HOST:GUEST"))?;
+        let (host, guest) = f
+            .split_once(':')
+            .context(format!("--file {f}: want HOST:GUEST"))?;
         run.files.push(GuestFile::host(host, guest));
     }
     Ok(run)
@@ -166,8 +172,10 @@ fn request(a: &GuestArgs, script: String, cache: &Cache) -> Result<Run> {
 
 fn run(a: &RunArgs, cancel: &AtomicBool) -> Result<ExitCode> {
     let script = match &a.script {
-        Some(path) => std::fs::read_to_string(path)
-            .map_err(|source| BoardError::HostFile { path: path.clone(), source })?,
+        Some(path) => std::fs::read_to_string(path).map_err(|source| BoardError::HostFile {
+            path: path.clone(),
+            source,
+        })?,
         None => format!("{}\n", a.command.join(" ")),
     };
     let cache = Cache::open()?;
@@ -189,12 +197,17 @@ fn run(a: &RunArgs, cancel: &AtomicBool) -> Result<ExitCode> {
     for path in &outcome.missing {
         eprintln!("scx_amp board: nothing to collect at {path}");
     }
-    Ok(ExitCode::from(u8::try_from(outcome.exit_code).unwrap_or(255)))
+    Ok(ExitCode::from(
+        u8::try_from(outcome.exit_code).unwrap_or(255),
+    ))
 }
 
 fn save(dir: &Path, guest: &str, data: &[u8]) -> Result<()> {
     // The guest chose the names: nothing may land outside of the folder.
-    let safe: PathBuf = guest.split('/').filter(|p| !["", ".", ".."].contains(p)).collect();
+    let safe: PathBuf = guest
+        .split('/')
+        .filter(|p| !["", ".", ".."].contains(p))
+        .collect();
     let path = dir.join(safe);
     let write = || {
         if let Some(parent) = path.parent() {
@@ -222,7 +235,9 @@ fn fetch_all(a: &FetchArgs, cancel: &AtomicBool) -> Result<ExitCode> {
         packages: a.packages.clone(),
         refresh: a.refresh,
     };
-    let done = fetch::everything(&cache, &Host::default(), &wanted, cancel, &mut |e| view.show(e));
+    let done = fetch::everything(&cache, &Host::default(), &wanted, cancel, &mut |e| {
+        view.show(e)
+    });
     view.clear();
     for line in done? {
         println!("{line}");
@@ -242,7 +257,11 @@ fn list() -> Result<ExitCode> {
                     .iter()
                     .map(|t| format!("{} {}", t.cpus.0.len(), t.name))
                     .collect();
-                let where_ = if m.board.is_some() { "" } else { " (simulator only)" };
+                let where_ = if m.board.is_some() {
+                    ""
+                } else {
+                    " (simulator only)"
+                };
                 writeln!(out, "machine   {name}: {}{where_}", types.join(" + "))?;
             }
             Err(e) => writeln!(out, "machine   {name}: {e}")?,
@@ -258,15 +277,28 @@ fn list() -> Result<ExitCode> {
                 None => "loads sched_ext".to_string(),
                 Some(why) => format!("REFUSED: {why}"),
             };
-            writeln!(out, "kernel    {} ({arch}, {}): {verdict}", k.release, k.suite)?;
+            writeln!(
+                out,
+                "kernel    {} ({arch}, {}): {verdict}",
+                k.release, k.suite
+            )?;
         }
         for p in packages::cached(&cache, arch) {
-            writeln!(out, "packages  {} ({arch}): {}", p.requested.join(" "), p.contents.join(", "))?;
+            writeln!(
+                out,
+                "packages  {} ({arch}): {}",
+                p.requested.join(" "),
+                p.contents.join(", ")
+            )?;
         }
         for name in [artifacts::AGENT, "scx_amp", "amp-workload"] {
             match artifacts::guest_binary(&cache, arch, name) {
                 Ok(p) => writeln!(out, "binary    {name} ({arch}): {}", p.display())?,
-                Err(_) => writeln!(out, "binary    {name} ({arch}): not built ({})", artifacts::BUILD)?,
+                Err(_) => writeln!(
+                    out,
+                    "binary    {name} ({arch}): not built ({})",
+                    artifacts::BUILD
+                )?,
             }
         }
     }

@@ -1,0 +1,191 @@
+//! The bench on the virtual AMP board: a guest in which the same command runs on its own machine.
+
+use super::progress::Progress;
+use super::solo_cache::SoloCache;
+use super::{BenchArgs, Interrupted};
+use crate::usage::bad_input;
+use amp_board::{artifacts, Arch, Cache, Content, Event, Guest, GuestFile, Origin, Run};
+use amp_sched::evaluation::BenchReport;
+use amp_sched::workload::Workload;
+use amp_workloads::catalogue::Catalogue;
+use anyhow::{bail, Context, Result};
+use sha2::{Digest, Sha256};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Where things are in the guest.
+const WORKLOAD: &str = "/bench/workload.toml";
+const PROVIDER: &str = "/bench/provider.toml";
+const SOLO: &str = "/bench/solo.json";
+const REPORT: &str = "/bench/report.json";
+const SCRIPT: &str = "/bench/run.sh";
+
+/// Boots the guest, runs the bench in it, and takes over its results.
+///
+/// # Errors
+/// Bad input, anything that goes wrong on the board, or [`Interrupted`].
+pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Result<BenchReport> {
+    if args.big_cpus.is_some() {
+        return Err(bad_input(
+            "--big-cpus: the board's kernel tells its core types apart; use it with --on host",
+        ));
+    }
+    let name = args.machine.as_deref().unwrap_or("juno");
+    let guest = Guest::amp(name).map_err(bad_input)?;
+    let Guest::Amp { machine, .. } = &guest else {
+        return Err(bad_input(format!(
+            "--machine {name}: not a machine with core types"
+        )));
+    };
+    let machine = machine.clone();
+    let commands = workload.apps.iter().filter_map(|a| a.command.as_deref());
+    let needs = Catalogue::shipped()?
+        .needs(commands)
+        .map_err(|e| bad_input(format!("{}: {e}", args.workload.display())))?;
+    let cache = Cache::open()?;
+    let solo_path = match &args.solo_cache {
+        Some(path) => path.clone(),
+        None => cache.dir("solo")?.join(format!("{}.json", machine.name)),
+    };
+    let mut run = Run::new(guest, format!("exec sh {SCRIPT}"));
+    run.kernel = args
+        .kernel
+        .parse()
+        .map_err(|e| bad_input(format!("--kernel {e}")))?;
+    run.packages = needs
+        .packages
+        .iter()
+        .chain(&needs.data_packages)
+        .cloned()
+        .collect();
+    run.collect = vec![REPORT.into(), SOLO.into()];
+    // Virtual time runs at about the pace of the host's; a bench is as long as its runs, and each of them is bounded.
+    run.limits.total = None;
+    run.limits.silence = Some(Duration::from_secs(args.timeout * 4));
+    let version = model_version(&cache, &machine)?;
+    let script = script(args, &machine.name, &version);
+    run.files = vec![
+        GuestFile::host(&args.workload, WORKLOAD),
+        GuestFile {
+            guest: SCRIPT.into(),
+            content: Content::Bytes(script.into_bytes(), 0o755),
+        },
+    ];
+    if args.provider.ends_with(".toml") {
+        run.files.push(GuestFile::host(&args.provider, PROVIDER));
+    }
+    if solo_path.is_file() {
+        run.files.push(GuestFile::host(&solo_path, SOLO));
+    }
+
+    let mut progress = Progress::bar();
+    let outcome = run.execute(&cache, cancel, &mut |event| match event {
+        Event::Progress { what, .. } | Event::Note(what) => progress.note(&what),
+        Event::Console {
+            line,
+            from: Origin::Script,
+        } => progress.relay(&line),
+        Event::Console { .. } => {}
+    });
+    drop(progress);
+    if cancel.load(Ordering::Relaxed) {
+        return Err(Interrupted.into());
+    }
+    let outcome = outcome?;
+    // what was measured alone stays good even when a run of the mix failed
+    if let Some(solo) = outcome.files.get(SOLO) {
+        if let Ok(new) = serde_json::from_slice::<SoloCache>(solo) {
+            SoloCache::open(Some(&solo_path)).merge(new)?;
+        }
+    }
+    if outcome.exit_code != 0 {
+        let said: Vec<&str> = outcome.console.lines().rev().take(12).collect();
+        let said: Vec<&str> = said.into_iter().rev().collect();
+        bail!(
+            "the bench in the guest ended with status {} (kernel {}):\n{}",
+            outcome.exit_code,
+            outcome.kernel.release,
+            said.join("\n")
+        );
+    }
+    let report = outcome
+        .files
+        .get(REPORT)
+        .context("the guest left no report")?;
+    let mut report: BenchReport =
+        serde_json::from_slice(report).context("the guest's report cannot be read")?;
+    report.on = "board".into();
+    report.environment.kernel = Some(outcome.kernel.release.clone());
+    report.environment.qemu = Some(outcome.qemu.version.clone());
+    report.environment.commit = Some(env!("SCX_AMP_COMMIT").into());
+    Ok(report)
+}
+
+/// What times of programs alone depend on: the model and its parameters.
+fn model_version(cache: &Cache, machine: &amp_machine::MachineFile) -> Result<String> {
+    let plugin = artifacts::plugin(cache)?;
+    let mut h = Sha256::new();
+    h.update(std::fs::read(&plugin).with_context(|| plugin.display().to_string())?);
+    h.update(format!("{machine:?}"));
+    for binary in ["amp-workload"] {
+        let path = artifacts::guest_binary(cache, Arch::Arm64, binary)?;
+        h.update(std::fs::read(&path).with_context(|| path.display().to_string())?);
+    }
+    Ok(h.finalize()
+        .iter()
+        .take(12)
+        .map(|b| format!("{b:02x}"))
+        .collect())
+}
+
+/// The guest's script. Every value in it is quoted: none is read by the shell.
+fn script(args: &BenchArgs, machine: &str, model_version: &str) -> String {
+    let provider = if args.provider.ends_with(".toml") {
+        PROVIDER
+    } else {
+        &args.provider
+    };
+    let words = [
+        "scx_amp".into(),
+        "bench".into(),
+        WORKLOAD.to_string(),
+        "--on=host".into(),
+        format!("--machine={machine}"),
+        format!("--policies={}", args.policies.join(",")),
+        format!("--provider={provider}"),
+        format!("--seed={}", args.seed),
+        format!("--runs={}", args.runs),
+        format!("--solo-runs={}", args.solo_runs),
+        format!("--completions={}", args.completions),
+        format!("--interval={}", args.interval),
+        format!("--timeout={}", args.timeout),
+        format!("--json={REPORT}"),
+        format!("--solo-cache={SOLO}"),
+        format!("--model-version={model_version}"),
+        "--progress-lines".into(),
+    ];
+    let quoted: Vec<String> = words.iter().map(|w| quote(w)).collect();
+    // For half a second after boot something keeps the big CPUs busy; idle virtual time costs nothing.
+    format!("sleep 5\nexec {}\n", quoted.join(" "))
+}
+
+/// `word` as the shell reads it back.
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_word_is_read_by_the_shell() {
+        for word in ["a b", "$(id)", "it's", "`x`;", "\"", "*"] {
+            let out = std::process::Command::new("sh")
+                .args(["-c", &format!("printf %s {}", quote(word))])
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&out.stdout), word);
+        }
+    }
+}

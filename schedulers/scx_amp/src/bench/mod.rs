@@ -1,0 +1,197 @@
+//! `scx_amp bench`: how well policies do on a mix of programs.
+//!
+//! ```text
+//! board  boots a guest that runs `bench --on host`, brings its JSON back
+//! host   solo runs, then the mix under each policy, by turns
+//!   session    one run of the mix: start, restart, time, tick
+//!   apps       starting programs and knowing when they end
+//!   where_ran  which application was on which core type
+//!   inputs     the folder they run in
+//!   counts     instructions and energy, where the machine tells
+//!   solo_cache times of programs alone, kept
+//! ```
+
+mod apps;
+mod board;
+mod counts;
+mod host;
+mod inputs;
+mod progress;
+mod session;
+mod solo_cache;
+mod user;
+mod where_ran;
+
+use crate::usage::bad_input;
+use amp_machine::CpuList;
+use amp_sched::evaluation::BenchReport;
+use amp_sched::{policy, report, workload::Workload};
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+/// Name of the baseline: the kernel's own scheduler.
+pub const BASELINE: &str = "eevdf";
+
+/// Where a bench runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// The virtual AMP board
+    Board,
+    /// This machine
+    Host,
+}
+
+/// Options of `scx_amp bench`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// The mix of programs
+    #[arg(value_name = "WORKLOAD.toml")]
+    pub workload: PathBuf,
+    /// Where it runs
+    #[arg(long, value_enum, default_value = "board")]
+    pub on: On,
+    /// The board's machine: a shipped one or a machine file. On the host, only a name for the report
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub machine: Option<String>,
+    /// Policies to compare, separated by commas; `eevdf` is the kernel's own scheduler
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "eevdf,rr,hsp"
+    )]
+    pub policies: Vec<String>,
+    /// Source of speedup factors. `declared`: from the workload file, else from the solo runs
+    #[arg(long, default_value = "declared", value_name = "NAME|FILE.toml")]
+    pub provider: String,
+    /// Seed of the start orders
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Runs of the mix per policy, each in another start order; fewer than two give no uncertainty
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Runs of each program alone, on slow cores and with fast ones
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub solo_runs: u32,
+    /// Completions of every program that end a run of the mix
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub completions: u32,
+    /// Time between two decisions, in milliseconds
+    #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
+    pub interval: u64,
+    /// CPUs of the fast core type, where the kernel cannot tell them apart (host)
+    #[arg(long, value_name = "LIST")]
+    pub big_cpus: Option<CpuList>,
+    /// The board's kernel: `newest`, or the beginning of a version such as 7.0
+    #[arg(long, default_value = "newest", value_name = "VERSION")]
+    pub kernel: String,
+    /// Longest time a single run may take, in seconds of the machine's own time
+    #[arg(long, default_value_t = 600, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: u64,
+    /// Write the results as JSON to FILE, or to standard output with `-`
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the results as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Times of programs alone, from earlier benches [default: in the cache folder]
+    #[arg(long, value_name = "FILE")]
+    pub solo_cache: Option<PathBuf>,
+    /// Folder the programs run in (host) [default: a temporary one, with the catalogue's inputs]
+    #[arg(long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+    /// What times of programs alone depend on beside kernel and program
+    #[arg(long, hide = true, default_value = "")]
+    pub model_version: String,
+    /// Progress as lines for a host that reads the console
+    #[arg(long, hide = true)]
+    pub progress_lines: bool,
+}
+
+/// The user wants to stop.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            "interrupted: the scheduler is unloaded and every program it started has been killed",
+        )
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Runs the bench and shows its results.
+///
+/// # Errors
+/// Bad input, failed work, or [`Interrupted`].
+pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
+    let workload = Workload::load(&args.workload).map_err(bad_input)?;
+    check(args, &workload)?;
+    let results = match args.on {
+        On::Host => host::bench(args, &workload, cancel)?,
+        On::Board => board::bench(args, &workload, cancel)?,
+    };
+    show(args, &results)
+}
+
+/// Everything that can be said about the input before anything is started.
+fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
+    if args.policies.is_empty() {
+        return Err(bad_input("--policies names none"));
+    }
+    for (i, name) in args.policies.iter().enumerate() {
+        if args.policies[..i].contains(name) {
+            return Err(bad_input(format!("--policies: `{name}` is named twice")));
+        }
+        if name != BASELINE {
+            policy::by_name(name, args.seed).map_err(|e| {
+                bad_input(format!(
+                    "--policies: {e}, or `{BASELINE}`, the kernel's own scheduler"
+                ))
+            })?;
+        }
+    }
+    crate::run::provider_by_name(&args.provider)?;
+    if let Some(app) = workload.apps.iter().find(|a| a.command.is_none()) {
+        return Err(bad_input(format!(
+            "{}: app `{}` has no `command`: it can only be simulated",
+            args.workload.display(),
+            app.name
+        )));
+    }
+    for path in [&args.json, &args.html]
+        .into_iter()
+        .flatten()
+        .filter(|p| p.as_os_str() != "-")
+    {
+        let dir = path
+            .parent()
+            .filter(|d| !d.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        if !dir.is_dir() {
+            return Err(bad_input(format!("{}: no such folder", dir.display())));
+        }
+    }
+    Ok(())
+}
+
+fn show(args: &BenchArgs, results: &BenchReport) -> Result<()> {
+    if let Some(path) = &args.html {
+        std::fs::write(path, report::html(results))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(path) = &args.json {
+        crate::write_out(
+            path,
+            &format!("{}\n", serde_json::to_string_pretty(results)?),
+        )?;
+    }
+    if args.json.as_deref() != Some(Path::new("-")) {
+        print!("{}", report::text(results));
+    }
+    Ok(())
+}

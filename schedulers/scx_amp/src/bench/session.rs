@@ -1,0 +1,186 @@
+//! One run of a mix: every application starts together, one that ends is started again, and the run is over when each
+//! has completed often enough.
+
+use super::apps::{wait_any, Launcher, Program, Running};
+use super::where_ran::{PerType, WhereRan};
+use super::Interrupted;
+use crate::clock;
+use crate::scheduling::Scheduling;
+use amp_metrics::Nanos;
+use amp_sched::Topology;
+use anyhow::{bail, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Who schedules while the programs run.
+pub enum Under<'a> {
+    /// The kernel's own scheduler.
+    Kernel(&'a Topology),
+    /// A policy of ours.
+    Policy(&'a mut Scheduling),
+}
+
+/// How a run goes.
+pub struct Rules<'a> {
+    /// Completions of each application that end the run.
+    pub completions: usize,
+    /// Time between two ticks of the engine (or two looks at `/proc`).
+    pub interval: Nanos,
+    /// The longest it may take.
+    pub limit: Nanos,
+    /// Set when the user wants to stop.
+    pub cancel: &'a AtomicBool,
+}
+
+/// What one interval saw.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    /// Its bounds, from the start of the run.
+    pub from: Nanos,
+    /// End of the interval.
+    pub to: Nanos,
+    /// CPU time per application and core type.
+    pub ran: Vec<PerType>,
+}
+
+/// What a run yielded.
+#[derive(Clone, Debug, Default)]
+pub struct MixRun {
+    /// Completion times per application, in the order of the programs.
+    pub completions: Vec<Vec<Nanos>>,
+    /// Interval by interval.
+    pub slices: Vec<Slice>,
+    /// How long the run took.
+    pub took: Nanos,
+    /// Threads moved from one core type to another by the policy.
+    pub swaps: u64,
+}
+
+/// Runs the mix once, starting the programs in `order` (indices into `programs`).
+///
+/// # Errors
+/// When a program cannot be started or fails, the kernel ends the scheduler, the time is up, or the user interrupts
+/// ([`Interrupted`]). Every program has been killed and reaped then.
+pub fn run(
+    programs: &[Program],
+    order: &[usize],
+    launcher: &Launcher,
+    rules: &Rules<'_>,
+    mut under: Under<'_>,
+) -> Result<MixRun> {
+    let mut running: Vec<Option<Running>> = programs.iter().map(|_| None).collect();
+    let mut out = MixRun {
+        completions: vec![Vec::new(); programs.len()],
+        ..MixRun::default()
+    };
+    let mut where_ran = WhereRan::default();
+    let start = clock::now();
+    let swaps_before = under.swaps();
+    for &i in order {
+        running[i] = Some(under.start(i, &programs[i], launcher)?);
+    }
+    let mut last_tick = start;
+    loop {
+        if rules.cancel.load(Ordering::Relaxed) {
+            return Err(Interrupted.into());
+        }
+        let now = clock::now();
+        if now.saturating_sub(start) > rules.limit {
+            let slow: Vec<&str> = programs
+                .iter()
+                .zip(&out.completions)
+                .filter(|(_, c)| c.len() < rules.completions)
+                .map(|(p, _)| p.name.as_str())
+                .collect();
+            bail!(
+                "no end after {:.0} s: still short of {} completions: {}",
+                rules.limit.as_secs_f64(),
+                rules.completions,
+                slow.join(", ")
+            );
+        }
+        for i in 0..programs.len() {
+            let Some(r) = &mut running[i] else { continue };
+            if !r.ended(&programs[i].name)? {
+                continue;
+            }
+            out.completions[i].push(clock::now().saturating_sub(r.started));
+            running[i] = None;
+            if out.completions.iter().any(|c| c.len() < rules.completions) {
+                running[i] = Some(under.start(i, &programs[i], launcher)?);
+            }
+        }
+        let done = out.completions.iter().all(|c| c.len() >= rules.completions);
+        if done || now.saturating_sub(last_tick) >= rules.interval {
+            let pids: Vec<Option<i32>> = running
+                .iter()
+                .map(|r| r.as_ref().map(Running::pid))
+                .collect();
+            let ran = under.tick(&mut where_ran, &pids)?;
+            let (from, to) = (last_tick.saturating_sub(start), now.saturating_sub(start));
+            out.slices.push(Slice { from, to, ran });
+            last_tick = now;
+        }
+        if done {
+            break;
+        }
+        let next = last_tick + rules.interval;
+        let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
+        wait_any(running.iter().flatten(), wait)?;
+    }
+    out.took = clock::now().saturating_sub(start);
+    out.swaps = under.swaps() - swaps_before;
+    Ok(out)
+}
+
+impl Under<'_> {
+    fn start(&mut self, app: usize, program: &Program, launcher: &Launcher) -> Result<Running> {
+        let r = launcher.start(program, None)?;
+        if let Under::Policy(s) = self {
+            s.app_started(app, r.pid());
+        }
+        Ok(r)
+    }
+
+    fn tick(&mut self, seen: &mut WhereRan, pids: &[Option<i32>]) -> Result<Vec<PerType>> {
+        match self {
+            Under::Kernel(topology) => Ok(seen.from_proc(topology, pids)),
+            Under::Policy(s) => Ok(WhereRan::from_ticks(s.tick()?.apps, pids)),
+        }
+    }
+
+    fn swaps(&self) -> u64 {
+        match self {
+            Under::Kernel(_) => 0,
+            Under::Policy(s) => s.swaps(),
+        }
+    }
+}
+
+/// Runs one program alone on `cpus` and returns how long it took.
+///
+/// # Errors
+/// As [`run`].
+pub fn solo(
+    program: &Program,
+    cpus: Option<&[u32]>,
+    launcher: &Launcher,
+    rules: &Rules<'_>,
+) -> Result<Nanos> {
+    let mut r = launcher.start(program, cpus)?;
+    while !r.ended(&program.name)? {
+        if rules.cancel.load(Ordering::Relaxed) {
+            return Err(Interrupted.into());
+        }
+        let took = clock::now().saturating_sub(r.started);
+        if took > rules.limit {
+            bail!(
+                "app `{}` alone: no end after {:.0} s",
+                program.name,
+                took.as_secs_f64()
+            );
+        }
+        wait_any(std::iter::once(&r), Duration::from_millis(500))?;
+    }
+    Ok(clock::now().saturating_sub(r.started))
+}

@@ -1,0 +1,39 @@
+//! Whom the programs of a workload run as.
+
+use crate::usage::bad_input;
+use anyhow::Result;
+
+/// User and group of the person behind `sudo`, from its variables; `None` when the command was not run through it.
+///
+/// # Errors
+/// When only half of it is there, or it is not a number.
+pub fn invoking(uid: Option<&str>, gid: Option<&str>) -> Result<Option<(u32, u32)>> {
+    let id = |name: &str, v: &str| {
+        v.parse::<u32>()
+            .map_err(|_| bad_input(format!("{name}=`{v}` is not a user id")))
+    };
+    match (uid, gid) {
+        (None, None) => Ok(None),
+        (Some(u), Some(g)) => Ok(Some((id("SUDO_UID", u)?, id("SUDO_GID", g)?))),
+        _ => Err(bad_input("only one of SUDO_UID and SUDO_GID is set")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_or_none() {
+        assert_eq!(invoking(None, None).unwrap(), None);
+        assert_eq!(
+            invoking(Some("1000"), Some("100")).unwrap(),
+            Some((1000, 100))
+        );
+        assert!(invoking(Some("1000"), None).is_err());
+        assert!(invoking(Some("me"), Some("100"))
+            .unwrap_err()
+            .to_string()
+            .contains("SUDO_UID"));
+    }
+}

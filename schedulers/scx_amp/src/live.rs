@@ -1,0 +1,161 @@
+//! The machine we run on, through the BPF scheduler.
+
+use crate::clock;
+use crate::topology::Detected;
+use crate::usage::bad_input;
+use amp_bpf::{Config, LoadError, Scheduler, State};
+use amp_metrics::{
+    AppId, CoreTypeId, CoreTypeSet, Nanos, Snapshot, ThreadKey, ThreadSample, MAX_CORE_TYPES,
+};
+use amp_sched::{Machine, MachineError, Placement, Topology};
+use anyhow::Result;
+use std::time::Duration;
+
+/// Ticks that may fail to come before BPF shares fairly by itself.
+const SILENT_TICKS: u32 = 5;
+
+/// How the mechanism is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveOptions {
+    /// Time between two ticks of the engine.
+    pub interval: Nanos,
+}
+
+/// This machine, scheduled by us until it is dropped.
+pub struct Live {
+    topology: Topology,
+    scheduler: Scheduler,
+    snapshot: Snapshot,
+}
+
+/// What the mechanism counted.
+#[derive(Clone, Copy, Debug)]
+pub struct MechanismStats {
+    /// Median time from a decision to the thread running on its new core type.
+    pub swap_latency_p50: Option<Nanos>,
+    /// Placements that took effect.
+    pub placements: u64,
+    /// Threads that found the slot table full.
+    pub untracked: u64,
+    /// Times the mechanism had to do without us.
+    pub fallbacks: u64,
+}
+
+impl Live {
+    /// Loads and attaches the scheduler.
+    ///
+    /// # Errors
+    /// When the kernel cannot, we may not, or another scheduler is there.
+    pub fn attach(detected: &Detected, options: &LiveOptions) -> Result<Live> {
+        let topology = detected.topology.clone();
+        let core_types = topology
+            .core_types()
+            .iter()
+            .map(|t| amp_bpf::CoreType {
+                cpus: t.cpus.clone(),
+                capacity: t.capacity.clamp(1, 1024),
+            })
+            .collect();
+        let mut config = Config::new(core_types);
+        let nr = detected.llc_of.keys().max().map_or(0, |c| *c as usize + 1);
+        config.llc = (0..nr as u32)
+            .map(|c| detected.llc_of.get(&c).copied().unwrap_or(0))
+            .collect();
+        config.smt = detected.smt;
+        let interval = Duration::from_nanos(options.interval.0);
+        config.heartbeat_timeout = Some(interval * SILENT_TICKS);
+        let mut scheduler = Scheduler::load(&config).map_err(told)?;
+        scheduler.attach().map_err(told)?;
+        Ok(Live {
+            topology,
+            scheduler,
+            snapshot: Snapshot::default(),
+        })
+    }
+
+    /// What the mechanism counted so far.
+    pub fn mechanism(&self) -> MechanismStats {
+        let s = self.scheduler.stats();
+        MechanismStats {
+            swap_latency_p50: (s.swap_latency.count > 0).then_some(Nanos(s.swap_latency.p50)),
+            placements: s.swap_latency.count,
+            untracked: s.untracked,
+            fallbacks: s.fallbacks,
+        }
+    }
+
+    fn still_ours(&self) -> Result<(), MachineError> {
+        match self.scheduler.exited() {
+            None => Ok(()),
+            Some(reason) => Err(MachineError::Ended(reason.text)),
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), MachineError> {
+        self.scheduler
+            .commit()
+            .map_err(|e| MachineError::Other(Box::new(e)))
+    }
+}
+
+/// A topology that the mechanism cannot take is the user's to mend; all else is failed work.
+fn told(e: LoadError) -> anyhow::Error {
+    match e {
+        LoadError::Config(c) => bad_input(c),
+        other => other.into(),
+    }
+}
+
+impl Machine for Live {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn sample(&mut self) -> Result<&Snapshot, MachineError> {
+        self.still_ours()?;
+        self.snapshot.threads.clear();
+        self.snapshot
+            .threads
+            .extend(self.scheduler.threads().map(|t| sample_of(&t)));
+        self.snapshot.now = clock::now();
+        // A tick without a change still says that we are alive.
+        self.commit()?;
+        Ok(&self.snapshot)
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<(), MachineError> {
+        for (thread, core_type) in placement.iter() {
+            // false: the thread has gone since the snapshot
+            let _ = self
+                .scheduler
+                .place(thread.slot, thread.generation, core_type.map(|t| t.0));
+        }
+        self.commit()
+    }
+
+    fn now(&self) -> Nanos {
+        clock::now()
+    }
+}
+
+fn sample_of(t: &amp_bpf::Thread) -> ThreadSample {
+    let mut runtime = [Nanos::ZERO; MAX_CORE_TYPES];
+    for (to, from) in runtime.iter_mut().zip(t.runtime) {
+        *to = Nanos(from);
+    }
+    ThreadSample {
+        key: ThreadKey {
+            slot: t.slot,
+            generation: t.generation,
+        },
+        tid: t.pid,
+        app: AppId(u64::try_from(t.tgid).unwrap_or(0)),
+        comm: t.comm,
+        weight: t.weight,
+        allowed: CoreTypeSet::from_bits(t.allowed),
+        runnable: t.state != State::Sleeping,
+        core_type: CoreTypeId(t.core_type),
+        placed: t.placement.map(CoreTypeId),
+        runtime,
+    }
+}

@@ -1,0 +1,85 @@
+//! A policy at work on this machine's kernel: the engine and the live machine together.
+
+use crate::live::Live;
+use amp_metrics::providers::{Declarations, Speedups};
+use amp_metrics::{AppId, Provider};
+use amp_sched::{Engine, MachineError, Policy, Tick};
+use std::collections::HashMap;
+
+/// An attached scheduler that is ticked by its owner. Dropping it detaches it.
+pub struct Scheduling {
+    machine: Live,
+    engine: Engine,
+    declared: Option<Apps>,
+}
+
+/// Speedup factors of a workload's applications, told to the provider as their processes come and go.
+struct Apps {
+    speedups: Vec<Option<Speedups>>,
+    declarations: Declarations,
+    present: HashMap<usize, AppId>,
+}
+
+impl Scheduling {
+    /// Puts `policy` to work on `machine`, fed by `provider`.
+    pub fn new(machine: Live, policy: Box<dyn Policy>, provider: Box<dyn Provider>) -> Scheduling {
+        let engine = Engine::new(
+            amp_sched::Machine::topology(&machine).clone(),
+            policy,
+            provider,
+        );
+        Scheduling {
+            machine,
+            engine,
+            declared: None,
+        }
+    }
+
+    /// From now on [`Scheduling::app_started`] declares application `i` with `speedups[i]` through `declarations`.
+    pub fn declare(&mut self, declarations: Declarations, speedups: Vec<Option<Speedups>>) {
+        self.declared = Some(Apps {
+            speedups,
+            declarations,
+            present: HashMap::new(),
+        });
+    }
+
+    /// Application `app` runs as process `pid` from now on.
+    pub fn app_started(&mut self, app: usize, pid: i32) {
+        let Some(apps) = &mut self.declared else {
+            return;
+        };
+        let Ok(id) = u64::try_from(pid).map(AppId) else {
+            return;
+        };
+        if let Some(old) = apps.present.insert(app, id) {
+            apps.declarations.withdraw(old);
+        }
+        if let Some(Some(sf)) = apps.speedups.get(app) {
+            apps.declarations.declare(id, sf.clone());
+        }
+    }
+
+    /// One tick of the engine.
+    ///
+    /// # Errors
+    /// When the kernel has ended the scheduler.
+    pub fn tick(&mut self) -> Result<Tick<'_>, MachineError> {
+        self.engine.tick(&mut self.machine)
+    }
+
+    /// Pairs of threads that the policy made change places.
+    pub fn swaps(&self) -> u64 {
+        self.engine.totals().swaps
+    }
+
+    /// The engine, for its counts.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The machine, for its counts.
+    pub fn machine(&self) -> &Live {
+        &self.machine
+    }
+}

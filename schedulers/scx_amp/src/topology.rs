@@ -1,0 +1,273 @@
+//! Which CPUs of this machine are fast and which are slow.
+//!
+//! The kernel's `cpu_capacity` decides where it tells CPUs apart (every arm64 machine, newer Intel hybrids); else the
+//! core types that `scx_utils` derives from frequency and `intel_pstate`. `--big-cpus` overrides both: on SMT
+//! hybrids, and in virtual machines, capacity is flat.
+
+use crate::usage::bad_input;
+use amp_machine::CpuList;
+use amp_sched::{CoreType, Topology};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// CPUs whose capacity is within this fraction of the fastest of their group are one core type: favoured cores of
+/// one design differ by a few percent.
+const SAME_TYPE: f64 = 0.9;
+
+/// What is known of one CPU.
+#[derive(Clone, Debug, PartialEq)]
+struct CpuFacts {
+    id: u32,
+    capacity: u32,
+    little: bool,
+}
+
+/// The machine's cores and how they share caches.
+#[derive(Clone, Debug)]
+pub struct Detected {
+    /// Core types, fastest first.
+    pub topology: Topology,
+    /// Last-level cache of each CPU, by number.
+    pub llc_of: BTreeMap<u32, u32>,
+    /// Whether some cores run several hardware threads.
+    pub smt: bool,
+}
+
+/// Reads the machine's topology; `big_cpus` makes those CPUs the fast type and all others the slow one.
+///
+/// # Errors
+/// When sysfs cannot be read, or the list names an offline CPU or every CPU ([`crate::usage::BadInput`]).
+pub fn detect(big_cpus: Option<&CpuList>) -> Result<Detected> {
+    let topo = scx_utils::Topology::new().context("cannot read the CPU topology from sysfs")?;
+    let llc_of = topo
+        .all_cpus
+        .values()
+        .map(|c| (c.id as u32, c.llc_id as u32))
+        .collect();
+    let facts: Vec<CpuFacts> = topo
+        .all_cpus
+        .values()
+        .map(|c| CpuFacts {
+            id: c.id as u32,
+            capacity: c.kernel_cpu_capacity.unwrap_or(c.cpu_capacity) as u32,
+            little: matches!(c.core_type, scx_utils::CoreType::Little),
+        })
+        .collect();
+    let core_types = match big_cpus {
+        Some(list) => split_by_list(&facts, list)?,
+        None => group(&facts),
+    };
+    Ok(Detected {
+        topology: Topology::new(core_types)?,
+        llc_of,
+        smt: topo.smt_enabled,
+    })
+}
+
+fn split_by_list(facts: &[CpuFacts], big: &CpuList) -> Result<Vec<CoreType>> {
+    if let Some(cpu) = big.0.iter().find(|c| facts.iter().all(|f| f.id != **c)) {
+        let online: Vec<u32> = facts.iter().map(|f| f.id).collect();
+        return Err(bad_input(format!(
+            "--big-cpus: CPU {cpu} is not online (online: {})",
+            compact(&online)
+        )));
+    }
+    if facts.iter().all(|f| big.0.contains(&f.id)) {
+        return Err(bad_input(
+            "--big-cpus names every online CPU: leave out the slow ones, or omit the flag on a machine whose \
+             cores are alike",
+        ));
+    }
+    let part = |name: &str, in_list: bool| {
+        let of: Vec<&CpuFacts> = facts
+            .iter()
+            .filter(|f| big.0.contains(&f.id) == in_list)
+            .collect();
+        CoreType {
+            name: name.into(),
+            cpus: of.iter().map(|f| f.id).collect(),
+            capacity: of.iter().map(|f| f.capacity).max().unwrap_or(1024),
+        }
+    };
+    Ok(vec![part("big", true), part("little", false)])
+}
+
+/// Groups CPUs by capacity, fastest first; by kind where capacity tells nothing.
+fn group(facts: &[CpuFacts]) -> Vec<CoreType> {
+    let mut sorted = facts.to_vec();
+    sorted.sort_by_key(|f| (std::cmp::Reverse(f.capacity), f.id));
+    let mut groups: Vec<Vec<CpuFacts>> = Vec::new();
+    for f in sorted {
+        match groups.last_mut() {
+            Some(g) if f64::from(f.capacity) >= SAME_TYPE * f64::from(g[0].capacity) => g.push(f),
+            _ => groups.push(vec![f]),
+        }
+    }
+    if groups.len() == 1 {
+        let (little, big): (Vec<_>, Vec<_>) = groups.remove(0).into_iter().partition(|f| f.little);
+        groups = [big, little]
+            .into_iter()
+            .filter(|g| !g.is_empty())
+            .collect();
+    }
+    let names: &[&str] = match groups.len() {
+        1 => &["core"],
+        2 => &["big", "little"],
+        3 => &["prime", "big", "little"],
+        _ => &[],
+    };
+    groups
+        .into_iter()
+        .enumerate()
+        .map(|(i, g)| {
+            let mut cpus: Vec<u32> = g.iter().map(|f| f.id).collect();
+            cpus.sort_unstable();
+            let name = names
+                .get(i)
+                .map_or_else(|| format!("type{i}"), |n| (*n).to_string());
+            CoreType {
+                name,
+                cpus,
+                capacity: g[0].capacity,
+            }
+        })
+        .collect()
+}
+
+/// CPU numbers as the kernel writes them: `0-1,4`.
+pub fn compact(cpus: &[u32]) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for &c in cpus {
+        match parts.last_mut() {
+            Some((_, end)) if *end + 1 == c => *end = c,
+            _ => parts.push((c, c)),
+        }
+    }
+    let text: Vec<String> = parts
+        .iter()
+        .map(|(a, b)| {
+            if a == b {
+                a.to_string()
+            } else {
+                format!("{a}-{b}")
+            }
+        })
+        .collect();
+    text.join(",")
+}
+
+/// One core type, for `scx_amp topology --json`.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    cpus: String,
+    capacity: u32,
+    llcs: usize,
+}
+
+/// The topology as JSON.
+pub fn to_json(d: &Detected) -> serde_json::Value {
+    serde_json::json!({ "core_types": rows(d) })
+}
+
+/// The topology as a table for people.
+pub fn to_text(d: &Detected) -> String {
+    let mut out = String::from("core type   capacity  LLCs  CPUs\n");
+    for r in rows(d) {
+        out += &format!(
+            "{:<10}  {:>8}  {:>4}  {}\n",
+            r.name, r.capacity, r.llcs, r.cpus
+        );
+    }
+    if d.topology.core_types().len() == 1 {
+        out += "All cores are alike: name the fast ones with --big-cpus if they are not.\n";
+    }
+    out
+}
+
+fn rows(d: &Detected) -> Vec<Row> {
+    d.topology
+        .core_types()
+        .iter()
+        .map(|t| {
+            let llcs: std::collections::BTreeSet<_> =
+                t.cpus.iter().filter_map(|c| d.llc_of.get(c)).collect();
+            Row {
+                name: t.name.clone(),
+                cpus: compact(&t.cpus),
+                capacity: t.capacity,
+                llcs: llcs.len(),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(caps: &[u32]) -> Vec<CpuFacts> {
+        let fact = |(i, c): (usize, &u32)| CpuFacts {
+            id: i as u32,
+            capacity: *c,
+            little: false,
+        };
+        caps.iter().enumerate().map(fact).collect()
+    }
+
+    fn list(s: &str) -> CpuList {
+        s.parse().unwrap()
+    }
+
+    #[test]
+    fn juno_has_two_types() {
+        let t = group(&cpus(&[446, 1024, 1024, 446, 446, 446]));
+        assert_eq!(t.len(), 2);
+        assert_eq!(
+            (t[0].name.as_str(), t[0].cpus.as_slice()),
+            ("big", &[1, 2][..])
+        );
+        assert_eq!(
+            (t[1].capacity, t[1].cpus.as_slice()),
+            (446, &[0, 3, 4, 5][..])
+        );
+    }
+
+    #[test]
+    fn three_clusters_stay_three_and_favoured_cores_do_not_split() {
+        let t = group(&cpus(&[250, 250, 640, 660, 1024]));
+        let got: Vec<_> = t.iter().map(|t| t.cpus.clone()).collect();
+        assert_eq!(got, [vec![4], vec![2, 3], vec![0, 1]]);
+        assert_eq!(group(&cpus(&[1024, 1009, 1024, 1009])).len(), 1);
+    }
+
+    #[test]
+    fn flat_capacity_falls_back_on_kind() {
+        let mut f = cpus(&[1024; 4]);
+        f[3].little = true;
+        let t = group(&f);
+        assert_eq!((t.len(), t[1].cpus.as_slice()), (2, &[3][..]));
+        assert_eq!(group(&cpus(&[1024; 4])).len(), 1);
+    }
+
+    #[test]
+    fn big_cpus_is_checked_against_the_machine() {
+        let f = cpus(&[1024; 4]);
+        let t = split_by_list(&f, &list("0-1")).unwrap();
+        assert_eq!(
+            (t[0].cpus.as_slice(), t[1].cpus.as_slice()),
+            (&[0, 1][..], &[2, 3][..])
+        );
+        let e = split_by_list(&f, &list("2,7")).unwrap_err().to_string();
+        assert!(e.contains("CPU 7") && e.contains("0-3"), "{e}");
+        let e = split_by_list(&f, &list("0-3")).unwrap_err();
+        assert!(e.is::<crate::usage::BadInput>() && e.to_string().contains("every online CPU"));
+    }
+
+    #[test]
+    fn lists_are_written_as_the_kernel_does() {
+        assert_eq!(compact(&[0, 1, 4, 6, 7, 8]), "0-1,4,6-8");
+        assert_eq!(compact(&[]), "");
+    }
+}

@@ -1,0 +1,21 @@
+//! Bad input, told apart from failed work: it ends the command with status 2 instead of 1.
+
+use std::fmt;
+
+/// What the user gave is not right; the text says what is wrong with which flag, file, line, key or CPU and what
+/// would be right.
+#[derive(Debug)]
+pub struct BadInput(pub String);
+
+impl fmt::Display for BadInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadInput {}
+
+/// An [`anyhow::Error`] that ends the command with status 2.
+pub fn bad_input(text: impl fmt::Display) -> anyhow::Error {
+    BadInput(text.to_string()).into()
+}

@@ -1,0 +1,120 @@
+//! What the command says to bad input, without any guest. Status 2 is bad input, 1 failed work.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn scx_amp(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_scx_amp"))
+        .args(args)
+        .env(
+            "SCX_AMP_CACHE",
+            std::env::temp_dir().join("scx_amp-cli-tests"),
+        )
+        .output()
+        .unwrap()
+}
+
+/// Runs the command, wants `status`, and returns what it said on standard error.
+fn told(status: i32, args: &[&str]) -> String {
+    let out = scx_amp(args);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(status), "{args:?}: {said}");
+    assert!(!said.contains("panicked"), "{args:?}: {said}");
+    said
+}
+
+fn workload(dir: &Path, text: &str) -> String {
+    let path = dir.join("w.toml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+const GOOD: &str = "name = \"w\"\n[[app]]\nname = \"a\"\ncommand = [\"amp-workload\"]\n";
+
+#[test]
+fn an_unknown_policy_is_answered_with_those_there_are() {
+    let said = told(2, &["run", "--policy", "best"]);
+    assert!(
+        said.contains("`best`") && said.contains("hsp") && said.contains("rr"),
+        "{said}"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let w = workload(dir.path(), GOOD);
+    let said = told(2, &["bench", &w, "--policies", "rr,best"]);
+    assert!(said.contains("`best`") && said.contains("eevdf"), "{said}");
+    let said = told(2, &["bench", &w, "--policies", "rr,hsp,rr"]);
+    assert!(said.contains("twice"), "{said}");
+}
+
+#[test]
+fn a_bad_workload_is_told_with_file_line_and_key() {
+    let dir = tempfile::tempdir().unwrap();
+    for (text, words) in [
+        (
+            "name = \"w\"\n[[app]]\nname = \"a\"\ncolour = 1\n",
+            ["w.toml", "line 4", "colour"],
+        ),
+        (
+            "name = \"w\"\n[[app]]\nname = \"a\"\nthreads = 0\ncommand = [\"x\"]\n",
+            ["w.toml", "line 4", "threads"],
+        ),
+        ("name = \"w\"\n[[app]\n", ["w.toml", "line 2", "]"]),
+    ] {
+        let said = told(2, &["bench", &workload(dir.path(), text)]);
+        for word in words {
+            assert!(said.contains(word), "`{word}` in: {said}");
+        }
+    }
+    let said = told(2, &["bench", "/nonexistent/w.toml"]);
+    assert!(said.contains("/nonexistent/w.toml"), "{said}");
+}
+
+#[test]
+fn a_bad_provider_is_told_with_file_and_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p.toml");
+    std::fs::write(&path, "[[app]]\ncomm = \"x\"\nspeedup = \"fast\"\n").unwrap();
+    let said = told(2, &["run", "--provider", &path.display().to_string()]);
+    assert!(said.contains("p.toml") && said.contains("line 3"), "{said}");
+    assert!(told(2, &["run", "--provider", "crystal-ball"]).contains("crystal-ball"));
+}
+
+#[test]
+fn a_bad_machine_or_program_is_told_before_anything_is_fetched() {
+    let dir = tempfile::tempdir().unwrap();
+    let w = workload(dir.path(), GOOD);
+    let said = told(2, &["bench", &w, "--machine", "enigma"]);
+    assert!(said.contains("enigma") && said.contains("juno"), "{said}");
+    let w = workload(dir.path(), &GOOD.replace("amp-workload", "frobnicate"));
+    let said = told(2, &["bench", &w]);
+    assert!(said.contains("frobnicate"), "{said}");
+}
+
+#[test]
+fn a_kernel_without_sched_ext_is_told_how_to_get_one() {
+    if Path::new("/sys/kernel/sched_ext").exists() {
+        println!("not tested: this machine's kernel has sched_ext");
+        return;
+    }
+    let said = told(1, &["run", "--policy", "rr"]);
+    assert!(
+        said.contains("sched_ext") && said.contains("scx_amp board"),
+        "{said}"
+    );
+}
+
+#[test]
+fn status_of_no_scheduler_is_an_error() {
+    let said = told(1, &["ctl", "status"]);
+    assert!(said.contains("no scx_amp is running"), "{said}");
+}
+
+#[test]
+fn the_topology_is_told_as_text_and_json() {
+    let out = scx_amp(&["topology", "--json", "-"]);
+    assert!(out.status.success());
+    let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(!v["core_types"].as_array().unwrap().is_empty());
+    let out = scx_amp(&["topology"]);
+    assert!(String::from_utf8_lossy(&out.stdout).contains("CPUs"));
+}

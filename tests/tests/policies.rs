@@ -1,0 +1,90 @@
+//! The main job: what policies do to a mix of programs on `juno`, against each other and against the analytic oracle.
+
+use amp_sched::evaluation::{BenchReport, PolicyResult};
+use amp_tests::{command, repository};
+
+fn bench(mix: &str, policies: &str) -> BenchReport {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, html) = (dir.path().join("r.json"), dir.path().join("r.html"));
+    let workload = repository().join(format!("tools/workloads/mixes/{mix}.toml"));
+    let out = command(&[
+        "bench",
+        workload.to_str().unwrap(),
+        "--on=board",
+        "--machine=juno",
+        &format!("--policies={policies}"),
+        &format!("--json={}", json.display()),
+        &format!("--html={}", html.display()),
+    ]);
+    println!("{}", String::from_utf8_lossy(&out.stdout));
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("<svg") && !page.contains("http-equiv") && !page.contains("src=\"http"));
+    serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
+}
+
+fn of<'a>(r: &'a BenchReport, policy: &str) -> &'a PolicyResult {
+    r.results.iter().find(|p| p.policy == policy).unwrap()
+}
+
+#[test]
+fn hsp_is_near_the_oracle_and_ahead_and_rr_shares_equally() {
+    let r = bench("juno-2h4l", "eevdf,rr,hsp");
+    let (eevdf, rr, hsp) = (of(&r, "eevdf"), of(&r, "rr"), of(&r, "hsp"));
+    assert!(r.environment.virtual_time && r.on == "board");
+    for p in &r.results {
+        assert!(
+            p.asp.u.is_some_and(|u| u > 0.0),
+            "{}: an uncertainty on ASP",
+            p.policy
+        );
+        assert!(
+            p.unfairness.u.is_some(),
+            "{}: an uncertainty on unfairness",
+            p.policy
+        );
+        assert!(
+            p.apps.iter().all(|a| a.completions_s.len() >= 15),
+            "{}: five runs of three",
+            p.policy
+        );
+        assert!(!p.timeline.is_empty(), "{}: a timeline", p.policy);
+        assert!(p.edp.is_some(), "{}: the board knows its energy", p.policy);
+    }
+    assert!(
+        hsp.asp.value > rr.asp.value,
+        "hsp {:?} rr {:?}",
+        hsp.asp,
+        rr.asp
+    );
+    assert!(
+        hsp.asp.value > eevdf.asp.value,
+        "hsp {:?} eevdf {:?}",
+        hsp.asp,
+        eevdf.asp
+    );
+    let oracle = hsp
+        .oracle
+        .as_ref()
+        .expect("a single-threaded mix has an oracle");
+    let off = hsp.asp.value / oracle.asp - 1.0;
+    println!(
+        "hsp: ASP {:.3} against the oracle's {:.3}: {:+.1} %",
+        hsp.asp.value,
+        oracle.asp,
+        off * 100.0
+    );
+    assert!(off.abs() <= 0.05, "hsp's ASP is {off:+.3} off the oracle");
+    let shares: Vec<f64> = rr.apps.iter().map(|a| a.big_time_share.unwrap()).collect();
+    let spread = shares.iter().cloned().fold(f64::MIN, f64::max)
+        - shares.iter().cloned().fold(f64::MAX, f64::min);
+    println!("rr: big-time shares {shares:.3?}, spread {spread:.3}");
+    assert!(
+        spread <= 0.03,
+        "rr's big-time shares differ by {spread:.3}: {shares:?}"
+    );
+}
