@@ -5,8 +5,9 @@
 //! to the next timer.
 //!
 //! Rules that keep it alive, each learned from a freeze:
-//! - A wait is bounded ([`WAIT`]): a vCPU that holds QEMU's exclusive section needs the others to reach the end of a
-//!   block, whatever their time. A kick ends the wait at once.
+//! - A kick ends a wait at once, and one that comes just before it keeps it from beginning: a vCPU that wants QEMU's
+//!   exclusive section kicks the others and needs them to reach the end of a block, whatever their time. Waits are
+//!   bounded ([`WAIT`]) all the same.
 //! - Timers never run inside the idle callback: a wake-up of the very vCPU that is about to sleep would be lost.
 //! - QEMU itself can lose a wake-up (work queued between a vCPU's last look and its sleep): a watchdog kicks
 //!   everybody when all sleep although somebody has work.
@@ -24,8 +25,8 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
-/// Longest wait for slower vCPUs, host time.
-const WAIT: Duration = Duration::from_micros(200);
+/// Longest wait for slower vCPUs, host time. Longer than a tick of the host, so that it needs no timer of its own.
+const WAIT: Duration = Duration::from_millis(5);
 /// How often the watchdog looks, host time.
 const WATCHDOG: Duration = Duration::from_micros(500);
 /// A vCPU that was woken and has not run for this long is looked at by the watchdog, host nanoseconds.
@@ -207,24 +208,28 @@ pub fn sync(v: &'static Vcpu) {
     own.stats.syncs += 1;
     advance(b);
     run_due_timers(b);
+    publish(b, v, own, STATE_RUNNING);
     let time = v.time.load(Relaxed);
-    let mut global = b.clock.global();
-    if time >= global + b.clock.quantum {
+    if time >= b.clock.global() + b.clock.quantum {
         own.stats.waits += 1;
-        publish(b, v, own, STATE_RUNNING);
-        v.waiting.store(1, SeqCst);
-        // Look again now that others can see us waiting.
-        global = advance(b);
-        if v.waiting.load(SeqCst) == 1 {
-            futex_wait(&v.waiting, 1, WAIT);
-            if v.waiting.swap(0, SeqCst) == 1 {
-                own.stats.timeouts += 1;
-            }
-            global = b.clock.global();
+        if !wait(b, v) {
+            own.stats.timeouts += 1;
         }
     }
-    own.limit = (time + b.clock.step).min(global + b.clock.quantum);
-    publish(b, v, own, STATE_RUNNING);
+    own.limit = (time + b.clock.step).min(b.clock.global() + b.clock.quantum);
+}
+
+/// Waits for slower vCPUs until there is room, or somebody wants this vCPU; `false` when it took too long.
+fn wait(b: &Board, v: &Vcpu) -> bool {
+    v.waiting.store(1, SeqCst);
+    // Look again now that others can see us waiting.
+    advance(b);
+    if v.wanted.swap(0, SeqCst) == 1 {
+        v.waiting.store(0, SeqCst);
+    } else if v.waiting.load(SeqCst) == 1 {
+        futex_wait(&v.waiting, 1, WAIT);
+    }
+    v.waiting.swap(0, SeqCst) == 0
 }
 
 /// Writes the vCPU's record of the state page.

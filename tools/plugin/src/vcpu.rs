@@ -36,6 +36,8 @@ pub struct Vcpu {
     pub state: AtomicU32,
     /// Futex: 1 while its thread waits for slower vCPUs.
     pub waiting: AtomicU32,
+    /// 1 when somebody kicked it since it last meant to wait.
+    pub wanted: AtomicU32,
     /// Its number.
     pub index: usize,
     /// Its `CPUState`; null until its thread has started.
@@ -104,6 +106,7 @@ impl Vcpu {
             time: AtomicU64::new(0),
             state: AtomicU32::new(IDLE),
             waiting: AtomicU32::new(0),
+            wanted: AtomicU32::new(0),
             index,
             cpu: AtomicPtr::new(std::ptr::null_mut()),
             woken_ns: AtomicU64::new(0),
