@@ -146,3 +146,90 @@ impl Table {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::RUNNING;
+
+    /// A table over a plain file instead of a BPF map, and a way to play BPF's part in it.
+    fn table(len: u32) -> Table {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(u64::from(len) * size_of::<Slot>() as u64)
+            .unwrap();
+        Table::map(&file, len).unwrap()
+    }
+
+    fn with(t: &Table, index: u32, f: impl FnOnce(&mut Slot)) {
+        // SAFETY: a test's own mapping, one thread.
+        f(unsafe { &mut *t.slot(index).unwrap() })
+    }
+
+    fn occupy(t: &Table, index: u32) {
+        with(t, index, |s| {
+            s.generation = 7;
+            s.pid = 42;
+            s.tgid = 40;
+            s.state = RUNNING;
+            s.core_type = 1;
+            s.placement = ANY;
+            s.comm[..3].copy_from_slice(b"abc");
+            s.runtime[1] = 5;
+        });
+    }
+
+    #[test]
+    fn reads_only_owned_slots() {
+        let t = table(4);
+        occupy(&t, 2);
+        assert_eq!((0..9).filter_map(|i| t.read(i)).count(), 1);
+        let thread = t.read(2).unwrap();
+        assert_eq!(
+            (thread.slot, thread.generation, thread.pid, thread.tgid),
+            (2, 7, 42, 40)
+        );
+        assert_eq!(
+            (thread.name().as_str(), thread.state, thread.placement),
+            ("abc", State::Running, None)
+        );
+        assert_eq!(thread.runtime[1], 5);
+        with(&t, 2, |s| s.generation += 1);
+        assert_eq!(t.read(2), None);
+    }
+
+    #[test]
+    fn stamps_a_placement_that_moves_a_thread_that_wants_a_cpu() {
+        let t = table(2);
+        occupy(&t, 1);
+        assert!(t.place(1, 7, Some(0), 99));
+        with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (0, 99)));
+        assert_eq!(t.read(1).unwrap().placement, Some(0));
+        // the same again is no news
+        assert!(t.place(1, 7, Some(0), 100));
+        with(&t, 1, |s| assert_eq!(s.placed_at, 99));
+        // back to where it is: nothing to wait for
+        assert!(t.place(1, 7, Some(1), 101));
+        with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (1, 0)));
+    }
+
+    #[test]
+    fn does_not_stamp_a_sleeping_or_a_released_thread() {
+        let t = table(2);
+        occupy(&t, 1);
+        with(&t, 1, |s| s.state = SLEEPING);
+        assert!(t.place(1, 7, Some(0), 99));
+        with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (0, 0)));
+        assert!(t.place(1, 7, None, 100));
+        with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (ANY, 0)));
+    }
+
+    #[test]
+    fn a_thread_that_has_gone_cannot_be_placed() {
+        let t = table(2);
+        occupy(&t, 1);
+        assert!(!t.place(1, 5, Some(0), 99), "an earlier owner");
+        assert!(!t.place(1, 8, Some(0), 99), "nobody");
+        assert!(!t.place(9, 7, Some(0), 99), "no such slot");
+        with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (ANY, 0)));
+    }
+}

@@ -5,9 +5,6 @@
 #ifndef __AMP_FALLBACK_H
 #define __AMP_FALLBACK_H
 
-/* Threads looked at per queue and call; the rest gets its turn at the next one. */
-#define MAX_SCAN 64
-
 struct timer_cell {
 	struct bpf_timer timer;
 };
@@ -24,52 +21,76 @@ static __always_inline u64 queue_id(u32 i)
 	return i < nr_queues ? i : AMP_FAIR_QUEUE;
 }
 
-/* Wakes an idle CPU of @type, if there is one, to look at its queues. */
-static bool wake_idle(u32 type)
+/* Wakes an idle CPU of each core type in @types, where there is one, to look at its queues. */
+__noinline int wake_idle(u32 types)
 {
-	struct type_mask *m = bpf_map_lookup_elem(&type_masks, &type);
-	s32 cpu;
+	u32 t;
 
-	if (!m || !m->mask)
-		return false;
-	cpu = scx_bpf_pick_idle_cpu(cast_mask(m->mask), 0);
-	if (cpu < 0)
-		return false;
-	scx_bpf_kick_cpu(cpu, 0);
-	return true;
+	bpf_for(t, 0, nr_types) {
+		struct type_mask *m;
+		s32 cpu = -1;
+		u32 key = t;
+
+		if (!(types & 1 << t))
+			continue;
+		m = bpf_map_lookup_elem(&type_masks, &key);
+		bpf_rcu_read_lock();
+		if (m && m->mask)
+			cpu = scx_bpf_pick_idle_cpu(cast_mask(m->mask), 0);
+		bpf_rcu_read_unlock();
+		if (cpu >= 0)
+			scx_bpf_kick_cpu(cpu, 0);
+	}
+	return 0;
 }
 
-/* Moves the waiting threads of @q that belong elsewhere. */
-static void sort_queue(u64 q)
+#define STAYS 0xff
+
+/* The queue that the thread of slot @index, waiting in @q, belongs in; STAYS if it is there already. */
+__noinline u32 destination(u32 index, u32 q)
+{
+	struct amp_slot *s = slot_at(index);
+	u32 want, type;
+
+	if (!s || index == AMP_UNTRACKED)
+		return STAYS;
+	want = placement_of(s);
+	/* unplaced: stay, or on the way out of the fallback go where it ran last */
+	if (want >= nr_types)
+		want = q == AMP_FAIR_QUEUE ? s->core_type : queue_type[q & 63];
+	type = nearest_type(want, s->allowed);
+	if (type >= nr_types || (q != AMP_FAIR_QUEUE && type == queue_type[q & 63]))
+		return STAYS;
+	set_clock(s, type);
+	return queue_near(type, s->cpu, index);
+}
+
+/* Moves the waiting threads of @q that belong elsewhere; returns whether there were any. */
+__noinline bool sort_queue(u64 q)
 {
 	struct task_struct *p;
+	bool moved = false;
 	u32 seen = 0;
 
 	if (!scx_bpf_dsq_nr_queued(q))
-		return;
+		return false;
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, q, 0) {
-		u32 index = slot_index(p), want, type, to;
+		u32 index = slot_index(p), to = destination(index, q);
 		struct amp_slot *s = slot_at(index);
 
-		if (!s || ++seen > MAX_SCAN)
+		seen++;
+		__sink(seen);
+		if (seen > MAX_SCAN)
 			break;
-		if (index == AMP_UNTRACKED)
+		if (to == STAYS || !s)
 			continue;
-		want = placement_of(s);
-		if (want < nr_types)
-			type = nearest_type(want, s->allowed);
-		else if (q == AMP_FAIR_QUEUE)
-			type = shortest_type(s->allowed);
-		else
-			continue;
-		if (type >= nr_types || (q != AMP_FAIR_QUEUE && type == queue_type[q & 63]))
-			continue;
-		to = queue_near(type, s->cpu, index);
-		set_clock(s, type);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_key(s->vtime, index));
-		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0))
-			wake_idle(type);
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0);
+		moved = true;
 	}
+	bpf_rcu_read_unlock();
+	return moved;
 }
 
 /*
@@ -80,17 +101,18 @@ SEC("syscall")
 int amp_commit(void *ctx)
 {
 	bool resumed = shared.fallback;
+	bool moved = false;
 	u32 i, cpu;
 
 	shared.heartbeat = bpf_ktime_get_ns();
 	shared.fallback = 0;
 	shared.nr_commits++;
-	bpf_rcu_read_lock();
 	bpf_for(i, 0, nr_queues)
-		sort_queue(i);
+		moved |= sort_queue(i);
 	if (resumed)
-		sort_queue(AMP_FAIR_QUEUE);
-	bpf_rcu_read_unlock();
+		moved |= sort_queue(AMP_FAIR_QUEUE);
+	if (moved)
+		wake_idle(~0U);
 	bpf_for(cpu, 0, nr_cpus) {
 		struct amp_cpu *c = cpu_record(cpu);
 		struct amp_slot *s;
@@ -110,127 +132,158 @@ int amp_commit(void *ctx)
 	return 0;
 }
 
-/* The thread that @cpu runs, if it takes part in the fallback's sharing. */
-static struct amp_slot *fair_runner(u32 cpu)
-{
-	struct amp_cpu *c = cpu_record(cpu);
-	struct amp_slot *s;
+#define NO_LEAD (-0x7fffffffffffffffLL - 1)
 
-	if (!c->slot)
-		return NULL;
-	s = slot_at(c->slot);
-	if (!s || s->cpu != cpu || s->state != AMP_RUNNING || s->clock != AMP_FAIR_CLOCK || s->rotation != AMP_ANY)
-		return NULL;
-	return s;
+/*
+ * How far the thread that @cpu runs is ahead of the fallback's clock; NO_LEAD if it runs none that takes part and may move
+ * to one of the core types @to.
+ */
+__noinline s64 fair_lead(u32 cpu, u32 to)
+{
+	struct amp_slot *s = slot_at(cpu_record(cpu)->slot);
+
+	if (!s || s->cpu != cpu || s->state != AMP_RUNNING || s->clock != AMP_FAIR_CLOCK)
+		return NO_LEAD;
+	if (s->rotation != AMP_ANY || !(s->allowed & to))
+		return NO_LEAD;
+	return s->vtime - shared.clock[AMP_FAIR_CLOCK];
+}
+
+/* The same, if it may move to a slower core type. */
+__noinline s64 fair_lead_down(u32 cpu)
+{
+	return fair_lead(cpu, 0xfe << type_of(cpu));
+}
+
+/* The same, if @cpu is of a slower type than @fast and its thread may change places with the one there. */
+__noinline s64 fair_lead_up(u32 cpu, u32 fast)
+{
+	if (type_of(cpu) <= type_of(fast) || fair_lead(fast, 1 << type_of(cpu)) == NO_LEAD)
+		return NO_LEAD;
+	return fair_lead(cpu, 1 << type_of(fast));
+}
+
+/* Sends the thread that @cpu runs to the core type of CPU @to. */
+__noinline int send(u32 cpu, u32 to)
+{
+	struct amp_slot *s = slot_at(cpu_record(cpu)->slot);
+
+	if (s)
+		s->rotation = type_of(to);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	return 0;
 }
 
 /*
  * With no more threads than CPUs nobody ever waits, so virtual time alone equalises nothing. The foremost thread on a
  * faster type and the hindmost on a slower one change places when they are too far apart.
  */
-static bool rotate(void)
+__noinline bool rotate(void)
 {
-	u32 cpu, fast = ~0U, slow = ~0U;
-	u64 most = 0, least = 0;
-	struct amp_slot *a, *b;
+	u32 cpu, fast = 0, slow = 0;
+	s64 lead, most = NO_LEAD, least = ~NO_LEAD;
 
 	bpf_for(cpu, 0, nr_cpus) {
-		struct amp_slot *s = fair_runner(cpu);
-		u32 type = type_of(cpu);
-
-		if (!s)
-			continue;
-		if (type + 1 < nr_types && s->allowed >> (type + 1) && (fast == ~0U || time_before(most, s->vtime))) {
+		lead = fair_lead_down(cpu);
+		if (lead > most) {
+			most = lead;
 			fast = cpu;
-			most = s->vtime;
 		}
 	}
-	if (fast == ~0U)
+	if (most == NO_LEAD)
 		return false;
 	bpf_for(cpu, 0, nr_cpus) {
-		struct amp_slot *s = fair_runner(cpu);
-
-		if (!s || type_of(cpu) <= type_of(fast) || !(s->allowed & 1 << type_of(fast)))
-			continue;
-		if (slow == ~0U || time_before(s->vtime, least)) {
+		lead = fair_lead_up(cpu, fast);
+		if (lead != NO_LEAD && lead < least) {
+			least = lead;
 			slow = cpu;
-			least = s->vtime;
 		}
 	}
-	if (slow == ~0U || (s64)(most - least) < (s64)rotate_ns)
+	if (least == ~NO_LEAD || most - least < (s64)rotate_ns)
 		return false;
-	a = fair_runner(fast);
-	b = fair_runner(slow);
-	if (!a || !b || !(a->allowed & 1 << type_of(slow)))
-		return false;
-	a->rotation = type_of(slow);
-	b->rotation = type_of(fast);
-	scx_bpf_kick_cpu(slow, SCX_KICK_PREEMPT);
-	scx_bpf_kick_cpu(fast, SCX_KICK_PREEMPT);
+	send(slow, fast);
+	send(fast, slow);
 	shared.nr_rotations++;
 	return true;
+}
+
+enum wait {
+	WAITED_LITTLE,
+	WAITED_ENOUGH,		/* for a slower CPU to take it; at once if unplaced */
+	WAITED_TOO_LONG,
+};
+
+__noinline enum wait waited(u32 index, u64 now)
+{
+	struct amp_slot *s = slot_at(index);
+
+	if (!s || index == AMP_UNTRACKED)
+		return WAITED_ENOUGH;
+	if (time_after(now, s->queued_at + starve_ns))
+		return WAITED_TOO_LONG;
+	return placement_of(s) >= nr_types || time_after(now, s->queued_at + steal_ns) ? WAITED_ENOUGH : WAITED_LITTLE;
 }
 
 /*
  * Looks at the threads that wait in @q: those that a CPU of a slower type may take by now, those that have waited too long
  * altogether (their CPUs may be full of pinned or real-time threads), and those that a CPU gone idle at the wrong moment
- * has overlooked.
+ * has overlooked. Returns the core types whose idle CPUs should look at it.
  */
-static void relieve_queue(u64 q, u32 type, u64 now)
+__noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 {
 	struct task_struct *p;
 	bool relief = false;
-	u32 seen = 0, t;
+	u32 seen = 0;
 
 	if (!scx_bpf_dsq_nr_queued(q))
-		return;
+		return 0;
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, q, 0) {
-		struct amp_slot *s = slot_of(p);
+		enum wait w = waited(slot_index(p), now);
 
-		if (!s || ++seen > MAX_SCAN)
+		seen++;
+		__sink(seen);
+		if (seen > MAX_SCAN)
 			break;
-		if (slot_index(p) != AMP_UNTRACKED && time_after(now, s->queued_at + starve_ns)) {
-			if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | scx_bpf_task_cpu(p), SCX_ENQ_HEAD)) {
-				shared.nr_rescued++;
-				break;
-			}
+		if (w == WAITED_TOO_LONG &&
+		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | scx_bpf_task_cpu(p), SCX_ENQ_HEAD)) {
+			shared.nr_rescued++;
+			break;
 		}
-		if (placement_of(s) >= nr_types || time_after(now, s->queued_at + steal_ns))
+		if (w != WAITED_LITTLE)
 			relief = true;
 	}
-	wake_idle(type);
-	if (q == AMP_FAIR_QUEUE) {
-		bpf_for(t, 1, nr_types)
-			wake_idle(t);
-	} else if (relief && type + 1 < nr_types) {
-		__sync_fetch_and_or(&shared.relief, 1ULL << (q & 63));
-		bpf_for(t, type + 1, nr_types)
-			wake_idle(t);
-	}
+	bpf_rcu_read_unlock();
+	if (q == AMP_FAIR_QUEUE)
+		return ~0U;
+	/* faster CPUs may take it at any time */
+	if (!relief || type + 1 >= nr_types)
+		return (2U << type) - 1;
+	__sync_fetch_and_or(&shared.relief, 1ULL << (q & 63));
+	return ~0U;
 }
 
 static int amp_timer(void *map, int *key, struct timer_cell *cell)
 {
 	u64 now = scx_bpf_now(), silent = bpf_ktime_get_ns() - shared.heartbeat;
-	u32 i;
+	u32 i, types = 0;
 
 	if (heartbeat_ns && !shared.fallback && silent > heartbeat_ns) {
 		shared.fallback = 1;
 		shared.nr_fallbacks++;
 	}
-	bpf_rcu_read_lock();
 	bpf_for(i, 0, nr_queues)
-		relieve_queue(i, queue_type[i & 63], now);
-	if (shared.fallback)
-		relieve_queue(AMP_FAIR_QUEUE, 0, now);
-	else
-		sort_queue(AMP_FAIR_QUEUE);
-	bpf_rcu_read_unlock();
+		types |= relieve_queue(i, queue_type[i & 63], now);
 	if (shared.fallback) {
+		types |= relieve_queue(AMP_FAIR_QUEUE, 0, now);
 		bpf_for(i, 0, 4)
 			if (!rotate())
 				break;
+	} else if (sort_queue(AMP_FAIR_QUEUE)) {
+		types = ~0U;
 	}
+	if (types)
+		wake_idle(types);
 	bpf_timer_start(&cell->timer, timer_ns, 0);
 	return 0;
 }

@@ -3,8 +3,13 @@
 #ifndef __AMP_PLACEMENT_H
 #define __AMP_PLACEMENT_H
 
+/*
+ * The functions that are not static are verified once by themselves instead of once for every way to reach them, which
+ * keeps loading fast.
+ */
+
 /* Where an unplaced thread waits least: the shortest queue for the capacity behind it. */
-static u32 shortest_type(u32 allowed)
+__noinline u32 shortest_type(u32 allowed)
 {
 	u32 t, best = AMP_ANY;
 	u64 load, best_load = ~0ULL;
@@ -26,7 +31,7 @@ static u32 shortest_type(u32 allowed)
 }
 
 /* The nearest type that @allowed has: @want itself, else the next slower one, else the next faster one. */
-static u32 nearest_type(u32 want, u32 allowed)
+__noinline u32 nearest_type(u32 want, u32 allowed)
 {
 	u32 d, t;
 
@@ -79,19 +84,36 @@ static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_
 	return q;
 }
 
-/* A faster thread's CPU may be busy with somebody else's work: give it back. */
-static __always_inline void reclaim_cpu(u32 type)
+/*
+ * A thread that wakes up to busy CPUs of @type takes one that does somebody else's work, or, if it has used less than its
+ * share, the one that it ran on last.
+ */
+static __always_inline void preempt(const struct amp_slot *s, u32 type)
+{
+	u32 cpu, c = s->clock;
+
+	type &= AMP_MAX_TYPES - 1;
+	if (shared.foreign_cpu[type]) {
+		cpu = shared.foreign_cpu[type] - 1;
+		shared.foreign_cpu[type] = 0;
+		if (cpu_record(cpu)->foreign) {
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+			return;
+		}
+	}
+	if (c < AMP_NR_CLOCKS && type_of(s->cpu) == type && time_before(s->vtime + slice_ns / 2, shared.clock[c]))
+		scx_bpf_kick_cpu(s->cpu, SCX_KICK_PREEMPT);
+}
+
+/* Makes the CPUs of @type that are idle or about to be look at their queues. Costs little for those that are not. */
+__noinline int kick_idle(u32 type)
 {
 	u32 cpu;
-	struct amp_cpu *c;
 
-	if (type >= AMP_MAX_TYPES || !shared.foreign_cpu[type])
-		return;
-	cpu = shared.foreign_cpu[type] - 1;
-	shared.foreign_cpu[type] = 0;
-	c = cpu_record(cpu);
-	if (c->foreign)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	bpf_for(cpu, 0, nr_cpus)
+		if (type_of(cpu) == type)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	return 0;
 }
 
 void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
@@ -128,6 +150,9 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	cpu = cpu_of_task(p);
 	if (index != AMP_UNTRACKED)
 		fold(p, s);
+	/* the CPU is about to go idle for want of anything else: have it look once more at what may have come meanwhile */
+	if (enq_flags & SCX_ENQ_LAST)
+		scx_bpf_kick_cpu(cpu, 0);
 	if (!__COMPAT_is_enq_cpu_selected(enq_flags)) {
 		idle = pick_idle(p, s, cpu, 0, false);
 		if (idle >= 0) {
@@ -143,12 +168,20 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	key = index ? queue_key(s->vtime, index) :
 		      p->scx.dsq_vtime + ((slice_ns - p->scx.slice) >> 8 << AMP_SLOT_BITS);
 	scx_bpf_dsq_insert_vtime(p, q, slice_ns, key, enq_flags);
-	/* the CPU is about to go idle for want of anything else: have it look once more */
-	if (enq_flags & SCX_ENQ_LAST)
-		scx_bpf_kick_cpu(cpu, 0);
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		preempt(s, queue_type[q & 63]);
+	/*
+	 * A CPU may have found the queue empty a moment ago and be going idle now. A thread on its way to another core type
+	 * is in a hurry, so all of them are asked; otherwise only the likeliest, and the timer catches the rest.
+	 */
+	if (s->placed_at || s->rotation != AMP_ANY)
+		kick_idle(queue_type[q & 63]);
 	else
-		reclaim_cpu(queue_type[q & 63]);
+		scx_bpf_kick_cpu(s->cpu, SCX_KICK_IDLE);
 }
+
+/* Threads looked at per queue and call; the rest gets its turn at the next one. */
+#define MAX_SCAN 64
 
 /* Whether @p, whose slice is over, may go on running on a CPU of @type if nobody has waited longer. */
 static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 type)
@@ -191,11 +224,24 @@ static bool head_first(u32 q, struct amp_slot *s, u32 clock)
 	return time_before((head->scx.dsq_vtime & ~SLOT_MASK), queue_key(s->vtime, 0));
 }
 
+/* Whether a CPU of another type than @p waits for may take it now. */
+static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool down, u64 now)
+{
+	const struct amp_slot *s = slot_of(p);
+
+	if (!s || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return false;
+	/* on its way there by user space's order */
+	if (s->placed_at && now - s->queued_at < slice_ns)
+		return false;
+	return !down || placement_of(s) >= nr_types || now - s->queued_at >= steal_ns;
+}
+
 /*
- * Takes from @q, a faster type's queue, the first thread that is unplaced or has waited past the bound. Finding none
- * takes the queue's hint away until the timer or an enqueue renews it.
+ * Takes the first thread of @q, another type's queue, that a CPU of this type may have: from a faster type's only one that
+ * is unplaced or has waited past the bound.
  */
-static bool take_down(u32 q, s32 cpu)
+static bool take(u32 q, s32 cpu, bool down)
 {
 	u64 now = scx_bpf_now();
 	struct task_struct *p;
@@ -203,45 +249,41 @@ static bool take_down(u32 q, s32 cpu)
 	u32 seen = 0;
 
 	bpf_for_each(scx_dsq, p, q, 0) {
-		struct amp_slot *s = slot_of(p);
-
-		if (!s || ++seen > 32)
+		seen++;
+		__sink(seen);
+		if (seen > MAX_SCAN)
 			break;
-		if (placement_of(s) < nr_types && time_before(now, s->queued_at + steal_ns))
-			continue;
-		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			continue;
-		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0)) {
+		if (may_take(p, cpu, down, now) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0)) {
 			taken = true;
 			break;
 		}
 	}
-	if (taken)
-		count(cpu, nr_taken_down);
-	else
-		__sync_fetch_and_and(&shared.relief, ~(1ULL << (q & 63)));
 	return taken;
 }
 
 /* The work of other queues, for a CPU whose own are empty. */
 static bool take_other(s32 cpu, u32 type, u32 own)
 {
-	u32 q;
+	u32 q, first = type_queue[type & (AMP_MAX_TYPES - 1)];
 
 	/* the same type behind other caches, then slower types */
-	bpf_for(q, type_queue[type & (AMP_MAX_TYPES - 1)], nr_queues) {
-		if (q == own)
-			continue;
-		if (scx_bpf_dsq_move_to_local(q, 0)) {
+	bpf_for(q, first, nr_queues) {
+		if (q != own && scx_bpf_dsq_nr_queued(q) && take(q, cpu, false)) {
 			count(cpu, nr_taken_up);
 			return true;
 		}
 	}
 	if (!shared.relief)
 		return false;
-	bpf_for(q, 0, type_queue[type & (AMP_MAX_TYPES - 1)]) {
-		if (shared.relief & 1ULL << (q & 63) && take_down(q, cpu))
+	bpf_for(q, 0, first) {
+		if (!(shared.relief & 1ULL << (q & 63)))
+			continue;
+		if (take(q, cpu, true)) {
+			count(cpu, nr_taken_down);
 			return true;
+		}
+		/* nothing to have: no need to look again until the timer or an enqueue says so */
+		__sync_fetch_and_and(&shared.relief, ~(1ULL << (q & 63)));
 	}
 	return false;
 }
@@ -291,6 +333,9 @@ static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type)
 		c->foreign = 1;
 		s->nr_stolen++;
 		shared.foreign_cpu[type & (AMP_MAX_TYPES - 1)] = cpu + 1;
+		/* its own work arrived while the CPU was reaching for this */
+		if (scx_bpf_dsq_nr_queued(queue_of(cpu)))
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	} else if (s->placed_at && want == type) {
 		u64 now = bpf_ktime_get_ns();
 		u64 n = __sync_fetch_and_add(&shared.nr_latencies, 1);
