@@ -202,6 +202,7 @@ impl Engine {
         self.app_index.clear();
         for t in &snapshot.threads {
             let allowed = t.allowed.intersection(all);
+            let new = !first && !self.states.contains_key(&t.key);
             let state = self.states.entry(t.key).or_insert_with(|| ThreadState {
                 seen: tick,
                 decided: 0,
@@ -225,7 +226,7 @@ impl Engine {
             state.allowed = allowed;
             let load = self
                 .rule
-                .load(ran.iter().copied().sum(), interval, t.runnable);
+                .load(ran.iter().copied().sum(), interval, t.runnable, new);
             let step = state.activity.step(load, &self.rule);
 
             let next = self.app_ticks.len();
