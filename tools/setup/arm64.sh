@@ -9,6 +9,7 @@
 #   2. the one built here before
 #   3. `rustup target add`
 #   4. built once from Debian's rust-src package of the same version (3 minutes on two cores)
+# SCX_AMP_NO_RUSTUP=1 leaves out 1 and 3.
 set -eu
 . "$(dirname "$0")/lib.sh"
 need_rust
@@ -48,7 +49,7 @@ fetch() {
 }
 
 installed_target() {
-    [ -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ]
+    [ -z "${SCX_AMP_NO_RUSTUP:-}" ] && [ -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ]
 }
 
 build_std() {
@@ -91,7 +92,7 @@ if installed_target; then
     :
 elif [ -d "$std" ]; then
     flags="--sysroot=$std $flags"
-elif have rustup && timeout 120 rustup target add $triple > /dev/null 2>&1 && installed_target; then
+elif [ -z "${SCX_AMP_NO_RUSTUP:-}" ] && have rustup && timeout 120 rustup target add $triple > /dev/null 2>&1 && installed_target; then
     :
 else
     build_std

@@ -32,7 +32,10 @@ pub struct Host {
 
 impl Default for Host {
     fn default() -> Host {
-        Host { root: "/".into(), programs: None }
+        Host {
+            root: "/".into(),
+            programs: None,
+        }
     }
 }
 
@@ -43,6 +46,27 @@ impl Host {
             None => Command::new(name),
         }
     }
+}
+
+/// How old package lists may be before they are fetched anew.
+const LISTS_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Does something with lists of at most a day, and once more with new ones when the archive no longer has what they name:
+/// versions rotate out of it.
+pub(crate) fn with_lists<T>(
+    refresh: bool,
+    mut work: impl FnMut(Duration) -> Result<T, BoardError>,
+) -> Result<T, BoardError> {
+    if !refresh {
+        match work(LISTS_AGE) {
+            Err(BoardError::Fetch {
+                failure: FetchFailure::NotThere,
+                ..
+            }) => {}
+            done => return done,
+        }
+    }
+    work(Duration::ZERO)
 }
 
 /// What apt is to believe is installed.
@@ -94,7 +118,14 @@ impl<'a> Apt<'a> {
             let path = dir.join(sub);
             fs::create_dir_all(&path).map_err(BoardError::cache("create", &path))?;
         }
-        let apt = Apt { cache, host: host.clone(), dir, arch, suites, installed };
+        let apt = Apt {
+            cache,
+            host: host.clone(),
+            dir,
+            arch,
+            suites,
+            installed,
+        };
         apt.write_configuration()?;
         Ok(apt)
     }
@@ -108,12 +139,14 @@ impl<'a> Apt<'a> {
     }
 
     fn keyring(&self) -> Result<PathBuf, BoardError> {
-        KEYRINGS.iter().map(|k| self.host.root.join(k)).find(|k| k.is_file()).ok_or_else(|| {
-            BoardError::NoTool {
+        KEYRINGS
+            .iter()
+            .map(|k| self.host.root.join(k))
+            .find(|k| k.is_file())
+            .ok_or_else(|| BoardError::NoTool {
                 what: format!("/{}", KEYRINGS[0]),
                 package: "debian-archive-keyring",
-            }
-        })
+            })
     }
 
     fn write(&self, name: &str, text: &str) -> Result<PathBuf, BoardError> {
@@ -125,7 +158,12 @@ impl<'a> Apt<'a> {
     fn write_sources(&self, name: &str, suites: &[&Suite]) -> Result<PathBuf, BoardError> {
         let (key, arch) = (self.keyring()?, self.arch);
         let line = |s: &&Suite| {
-            format!("deb [arch={arch} signed-by={}] {} {} main\n", key.display(), s.uri, s.name)
+            format!(
+                "deb [arch={arch} signed-by={}] {} {} main\n",
+                key.display(),
+                s.uri,
+                s.name
+            )
         };
         self.write(name, &suites.iter().map(line).collect::<String>())
     }
@@ -171,7 +209,9 @@ impl<'a> Apt<'a> {
                 let path = self.host.root.join("var/lib/dpkg/status");
                 let text = fs::read_to_string(&path).map_err(BoardError::cache("read", &path))?;
                 let hidden = format!("Package: {prefix}");
-                text.split_inclusive("\n\n").filter(|s| !s.starts_with(&hidden)).collect()
+                text.split_inclusive("\n\n")
+                    .filter(|s| !s.starts_with(&hidden))
+                    .collect()
             }
         };
         self.write("status", &status)?;
@@ -203,7 +243,10 @@ impl<'a> Apt<'a> {
             Err(BoardError::Spawn { program, source })
                 if source.kind() == std::io::ErrorKind::NotFound =>
             {
-                Err(BoardError::NoTool { what: program, package: "apt" })
+                Err(BoardError::NoTool {
+                    what: program,
+                    package: "apt",
+                })
             }
             other => other,
         }
@@ -240,12 +283,18 @@ impl<'a> Apt<'a> {
     }
 
     fn stamp(&self, suite: &Suite) -> PathBuf {
-        self.dir.join(format!("state/updated-{}", suite.name.replace('/', "_")))
+        self.dir
+            .join(format!("state/updated-{}", suite.name.replace('/', "_")))
     }
 
     fn fresh(&self, suite: &Suite, max_age: Duration) -> bool {
-        let Ok(meta) = fs::metadata(self.stamp(suite)) else { return false };
-        let age = meta.modified().ok().and_then(|t| SystemTime::now().duration_since(t).ok());
+        let Ok(meta) = fs::metadata(self.stamp(suite)) else {
+            return false;
+        };
+        let age = meta
+            .modified()
+            .ok()
+            .and_then(|t| SystemTime::now().duration_since(t).ok());
         age.is_some_and(|a| a <= max_age)
     }
 
@@ -267,8 +316,16 @@ impl<'a> Apt<'a> {
             progress(sink, &what, None);
             let list = self.write_sources("sources.one", &[suite])?;
             let mut c = self.command("apt-get");
-            c.arg("-o").arg(format!("Dir::Etc::sourcelist={}", list.display()));
-            c.args(["-o", "APT::Status-Fd=1", "-o", "APT::Update::Error-Mode=any", "-q", "update"]);
+            c.arg("-o")
+                .arg(format!("Dir::Etc::sourcelist={}", list.display()));
+            c.args([
+                "-o",
+                "APT::Status-Fd=1",
+                "-o",
+                "APT::Update::Error-Mode=any",
+                "-q",
+                "update",
+            ]);
             let done = self.run(&mut c, &what, cancel, sink)?;
             if done.status.success() {
                 let stamp = self.stamp(suite);
@@ -277,7 +334,10 @@ impl<'a> Apt<'a> {
                 let error = self.fetch_error(&what, &self.dir.join("lists"), &done);
                 let full = matches!(
                     &error,
-                    BoardError::Fetch { failure: FetchFailure::DiskFull, .. }
+                    BoardError::Fetch {
+                        failure: FetchFailure::DiskFull,
+                        ..
+                    }
                 );
                 if full {
                     return Err(error);
@@ -286,8 +346,11 @@ impl<'a> Apt<'a> {
             }
         }
         // A list fetched earlier still serves when the mirror is away.
-        let usable: Vec<&Suite> =
-            self.suites.iter().filter(|s| self.stamp(s).exists()).collect();
+        let usable: Vec<&Suite> = self
+            .suites
+            .iter()
+            .filter(|s| self.stamp(s).exists())
+            .collect();
         self.write_sources("sources", &usable)?;
         match first_error {
             Some(e) if usable.is_empty() => Err(e),
@@ -296,7 +359,11 @@ impl<'a> Apt<'a> {
     }
 
     fn suite_names(&self) -> String {
-        self.suites.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ")
+        self.suites
+            .iter()
+            .map(|s| s.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Names of packages that match a POSIX extended regular expression.
@@ -308,7 +375,13 @@ impl<'a> Apt<'a> {
         c.args(["--names-only", "search", pattern]);
         let done = self.run(&mut c, "", cancel, &mut |_| ())?;
         let name = |l: &str| l.split(' ').next().map(String::from);
-        Ok(done.stdout.lines().filter_map(name).collect::<BTreeSet<_>>().into_iter().collect())
+        Ok(done
+            .stdout
+            .lines()
+            .filter_map(name)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect())
     }
 
     /// Versions of the named packages, newest first.
@@ -344,7 +417,8 @@ impl<'a> Apt<'a> {
         let what = format!("{} {}", offer.package, offer.version);
         progress(sink, &what, None);
         let mut c = self.command("apt-get");
-        c.current_dir(&single).args(["-o", "APT::Status-Fd=1", "-q", "download"]);
+        c.current_dir(&single)
+            .args(["-o", "APT::Status-Fd=1", "-q", "download"]);
         c.arg(format!("{}={}", offer.package, offer.version));
         let done = self.run(&mut c, &what, cancel, sink)?;
         // Packages without machine code have the architecture `all` in their name.
@@ -372,8 +446,11 @@ impl<'a> Apt<'a> {
         if !done.status.success() {
             let missing = packages.iter().find(|p| {
                 let name = p.split('=').next().unwrap_or(p);
-                done.stderr.contains(&format!("Unable to locate package {name}\n"))
-                    || done.stderr.contains(&format!("'{name}' has no installation candidate"))
+                done.stderr
+                    .contains(&format!("Unable to locate package {name}\n"))
+                    || done
+                        .stderr
+                        .contains(&format!("'{name}' has no installation candidate"))
                     || done.stderr.contains(&format!("for '{name}' was not found"))
             });
             return Err(match missing {
@@ -437,7 +514,10 @@ impl<'a> Apt<'a> {
         if done.status.success() {
             return Ok(());
         }
-        let name = deb.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = deb
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
         Err(BoardError::Fetch {
             package: name,
             folder: into.into(),

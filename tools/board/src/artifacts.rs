@@ -50,7 +50,11 @@ fn target_folders() -> Vec<PathBuf> {
 fn find(dirs: Vec<PathBuf>, name: &str) -> Result<PathBuf, BoardError> {
     match dirs.iter().map(|d| d.join(name)).find(|p| p.is_file()) {
         Some(p) => Ok(p),
-        None => Err(BoardError::Artifact { name: name.into(), looked: dirs, command: BUILD.into() }),
+        None => Err(BoardError::Artifact {
+            name: name.into(),
+            looked: dirs,
+            command: BUILD.into(),
+        }),
     }
 }
 
@@ -78,7 +82,9 @@ mod tests {
     fn what_is_missing_is_named_with_its_command() {
         let t = tempfile::tempdir().unwrap();
         let cache = Cache::at(t.path()).unwrap();
-        let e = guest_binary(&cache, Arch::Arm64, "no-such-binary").unwrap_err().to_string();
+        let e = guest_binary(&cache, Arch::Arm64, "no-such-binary")
+            .unwrap_err()
+            .to_string();
         assert!(e.contains("no-such-binary") && e.contains(BUILD), "{e}");
         let dir = cache.dir("guest/arm64").unwrap();
         std::fs::write(dir.join("no-such-binary"), "x").unwrap();

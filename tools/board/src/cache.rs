@@ -32,7 +32,11 @@ impl Cache {
     /// # Errors
     /// When no folder is known or it cannot be created or written.
     pub fn open() -> Result<Cache, BoardError> {
-        let set = |k| std::env::var_os(k).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let set = |k| {
+            std::env::var_os(k)
+                .filter(|v| !v.is_empty())
+                .map(PathBuf::from)
+        };
         let root = set("SCX_AMP_CACHE")
             .or_else(|| set("HOME").map(|h| h.join(".cache/scx_amp")))
             .ok_or(BoardError::NoCacheFolder)?;
@@ -97,7 +101,10 @@ impl Cache {
                     if !told {
                         told = true;
                         sink(Event::Progress {
-                            what: format!("waiting: another process fetches into {}", self.root.display()),
+                            what: format!(
+                                "waiting: another process fetches into {}",
+                                self.root.display()
+                            ),
                             percent: None,
                         });
                     }
@@ -127,14 +134,22 @@ impl Cache {
         let lock = File::create(&mark).map_err(BoardError::cache("create", &mark))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|e| BoardError::cache("lock", &mark)(e.into()))?;
-        Ok(Staging { dir, mark, _lock: lock })
+        Ok(Staging {
+            dir,
+            mark,
+            _lock: lock,
+        })
     }
 
     /// Moves a staged file or folder to its place, replacing what is there.
     ///
     /// # Errors
     /// When the rename fails.
-    pub fn publish(&self, staged: &Path, relative: impl AsRef<Path>) -> Result<PathBuf, BoardError> {
+    pub fn publish(
+        &self,
+        staged: &Path,
+        relative: impl AsRef<Path>,
+    ) -> Result<PathBuf, BoardError> {
         let target = self.root.join(relative);
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent).map_err(BoardError::cache("create", parent))?;
@@ -180,13 +195,17 @@ impl Cache {
     /// Removes staging folders whose process is gone.
     fn sweep(&self) {
         let tmp = self.root.join("tmp");
-        let Ok(entries) = fs::read_dir(&tmp) else { return };
+        let Ok(entries) = fs::read_dir(&tmp) else {
+            return;
+        };
         for entry in entries.flatten() {
             let path = entry.path();
             if path.extension().is_none_or(|e| e != "lock") {
                 continue;
             }
-            let Ok(file) = File::open(&path) else { continue };
+            let Ok(file) = File::open(&path) else {
+                continue;
+            };
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 // Failing to remove leaves litter for the next sweep, nothing worse.
                 let _ = fs::remove_dir_all(path.with_extension(""));
@@ -197,7 +216,9 @@ impl Cache {
 }
 
 fn name_of(path: &Path) -> String {
-    path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+    path.file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 /// A folder for something in the making.

@@ -54,11 +54,7 @@ enum Line {
     Err(String),
 }
 
-fn pump(
-    from: impl Read + Send + 'static,
-    to: mpsc::Sender<Line>,
-    wrap: fn(String) -> Line,
-) {
+fn pump(from: impl Read + Send + 'static, to: mpsc::Sender<Line>, wrap: fn(String) -> Line) {
     std::thread::spawn(move || {
         let mut reader = BufReader::new(from);
         let mut buf = Vec::new();
@@ -82,7 +78,10 @@ pub fn run(
     on_line: &mut dyn FnMut(&str),
 ) -> Result<Finished, BoardError> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let spawn_error = |source| BoardError::Spawn { program: program.clone(), source };
+    let spawn_error = |source| BoardError::Spawn {
+        program: program.clone(),
+        source,
+    };
     command
         .env("LC_ALL", "C")
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -115,7 +114,11 @@ pub fn run(
         }
     }
     let status = child.0.wait().map_err(spawn_error)?;
-    Ok(Finished { status, stdout, stderr })
+    Ok(Finished {
+        status,
+        stdout,
+        stderr,
+    })
 }
 
 #[cfg(test)]
@@ -131,19 +134,34 @@ mod tests {
             &mut |l| seen.push(l.to_string()),
         )
         .unwrap();
-        assert_eq!((done.status.code(), done.stdout.as_str(), done.stderr.as_str()), (Some(3), "a\n", "b\n"));
+        assert_eq!(
+            (
+                done.status.code(),
+                done.stdout.as_str(),
+                done.stderr.as_str()
+            ),
+            (Some(3), "a\n", "b\n")
+        );
         assert_eq!(seen, ["a"]);
     }
 
     #[test]
     fn cancel_kills() {
-        let r = run(Command::new("sleep").arg("1000"), &AtomicBool::new(true), &mut |_| ());
+        let r = run(
+            Command::new("sleep").arg("1000"),
+            &AtomicBool::new(true),
+            &mut |_| (),
+        );
         assert!(matches!(r, Err(BoardError::Cancelled)));
     }
 
     #[test]
     fn a_missing_program_is_named() {
-        let r = run(&mut Command::new("no-such-program"), &AtomicBool::new(false), &mut |_| ());
+        let r = run(
+            &mut Command::new("no-such-program"),
+            &AtomicBool::new(false),
+            &mut |_| (),
+        );
         assert!(r.unwrap_err().to_string().contains("no-such-program"));
     }
 }

@@ -12,7 +12,6 @@ const TAIL: usize = 25;
 pub struct Console {
     partial: Vec<u8>,
     in_script: bool,
-    ended: bool,
     panic: Option<String>,
     tail: VecDeque<String>,
     text: String,
@@ -48,7 +47,11 @@ impl Console {
             None => (text, None),
         };
         if mark.is_none() || !text.is_empty() {
-            let from = if self.in_script { Origin::Script } else { Origin::Kernel };
+            let from = if self.in_script {
+                Origin::Script
+            } else {
+                Origin::Kernel
+            };
             if let Some(i) = text.find("Kernel panic - not syncing") {
                 self.panic.get_or_insert_with(|| text[i..].to_string());
             }
@@ -64,7 +67,7 @@ impl Console {
         }
         match mark {
             Some(m) if m.starts_with(BEGIN) => self.in_script = true,
-            Some(m) if m.starts_with(END) => (self.in_script, self.ended) = (false, true),
+            Some(m) if m.starts_with(END) => self.in_script = false,
             _ => {}
         }
     }
@@ -77,11 +80,6 @@ impl Console {
     /// The last lines.
     pub fn tail(&self) -> Vec<String> {
         self.tail.iter().cloned().collect()
-    }
-
-    /// Whether the script has ended.
-    pub fn ended(&self) -> bool {
-        self.ended
     }
 
     /// Everything the script printed.
@@ -115,7 +113,6 @@ mod tests {
                 ("bye", Origin::Kernel),
             ];
             assert_eq!(out, want.map(|(l, o)| (l.to_string(), o)));
-            assert!(c.ended());
             assert_eq!(c.into_script_output(), "one\ntwo\n");
         }
     }
@@ -125,7 +122,10 @@ mod tests {
         let mut text: String = (0..100).map(|i| format!("line {i}\n")).collect();
         text.push_str("[ 1.0] Kernel panic - not syncing: Attempted to kill init!\n");
         let (_, c) = lines(&text, 7);
-        assert_eq!(c.panic(), Some("Kernel panic - not syncing: Attempted to kill init!"));
+        assert_eq!(
+            c.panic(),
+            Some("Kernel panic - not syncing: Attempted to kill init!")
+        );
         assert_eq!(c.tail().len(), TAIL);
     }
 }

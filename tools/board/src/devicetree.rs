@@ -21,7 +21,10 @@ const LEVEL_HIGH: u32 = 4;
 /// # Errors
 /// When the tree is not what `virt` gives, or the machine does not suit the board.
 pub fn build(virt: &[u8], machine: &MachineFile) -> Result<Vec<u8>, BoardError> {
-    let bad = |why: String| BoardError::DeviceTree { machine: machine.name.clone(), why };
+    let bad = |why: String| BoardError::DeviceTree {
+        machine: machine.name.clone(),
+        why,
+    };
     let types = check(machine)?;
     let mut root = fdt::parse(virt).map_err(bad)?;
     let place = |name: &str| {
@@ -29,12 +32,17 @@ pub fn build(virt: &[u8], machine: &MachineFile) -> Result<Vec<u8>, BoardError> 
         at.ok_or_else(|| bad(format!("no node {name} in QEMU's tree")))
     };
     let (cpus_at, pmu_at) = (place("cpus")?, place("pmu")?);
-    let mut handles = Handles { next: root.max_phandle() + 1 };
+    let mut handles = Handles {
+        next: root.max_phandle() + 1,
+    };
     let cpu_handles: Vec<u32> = (0..machine.nr_cpus()).map(|_| handles.take()).collect();
     let cpus = cpus(&root.children[cpus_at], &types, &cpu_handles, &mut handles).map_err(bad)?;
     root.children[cpus_at] = cpus;
-    let pmus: Vec<Node> =
-        types.iter().map(|(t, m)| pmu(t, m, &cpu_handles)).collect::<Result<_, _>>().map_err(bad)?;
+    let pmus: Vec<Node> = types
+        .iter()
+        .map(|(t, m)| pmu(t, m, &cpu_handles))
+        .collect::<Result<_, _>>()
+        .map_err(bad)?;
     root.children.splice(pmu_at..=pmu_at, pmus);
     root.set_str("model", &format!("scx_amp virtual board: {}", machine.name));
     Ok(fdt::write(&root))
@@ -46,7 +54,10 @@ pub(crate) fn check(machine: &MachineFile) -> Result<Vec<(&CoreType, &CoreModel)
     let n = machine.nr_cpus();
     if n > MAX_CPUS {
         let why = format!("it has {n} CPUs, the board takes at most {MAX_CPUS}");
-        return Err(BoardError::MachineUnfit { machine: machine.name.clone(), why });
+        return Err(BoardError::MachineUnfit {
+            machine: machine.name.clone(),
+            why,
+        });
     }
     Ok(machine.core_types.iter().zip(models).collect())
 }
@@ -63,7 +74,10 @@ impl Handles {
 }
 
 fn handle_of(cpu: u32, handles: &[u32]) -> Result<u32, String> {
-    handles.get(cpu as usize).copied().ok_or_else(|| format!("CPU {cpu} out of range"))
+    handles
+        .get(cpu as usize)
+        .copied()
+        .ok_or_else(|| format!("CPU {cpu} out of range"))
 }
 
 /// The `cpus` node: QEMU's CPU addresses (they skip numbers beyond 16 CPUs) with the machine's properties.
@@ -73,11 +87,22 @@ fn cpus(
     handles: &[u32],
     more: &mut Handles,
 ) -> Result<Node, String> {
-    let mut out = Node { name: virt.name.clone(), ..Node::default() };
+    let mut out = Node {
+        name: virt.name.clone(),
+        ..Node::default()
+    };
     out.properties = virt.properties.clone();
-    let mut old: Vec<&Node> = virt.children.iter().filter(|c| c.name.starts_with("cpu@")).collect();
+    let mut old: Vec<&Node> = virt
+        .children
+        .iter()
+        .filter(|c| c.name.starts_with("cpu@"))
+        .collect();
     if old.len() != handles.len() {
-        return Err(format!("QEMU's tree has {} CPUs, the machine {}", old.len(), handles.len()));
+        return Err(format!(
+            "QEMU's tree has {} CPUs, the machine {}",
+            old.len(),
+            handles.len()
+        ));
     }
     // QEMU writes them last first.
     old.sort_by_key(|c| c.get("reg").map(<[u8]>::to_vec));
@@ -88,7 +113,11 @@ fn cpus(
         let mut cluster = Node::new(format!("cluster{k}"));
         for (j, cpu) in core.cpus.0.iter().enumerate() {
             let handle = handle_of(*cpu, handles)?;
-            let mut node = old.get(*cpu as usize).copied().cloned().ok_or("CPU out of range")?;
+            let mut node = old
+                .get(*cpu as usize)
+                .copied()
+                .cloned()
+                .ok_or("CPU out of range")?;
             node.set_str("compatible", &model.compatible)
                 .set_cells("capacity-dmips-mhz", &[core.capacity])
                 .set_cells("next-level-cache", &[l2])
@@ -112,9 +141,12 @@ fn cpus(
 }
 
 fn geometry(node: &mut Node, prefix: &str, c: &Cache) {
-    node.set_cells(&format!("{prefix}-size"), &[c.size_kib.saturating_mul(1024)])
-        .set_cells(&format!("{prefix}-line-size"), &[c.line])
-        .set_cells(&format!("{prefix}-sets"), &[c.sets()]);
+    node.set_cells(
+        &format!("{prefix}-size"),
+        &[c.size_kib.saturating_mul(1024)],
+    )
+    .set_cells(&format!("{prefix}-line-size"), &[c.line])
+    .set_cells(&format!("{prefix}-sets"), &[c.sets()]);
 }
 
 fn l2_cache(k: usize, c: &Cache, handle: u32) -> Node {
@@ -130,10 +162,14 @@ fn l2_cache(k: usize, c: &Cache, handle: u32) -> Node {
 fn pmu(core: &CoreType, model: &CoreModel, handles: &[u32]) -> Result<Node, String> {
     let cpus = &core.cpus.0;
     let mut node = Node::new(format!("pmu-{}", core.name));
-    let interrupts: Vec<u32> =
-        cpus.iter().flat_map(|c| [0, PMU_SPI_BASE + c, LEVEL_HIGH]).collect();
-    let affinity: Vec<u32> =
-        cpus.iter().map(|c| handle_of(*c, handles)).collect::<Result<_, _>>()?;
+    let interrupts: Vec<u32> = cpus
+        .iter()
+        .flat_map(|c| [0, PMU_SPI_BASE + c, LEVEL_HIGH])
+        .collect();
+    let affinity: Vec<u32> = cpus
+        .iter()
+        .map(|c| handle_of(*c, handles))
+        .collect::<Result<_, _>>()?;
     node.set_str("compatible", &model.pmu)
         .set_cells("interrupts", &interrupts)
         .set_cells("interrupt-affinity", &affinity);

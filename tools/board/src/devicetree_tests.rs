@@ -1,0 +1,180 @@
+use super::*;
+use crate::fdt::cell;
+use proptest::prelude::*;
+use std::path::Path;
+
+/// What of QEMU's tree matters here: CPUs listed last first, with the addresses the virt machine gives them (16 per
+/// cluster), a PMU node, and phandles in use.
+fn virt(cpus: usize) -> Vec<u8> {
+    let mut root = Node::new("");
+    root.set_cells("interrupt-parent", &[0x8001]);
+    let mut parent = Node::new("cpus");
+    parent
+        .set_cells("#address-cells", &[1])
+        .set_cells("#size-cells", &[0]);
+    for i in (0..cpus as u32).rev() {
+        let mut c = Node::new(format!("cpu@{i:x}"));
+        c.set_cells("reg", &[(i / 16) << 8 | (i % 16)])
+            .set_str("compatible", "arm,cortex-a57")
+            .set_str("enable-method", "psci")
+            .set_cells("phandle", &[0x8002 + i]);
+        parent.children.push(c);
+    }
+    let mut gic = Node::new("intc@8000000");
+    gic.set_cells("phandle", &[0x8001]);
+    root.children = vec![parent, gic, Node::new("pmu"), Node::new("timer")];
+    fdt::write(&root)
+}
+
+/// A machine with one core type per list, built from the shipped juno's models.
+fn machine(lists: &[&str]) -> MachineFile {
+    let mut m = MachineFile::load("juno").unwrap();
+    let model = m.core_types[0].model.clone().unwrap();
+    m.core_types = lists
+        .iter()
+        .enumerate()
+        .map(|(k, cpus)| {
+            let mut model = model.clone();
+            model.pmu = format!("arm,pmu-{k}");
+            model.compatible = format!("arm,core-{k}");
+            CoreType {
+                name: format!("t{k}"),
+                cpus: cpus.parse().unwrap(),
+                capacity: 1024 >> k,
+                model: Some(model),
+            }
+        })
+        .collect();
+    m
+}
+
+fn built(m: &MachineFile) -> Node {
+    fdt::parse(&build(&virt(m.nr_cpus()), m).unwrap()).unwrap()
+}
+
+fn cells(n: &Node, name: &str) -> Vec<u32> {
+    n.get(name)
+        .unwrap()
+        .chunks(4)
+        .map(|c| cell(c).unwrap())
+        .collect()
+}
+
+fn phandles(n: &Node, out: &mut Vec<u32>) {
+    out.extend(n.get("phandle").and_then(cell));
+    n.children.iter().for_each(|c| phandles(c, out));
+}
+
+/// Everything the kernel relies on, for any machine.
+fn check_tree(m: &MachineFile) {
+    let t = built(m);
+    let mut all = Vec::new();
+    phandles(&t, &mut all);
+    let n = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), n, "phandles are unique");
+    let cpus = t.child("cpus").unwrap();
+    let nodes: Vec<&Node> = cpus
+        .children
+        .iter()
+        .filter(|c| c.name.starts_with("cpu@"))
+        .collect();
+    assert_eq!(nodes.len(), m.nr_cpus());
+    let clusters = &cpus
+        .child("cpu-map")
+        .unwrap()
+        .child("socket0")
+        .unwrap()
+        .children;
+    for (k, core) in m.core_types.iter().enumerate() {
+        let model = core.model.as_ref().unwrap();
+        let handles: Vec<u32> = core
+            .cpus
+            .0
+            .iter()
+            .map(|c| cells(nodes[*c as usize], "phandle")[0])
+            .collect();
+        for c in &core.cpus.0 {
+            let node = nodes[*c as usize];
+            assert_eq!(
+                cells(node, "reg"),
+                [(c / 16) << 8 | (c % 16)],
+                "QEMU's address is kept"
+            );
+            assert_eq!(cells(node, "capacity-dmips-mhz"), [core.capacity]);
+            assert_eq!(
+                node.get("compatible").unwrap(),
+                [model.compatible.as_bytes(), b"\0"].concat()
+            );
+            assert_eq!(cells(node, "d-cache-size"), [model.l1d.size_kib * 1024]);
+            assert!(node.get("enable-method").is_some());
+            let l2 = cpus.child(&format!("l2-cache{k}")).unwrap();
+            assert_eq!(cells(node, "next-level-cache"), cells(l2, "phandle"));
+        }
+        let mapped: Vec<u32> = clusters[k]
+            .children
+            .iter()
+            .map(|c| cells(c, "cpu")[0])
+            .collect();
+        assert_eq!(mapped, handles);
+        let pmu = t.child(&format!("pmu-{}", core.name)).unwrap();
+        assert_eq!(cells(pmu, "interrupt-affinity"), handles);
+        let spis: Vec<u32> = cells(pmu, "interrupts").chunks(3).map(|i| i[1]).collect();
+        let want: Vec<u32> = core.cpus.0.iter().map(|c| PMU_SPI_BASE + c).collect();
+        assert_eq!(spis, want);
+        assert!(spis.iter().all(|s| *s < 256));
+    }
+    assert!(t.child("pmu").is_none() && t.child("timer").is_some());
+}
+
+#[test]
+fn shipped_machines_have_a_tree() {
+    for name in amp_machine::SHIPPED {
+        let m = MachineFile::load(name).unwrap();
+        if m.board.is_some() {
+            check_tree(&m);
+        }
+    }
+}
+
+#[test]
+fn three_types_in_mixed_order_and_64_cpus() {
+    check_tree(&machine(&["3,7", "0-2", "4-6"]));
+    check_tree(&machine(&["1-63", "0"]));
+}
+
+#[test]
+fn too_many_cpus_and_foreign_trees_are_errors() {
+    let e = build(&virt(65), &machine(&["0-64"]))
+        .unwrap_err()
+        .to_string();
+    assert!(e.contains("65 CPUs"), "{e}");
+    let e = build(&virt(3), &machine(&["0-5"])).unwrap_err().to_string();
+    assert!(e.contains("3 CPUs"), "{e}");
+    assert!(build(b"junk", &machine(&["0"])).is_err());
+    assert!(build(&fdt::write(&Node::new("")), &machine(&["0"])).is_err());
+}
+
+#[test]
+fn a_machine_that_is_only_simulated_is_refused() {
+    let text = "name = \"x\"\n[[core_type]]\nname = \"a\"\ncpus = \"0\"\ncapacity = 1024\n";
+    let m = MachineFile::parse(Path::new("x.toml"), text).unwrap();
+    assert!(check(&m).unwrap_err().to_string().contains('x'));
+}
+
+proptest! {
+    #[test]
+    fn any_assignment_of_cpus_to_types(owner in prop::collection::vec(0usize..4, 4..64)) {
+        let mut owner = owner;
+        // Each type has a CPU.
+        for k in 0..4 { owner[k] = k; }
+        let lists: Vec<String> = (0..4)
+            .map(|k| {
+                let mine = owner.iter().enumerate().filter(|(_, o)| **o == k);
+                mine.map(|(i, _)| i.to_string()).collect::<Vec<_>>().join(",")
+            })
+            .collect();
+        check_tree(&machine(&lists.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
+}

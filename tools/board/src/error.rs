@@ -288,7 +288,11 @@ impl BoardError {
         action: &'static str,
         path: &'a Path,
     ) -> impl FnOnce(io::Error) -> BoardError + 'a {
-        move |source| BoardError::Cache { action, path: path.into(), source }
+        move |source| BoardError::Cache {
+            action,
+            path: path.into(),
+            source,
+        }
     }
 }
 
@@ -317,16 +321,26 @@ fn console_lines(lines: &[String]) -> String {
     if lines.is_empty() {
         "; the console stayed empty".into()
     } else {
-        format!("; last console lines:\n{}", indent(lines.iter().map(String::as_str)))
+        format!(
+            "; last console lines:\n{}",
+            indent(lines.iter().map(String::as_str))
+        )
     }
 }
 
 fn indent<'a>(lines: impl Iterator<Item = &'a str>) -> String {
-    lines.map(|l| format!("    {l}")).collect::<Vec<_>>().join("\n")
+    lines
+        .map(|l| format!("    {l}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn join_paths(paths: &[PathBuf]) -> String {
-    paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
+    paths
+        .iter()
+        .map(|p| p.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -336,12 +350,30 @@ mod tests {
     #[test]
     fn apt_messages_fall_into_their_class() {
         let cases = [
-            ("E: Failed to fetch … Could not resolve 'deb.debian.org'", FetchFailure::NoNetwork),
-            ("Error writing to file - write (28: No space left on device)", FetchFailure::DiskFull),
-            ("E: You don't have enough free space in /x/archives/.", FetchFailure::DiskFull),
-            ("Error writing to file - write (27: File too large)", FetchFailure::DiskFull),
-            ("GPG error: … NO_PUBKEY 0E98404D386FA1D9", FetchFailure::NotAuthentic),
-            ("E: Failed to fetch … 404  Not Found", FetchFailure::NotThere),
+            (
+                "E: Failed to fetch … Could not resolve 'deb.debian.org'",
+                FetchFailure::NoNetwork,
+            ),
+            (
+                "Error writing to file - write (28: No space left on device)",
+                FetchFailure::DiskFull,
+            ),
+            (
+                "E: You don't have enough free space in /x/archives/.",
+                FetchFailure::DiskFull,
+            ),
+            (
+                "Error writing to file - write (27: File too large)",
+                FetchFailure::DiskFull,
+            ),
+            (
+                "GPG error: … NO_PUBKEY 0E98404D386FA1D9",
+                FetchFailure::NotAuthentic,
+            ),
+            (
+                "E: Failed to fetch … 404  Not Found",
+                FetchFailure::NotThere,
+            ),
             ("E: Unmet dependencies", FetchFailure::Other),
         ];
         for (text, want) in cases {
@@ -357,6 +389,9 @@ mod tests {
             why: "because".into(),
             works: Some("7.2.13".into()),
         };
-        assert!(e.to_string().contains("7.2.13 can: use --kernel 7.2.13"), "{e}");
+        assert!(
+            e.to_string().contains("7.2.13 can: use --kernel 7.2.13"),
+            "{e}"
+        );
     }
 }

@@ -34,5 +34,8 @@ pub enum Origin {
 pub type Sink<'a> = dyn FnMut(Event) + 'a;
 
 pub(crate) fn progress(sink: &mut Sink<'_>, what: impl Into<String>, percent: Option<u8>) {
-    sink(Event::Progress { what: what.into(), percent });
+    sink(Event::Progress {
+        what: what.into(),
+        percent,
+    });
 }

@@ -23,12 +23,18 @@ pub struct Node {
 impl Node {
     /// An empty node.
     pub fn new(name: impl Into<String>) -> Node {
-        Node { name: name.into(), ..Node::default() }
+        Node {
+            name: name.into(),
+            ..Node::default()
+        }
     }
 
     /// The raw value of a property.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.properties.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_slice())
+        self.properties
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, v)| v.as_slice())
     }
 
     /// Sets a raw value.
@@ -60,7 +66,10 @@ impl Node {
     /// The largest phandle in the tree, 0 when there is none.
     pub fn max_phandle(&self) -> u32 {
         let own = self.get("phandle").and_then(cell).unwrap_or(0);
-        self.children.iter().map(Node::max_phandle).fold(own, u32::max)
+        self.children
+            .iter()
+            .map(Node::max_phandle)
+            .fold(own, u32::max)
     }
 }
 
@@ -90,7 +99,11 @@ pub fn parse(d: &[u8]) -> Result<Node, String> {
     };
     let structure = block(head(2)?, head(9)?).ok_or("structure block outside of it")?;
     let strings = block(head(3)?, head(8)?).ok_or("strings block outside of it")?;
-    let mut r = Reader { structure, strings, at: 0 };
+    let mut r = Reader {
+        structure,
+        strings,
+        at: 0,
+    };
     match r.token()? {
         BEGIN_NODE => r.node(0),
         t => Err(format!("token {t} where the root should begin")),
@@ -110,7 +123,10 @@ impl Reader<'_> {
     }
 
     fn text(from: &[u8]) -> Result<&str, String> {
-        let end = from.iter().position(|b| *b == 0).ok_or("a name without its end")?;
+        let end = from
+            .iter()
+            .position(|b| *b == 0)
+            .ok_or("a name without its end")?;
         std::str::from_utf8(&from[..end]).map_err(|_| "a name that is not text".into())
     }
 
@@ -140,7 +156,11 @@ impl Reader<'_> {
 
     /// A number in the structure block (may have the value of a NOP).
     fn token_raw(&mut self) -> Result<u32, String> {
-        let v = self.structure.get(self.at..).and_then(cell).ok_or("cut off in a property")?;
+        let v = self
+            .structure
+            .get(self.at..)
+            .and_then(cell)
+            .ok_or("cut off in a property")?;
         self.at += 4;
         Ok(v)
     }
@@ -196,7 +216,10 @@ fn emit(node: &Node, structure: &mut Vec<u8>, strings: &mut Vec<u8>) {
 fn intern(name: &str, strings: &mut Vec<u8>) -> u32 {
     let mut at = 0;
     while at < strings.len() {
-        let end = strings[at..].iter().position(|b| *b == 0).map_or(strings.len(), |i| at + i);
+        let end = strings[at..]
+            .iter()
+            .position(|b| *b == 0)
+            .map_or(strings.len(), |i| at + i);
         if &strings[at..end] == name.as_bytes() {
             return at as u32;
         }
@@ -213,13 +236,26 @@ mod tests {
     use proptest::prelude::*;
 
     fn node() -> impl Strategy<Value = Node> {
-        let properties =
-            prop::collection::vec(("[a-z#,-]{1,9}", prop::collection::vec(any::<u8>(), 0..9)), 0..4);
-        let leaf = ("[a-z@0-9]{1,9}", properties.clone())
-            .prop_map(|(name, properties)| Node { name, properties, children: vec![] });
+        let properties = prop::collection::vec(
+            ("[a-z#,-]{1,9}", prop::collection::vec(any::<u8>(), 0..9)),
+            0..4,
+        );
+        let leaf = ("[a-z@0-9]{1,9}", properties.clone()).prop_map(|(name, properties)| Node {
+            name,
+            properties,
+            children: vec![],
+        });
         leaf.prop_recursive(4, 24, 4, move |inner| {
-            ("[a-z@0-9]{1,9}", properties.clone(), prop::collection::vec(inner, 0..4))
-                .prop_map(|(name, properties, children)| Node { name, properties, children })
+            (
+                "[a-z@0-9]{1,9}",
+                properties.clone(),
+                prop::collection::vec(inner, 0..4),
+            )
+                .prop_map(|(name, properties, children)| Node {
+                    name,
+                    properties,
+                    children,
+                })
         })
     }
 

@@ -38,13 +38,24 @@ pub fn everything(
     for arch in [Arch::Arm64, Arch::Amd64] {
         for choice in std::iter::once(&KernelChoice::Newest).chain(&wanted.kernels) {
             let k = kernel::obtain(cache, host, arch, choice, again, cancel, sink)?;
-            lines.push(format!("kernel {} ({arch}, {}) for {choice}", k.release, k.suite));
+            lines.push(format!(
+                "kernel {} ({arch}, {}) for {choice}",
+                k.release, k.suite
+            ));
         }
         let b = run::busybox(cache, host, arch, again, cancel, sink)?;
         lines.push(format!("packages {} ({arch})", b.contents.join(", ")));
     }
     if !wanted.packages.is_empty() {
-        let p = packages::obtain(cache, host, Arch::Arm64, &wanted.packages, again, cancel, sink)?;
+        let p = packages::obtain(
+            cache,
+            host,
+            Arch::Arm64,
+            &wanted.packages,
+            again,
+            cancel,
+            sink,
+        )?;
         lines.push(format!("packages {} (arm64)", p.contents.join(", ")));
     }
     Ok(lines)

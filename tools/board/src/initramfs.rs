@@ -34,19 +34,39 @@ pub enum Content {
 impl GuestFile {
     /// A host file or folder at a guest path.
     pub fn host(from: impl Into<PathBuf>, guest: impl Into<String>) -> GuestFile {
-        GuestFile { guest: guest.into(), content: Content::Host(from.into()) }
+        GuestFile {
+            guest: guest.into(),
+            content: Content::Host(from.into()),
+        }
     }
 
     /// Bytes at a guest path, mode 0644.
     pub fn bytes(data: impl Into<Vec<u8>>, guest: impl Into<String>) -> GuestFile {
-        GuestFile { guest: guest.into(), content: Content::Bytes(data.into(), 0o644) }
+        GuestFile {
+            guest: guest.into(),
+            content: Content::Bytes(data.into(), 0o644),
+        }
     }
 }
 
 const INIT: &str = include_str!("init.sh");
 const FOLDERS: [&str; 16] = [
-    "amp", "amp/bin", "boot", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "usr/bin",
-    "usr/sbin", "usr/lib", "usr/local", "usr/local/bin",
+    "amp",
+    "amp/bin",
+    "boot",
+    "dev",
+    "etc",
+    "proc",
+    "root",
+    "run",
+    "sys",
+    "tmp",
+    "usr",
+    "usr/bin",
+    "usr/sbin",
+    "usr/lib",
+    "usr/local",
+    "usr/local/bin",
 ];
 const LINKS: [(&str, &str); 6] = [
     ("bin", "usr/bin"),
@@ -71,7 +91,10 @@ impl Builder {
     /// When the file cannot be written.
     pub fn create(path: &Path) -> Result<Builder, BoardError> {
         let file = File::create(path).map_err(BoardError::cache("create", path))?;
-        let mut b = Builder { out: BufWriter::new(file), path: path.into() };
+        let mut b = Builder {
+            out: BufWriter::new(file),
+            path: path.into(),
+        };
         b.archive(|w| {
             for f in FOLDERS.into_iter().chain(["usr/lib64"]) {
                 w.add(f, if f == "tmp" { 0o1777 } else { 0o755 }, Kind::Dir)?;
@@ -79,7 +102,11 @@ impl Builder {
             for (name, target) in LINKS {
                 w.add(name, 0o777, Kind::Link(target))?;
             }
-            w.add("etc/passwd", 0o644, Kind::File(b"root:x:0:0:root:/root:/bin/sh\n"))?;
+            w.add(
+                "etc/passwd",
+                0o644,
+                Kind::File(b"root:x:0:0:root:/root:/bin/sh\n"),
+            )?;
             w.add("etc/group", 0o644, Kind::File(b"root:x:0:\n"))?;
             w.add("init", 0o755, Kind::File(INIT.as_bytes()))
         })?;
@@ -130,7 +157,9 @@ impl Builder {
             let guest = guest_path(&file.guest)?;
             let mut entries = Vec::new();
             match &file.content {
-                Content::Bytes(data, mode) => entries.push((guest, *mode, Read::File(data.clone()))),
+                Content::Bytes(data, mode) => {
+                    entries.push((guest, *mode, Read::File(data.clone())))
+                }
                 Content::Host(host) => walk(host, guest, &mut entries)?,
             }
             self.archive(|w| {
@@ -157,7 +186,9 @@ impl Builder {
     /// # Errors
     /// When the file cannot be written.
     pub fn finish(mut self) -> Result<(), BoardError> {
-        self.out.flush().map_err(BoardError::cache("write", &self.path))
+        self.out
+            .flush()
+            .map_err(BoardError::cache("write", &self.path))
     }
 }
 
@@ -169,7 +200,10 @@ enum Read {
 
 /// Absolute, without `..`, as the guest's merged tree names it, without the leading slash.
 pub(crate) fn guest_path(path: &str) -> Result<String, BoardError> {
-    let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
+    let parts: Vec<&str> = path
+        .split('/')
+        .filter(|p| !p.is_empty() && *p != ".")
+        .collect();
     if !path.starts_with('/') || parts.is_empty() || parts.contains(&"..") || path.contains('\0') {
         return Err(BoardError::GuestPath { path: path.into() });
     }
@@ -187,7 +221,10 @@ fn parents<W: Write>(w: &mut Writer<W>, name: &str, made: &mut BTreeSet<String>)
 }
 
 fn walk(host: &Path, guest: String, out: &mut Vec<(String, u32, Read)>) -> Result<(), BoardError> {
-    let bad = |source| BoardError::HostFile { path: host.into(), source };
+    let bad = |source| BoardError::HostFile {
+        path: host.into(),
+        source,
+    };
     let meta = fs::metadata(host).map_err(bad)?;
     let mode = meta.permissions().mode() & 0o7777;
     if !meta.is_dir() {
@@ -195,11 +232,16 @@ fn walk(host: &Path, guest: String, out: &mut Vec<(String, u32, Read)>) -> Resul
         return Ok(());
     }
     out.push((guest.clone(), mode, Read::Dir));
-    let mut inner: Vec<PathBuf> =
-        fs::read_dir(host).map_err(bad)?.flatten().map(|e| e.path()).collect();
+    let mut inner: Vec<PathBuf> = fs::read_dir(host)
+        .map_err(bad)?
+        .flatten()
+        .map(|e| e.path())
+        .collect();
     inner.sort();
     for path in inner {
-        let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
+        let Some(name) = path.file_name().and_then(|n| n.to_str()) else {
+            continue;
+        };
         let guest = format!("{guest}/{name}");
         // A link inside a folder stays a link: following it could loop.
         match fs::read_link(&path) {
@@ -233,18 +275,38 @@ mod tests {
         std::os::unix::fs::symlink("tool", t.path().join("d/link")).unwrap();
         let out = t.path().join("initrd");
         let mut b = Builder::create(&out).unwrap();
-        b.files(&[GuestFile::host(t.path().join("d"), "/opt/d"), GuestFile::bytes("x", "/etc/x")])
-            .unwrap();
-        b.job(&Job { interactive: false, collect: vec![] }, "true\n").unwrap();
+        b.files(&[
+            GuestFile::host(t.path().join("d"), "/opt/d"),
+            GuestFile::bytes("x", "/etc/x"),
+        ])
+        .unwrap();
+        b.job(
+            &Job {
+                interactive: false,
+                collect: vec![],
+            },
+            "true\n",
+        )
+        .unwrap();
         b.finish().unwrap();
         let text = String::from_utf8_lossy(&fs::read(&out).unwrap()).into_owned();
-        for name in ["opt\0", "opt/d\0", "opt/d/tool\0", "opt/d/link\0", "etc/x\0", "amp/script\0"] {
+        for name in [
+            "opt\0",
+            "opt/d\0",
+            "opt/d/tool\0",
+            "opt/d/link\0",
+            "etc/x\0",
+            "amp/script\0",
+        ] {
             assert!(text.contains(name), "{name}");
         }
         assert!(text.contains("000081e8"), "mode 0750 is kept");
         let mut b = Builder::create(&out).unwrap();
         let missing = t.path().join("nope");
-        let e = b.files(&[GuestFile::host(&missing, "/x")]).unwrap_err().to_string();
+        let e = b
+            .files(&[GuestFile::host(&missing, "/x")])
+            .unwrap_err()
+            .to_string();
         assert!(e.contains("nope"), "{e}");
     }
 }

@@ -52,12 +52,22 @@ pub struct Header {
 impl Header {
     /// The header of a fresh mailbox.
     pub const fn empty() -> Header {
-        Header { state: EMPTY, exit_code: 0, length: 0, hash: 0 }
+        Header {
+            state: EMPTY,
+            exit_code: 0,
+            length: 0,
+            hash: 0,
+        }
     }
 
     /// A header for a payload.
     pub fn of(state: u32, exit_code: i32, payload: &[u8]) -> Header {
-        Header { state, exit_code, length: payload.len() as u64, hash: fnv1a(payload) }
+        Header {
+            state,
+            exit_code,
+            length: payload.len() as u64,
+            hash: fnv1a(payload),
+        }
     }
 
     /// Its bytes.
@@ -105,7 +115,9 @@ impl Header {
     pub fn payload<'a>(&self, mailbox: &'a [u8]) -> Result<&'a [u8], String> {
         let length = usize::try_from(self.length).map_err(|_| "its length is absurd")?;
         let end = PAYLOAD_AT.checked_add(length);
-        let payload = end.and_then(|e| mailbox.get(PAYLOAD_AT..e)).ok_or("it is cut off")?;
+        let payload = end
+            .and_then(|e| mailbox.get(PAYLOAD_AT..e))
+            .ok_or("it is cut off")?;
         if fnv1a(payload) != self.hash {
             return Err("its content is damaged".into());
         }
@@ -115,7 +127,9 @@ impl Header {
 
 /// FNV-1a, 64 bits.
 pub fn fnv1a(d: &[u8]) -> u64 {
-    d.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
+    d.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+        (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Programs from Debian packages, with everything they need, as initramfs archives.
 
-use crate::apt::{Apt, DebFile, Host, Installed};
+use crate::apt::{with_lists, Apt, DebFile, Host, Installed};
 use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::cpio::{Kind, Writer};
@@ -52,7 +52,8 @@ pub fn cached(cache: &Cache, arch: Arch) -> Vec<PackageSet> {
 fn check_names(names: &[String], arch: Arch) -> Result<(), BoardError> {
     let ok = |n: &str| {
         n.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-            && n.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
+            && n.chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
     };
     match names.iter().find(|n| !ok(n)) {
         Some(bad) => Err(BoardError::NoSuchPackage {
@@ -88,10 +89,25 @@ pub fn obtain(
     if let Some(set) = have.clone().filter(|_| !refresh) {
         return Ok(set);
     }
-    match from_archive(cache, host, arch, requested, &record, cancel, sink) {
+    let found = with_lists(refresh, |age| {
+        from_archive(
+            cache,
+            host,
+            arch,
+            requested.clone(),
+            &record,
+            age,
+            cancel,
+            sink,
+        )
+    });
+    match found {
         Err(e @ BoardError::Fetch { .. }) => match have {
             Some(set) => {
-                sink(Event::Note(format!("using cached {}: {e}", set.requested.join(" "))));
+                sink(Event::Note(format!(
+                    "using cached {}: {e}",
+                    set.requested.join(" ")
+                )));
                 Ok(set)
             }
             None => Err(e),
@@ -105,7 +121,11 @@ fn set_name(requested: &[String]) -> String {
     if name.len() > 120 {
         let mut h = DefaultHasher::new();
         name.hash(&mut h);
-        name = format!("{}-{:016x}", name.chars().take(100).collect::<String>(), h.finish());
+        name = format!(
+            "{}-{:016x}",
+            name.chars().take(100).collect::<String>(),
+            h.finish()
+        );
     }
     name
 }
@@ -116,6 +136,7 @@ fn from_archive(
     arch: Arch,
     requested: Vec<String>,
     record: &str,
+    lists_age: Duration,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<PackageSet, BoardError> {
@@ -125,8 +146,15 @@ fn from_archive(
     let mut suites = sources.suites;
     suites.retain(|s| s.name != backports);
     let name = format!("guest-{arch}");
-    let apt = Apt::new(cache, host, &name, arch.debian(), suites, Installed::Nothing)?;
-    apt.update(Duration::from_secs(24 * 3600), cancel, sink)?;
+    let apt = Apt::new(
+        cache,
+        host,
+        &name,
+        arch.debian(),
+        suites,
+        Installed::Nothing,
+    )?;
+    apt.update(lists_age, cancel, sink)?;
     let set = apt.resolve(&requested, None, cancel)?;
     let files = apt.fetch_set(&requested, None, &set, cancel, sink)?;
     let staging = cache.staging()?;
@@ -135,20 +163,35 @@ fn from_archive(
     let mut cpio = Writer::new(BufWriter::new(out));
     let mut tree = Tree::default();
     for (i, (deb, file)) in set.iter().zip(&files).enumerate() {
-        progress(sink, format!("unpacking {}", deb.package), Some((i * 100 / set.len()) as u8));
+        progress(
+            sink,
+            format!("unpacking {}", deb.package),
+            Some((i * 100 / set.len()) as u8),
+        );
         let root = staging.path().join(format!("p{i}"));
         apt.unpack(file, &root, cancel)?;
         let keep_docs = requested.contains(&deb.package);
-        tree.add(&root, Path::new(""), keep_docs).map_err(BoardError::cache("read", &root))?;
+        tree.add(&root, Path::new(""), keep_docs)
+            .map_err(BoardError::cache("read", &root))?;
     }
-    tree.write(&mut cpio).map_err(BoardError::cache("write", &archive))?;
-    let mut out = cpio.finish().map_err(BoardError::cache("write", &archive))?;
+    tree.write(&mut cpio)
+        .map_err(BoardError::cache("write", &archive))?;
+    let mut out = cpio
+        .finish()
+        .map_err(BoardError::cache("write", &archive))?;
     out.flush().map_err(BoardError::cache("write", &archive))?;
     drop(out);
-    let contents: Vec<String> = set.iter().map(|d| format!("{} {}", d.package, d.version)).collect();
+    let contents: Vec<String> = set
+        .iter()
+        .map(|d| format!("{} {}", d.package, d.version))
+        .collect();
     let place = format!("packages/{arch}/{}.cpio", content_name(&requested, &set));
     cache.publish(&archive, &place)?;
-    let result = PackageSet { requested, contents, archive: place };
+    let result = PackageSet {
+        requested,
+        contents,
+        archive: place,
+    };
     cache.write_record(record, &result)?;
     apt.forget_archives(&files);
     Ok(result)
@@ -198,7 +241,9 @@ impl Tree {
         for entry in fs::read_dir(root.join(below))? {
             let entry = entry?;
             let relative = below.join(entry.file_name());
-            let Some(name) = relative.to_str() else { continue };
+            let Some(name) = relative.to_str() else {
+                continue;
+            };
             let name = merged(name);
             let docs = name == "usr/share/doc" && !keep_docs;
             if docs || DROPPED.contains(&name.as_str()) {
@@ -211,7 +256,8 @@ impl Tree {
                 self.add(root, &relative, keep_docs)?;
             } else if meta.is_symlink() {
                 let target = fs::read_link(entry.path())?;
-                self.entries.insert(name, Entry::Link(target.to_string_lossy().into_owned()));
+                self.entries
+                    .insert(name, Entry::Link(target.to_string_lossy().into_owned()));
             } else if meta.is_file() {
                 self.entries.insert(name, Entry::File(entry.path(), mode));
             }
@@ -253,7 +299,12 @@ mod tests {
     #[test]
     fn a_tree_keeps_docs_of_what_was_asked_for_only() {
         let t = tempfile::tempdir().unwrap();
-        for f in ["lib/x.so", "usr/share/doc/a/examples", "usr/share/man/man1/a.1", "usr/bin/a"] {
+        for f in [
+            "lib/x.so",
+            "usr/share/doc/a/examples",
+            "usr/share/man/man1/a.1",
+            "usr/bin/a",
+        ] {
             let p = t.path().join(f);
             fs::create_dir_all(p.parent().unwrap()).unwrap();
             fs::write(p, "x").unwrap();
@@ -265,8 +316,14 @@ mod tests {
         };
         let all = names(true);
         assert!(all.contains(&"usr/lib/x.so".to_string()), "{all:?}");
-        assert!(all.contains(&"usr/share/doc/a/examples".to_string()), "{all:?}");
-        assert!(!all.iter().any(|n| n.starts_with("usr/share/man")), "{all:?}");
+        assert!(
+            all.contains(&"usr/share/doc/a/examples".to_string()),
+            "{all:?}"
+        );
+        assert!(
+            !all.iter().any(|n| n.starts_with("usr/share/man")),
+            "{all:?}"
+        );
         assert!(!names(false).iter().any(|n| n.starts_with("usr/share/doc")));
     }
 }

@@ -1,6 +1,6 @@
 //! QEMU of the series the model plugin knows, run from the cache.
 
-use crate::apt::{Apt, Host, Installed};
+use crate::apt::{with_lists, Apt, Host, Installed};
 use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::child;
@@ -52,7 +52,8 @@ pub fn obtain(
     if let Some(q) = have.clone().filter(|_| !refresh) {
         return Ok(q);
     }
-    match from_archive(cache, host, cancel, sink) {
+    let found = with_lists(refresh, |age| from_archive(cache, host, age, cancel, sink));
+    match found {
         Err(e @ BoardError::Fetch { .. }) => have.ok_or(e),
         other => other,
     }
@@ -61,6 +62,7 @@ pub fn obtain(
 fn from_archive(
     cache: &Cache,
     host: &Host,
+    lists_age: Duration,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<Qemu, BoardError> {
@@ -73,25 +75,42 @@ fn from_archive(
     }
     // Libraries the machine has are used from there; its own QEMU is not, whatever its version.
     let arch = Arch::host().debian();
-    let apt = Apt::new(cache, host, "qemu", arch, suites, Installed::HostExcept("qemu-system"))?;
-    apt.update(Duration::from_secs(24 * 3600), cancel, sink)?;
+    let apt = Apt::new(
+        cache,
+        host,
+        "qemu",
+        arch,
+        suites,
+        Installed::HostExcept("qemu-system"),
+    )?;
+    apt.update(lists_age, cancel, sink)?;
     let offers = apt.offers(&[PACKAGES[0].to_string()], cancel)?;
     let Some(offer) = offers.iter().find(|o| in_series(&o.version)) else {
         return Err(BoardError::QemuVersion {
             found: match offers.is_empty() {
                 true => "none".into(),
-                false => offers.iter().map(|o| o.version.as_str()).collect::<Vec<_>>().join(", "),
+                false => offers
+                    .iter()
+                    .map(|o| o.version.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
             },
             wanted: SERIES,
         });
     };
-    let wanted: Vec<String> = PACKAGES.iter().map(|p| format!("{p}={}", offer.version)).collect();
+    let wanted: Vec<String> = PACKAGES
+        .iter()
+        .map(|p| format!("{p}={}", offer.version))
+        .collect();
     let set = apt.resolve(&wanted, Some(&offer.suite), cancel)?;
     let folder = format!("qemu/{}", offer.version.replace([':', '/'], "_"));
     let qemu = Qemu {
         version: offer.version.clone(),
         folder,
-        packages: set.iter().map(|d| format!("{} {}", d.package, d.version)).collect(),
+        packages: set
+            .iter()
+            .map(|d| format!("{} {}", d.package, d.version))
+            .collect(),
     };
     if cached(cache).as_ref() == Some(&qemu) {
         return Ok(qemu);
@@ -116,7 +135,9 @@ fn from_archive(
 /// 10.0.x, with or without an epoch.
 fn in_series(debian: &str) -> bool {
     let upstream = debian.split_once(':').map_or(debian, |(_, v)| v);
-    upstream.strip_prefix(SERIES).is_some_and(|r| r.starts_with(['.', '+', '-']))
+    upstream
+        .strip_prefix(SERIES)
+        .is_some_and(|r| r.starts_with(['.', '+', '-']))
         && version::compare(upstream, SERIES).is_gt()
 }
 
@@ -131,7 +152,11 @@ fn keep_what_runs(root: &Path) {
     ] {
         let path = root.join(extra);
         // What stays costs space only.
-        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        let _ = if path.is_dir() {
+            fs::remove_dir_all(path)
+        } else {
+            fs::remove_file(path)
+        };
     }
 }
 
@@ -151,7 +176,11 @@ impl Qemu {
         let lib = root.join("usr/lib").join(triplet);
         let mut path = vec![lib.clone(), root.join("lib").join(triplet)];
         // Libraries with a folder of their own, named in ld.so.conf.d by packages whose scripts do not run here.
-        let inner = fs::read_dir(&lib).into_iter().flatten().flatten().map(|e| e.path());
+        let inner = fs::read_dir(&lib)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|e| e.path());
         path.extend(inner.filter(|p| p.is_dir() && !p.ends_with("qemu")));
         let outer = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         // An empty entry would mean the current folder.
@@ -159,7 +188,8 @@ impl Qemu {
         let path: Vec<OsString> = path.into_iter().map(PathBuf::into_os_string).collect();
         let path = path.join(OsStr::new(":"));
         let mut c = Command::new(root.join("usr/bin").join(arch.qemu()));
-        c.env("LD_LIBRARY_PATH", path).env("QEMU_MODULE_DIR", lib.join("qemu"));
+        c.env("LD_LIBRARY_PATH", path)
+            .env("QEMU_MODULE_DIR", lib.join("qemu"));
         for firmware in ["usr/share/qemu", "usr/share/seabios"] {
             c.arg("-L").arg(root.join(firmware));
         }
@@ -167,7 +197,11 @@ impl Qemu {
     }
 
     fn check(&self, cache: &Cache, arch: Arch, cancel: &AtomicBool) -> Result<(), BoardError> {
-        let done = child::run(self.command(cache, arch).arg("--version"), cancel, &mut |_| ())?;
+        let done = child::run(
+            self.command(cache, arch).arg("--version"),
+            cancel,
+            &mut |_| (),
+        )?;
         if done.status.success() && done.stdout.contains(&format!("version {SERIES}.")) {
             return Ok(());
         }

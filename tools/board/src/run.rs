@@ -158,10 +158,20 @@ impl Run {
     ) -> Result<Outcome, BoardError> {
         let (parts, staging) = self.prepare(cache, false, cancel, sink)?;
         let mut command = self.command(cache, &parts, &staging, cancel)?;
-        command.args(["-chardev", "stdio,id=con,signal=off", "-serial", "chardev:con"]);
+        command.args([
+            "-chardev",
+            "stdio,id=con,signal=off",
+            "-serial",
+            "chardev:con",
+        ]);
         let start = Instant::now();
-        let console =
-            follow(&mut command, parts.plugin.as_deref(), &self.limits, cancel, sink)?;
+        let console = follow(
+            &mut command,
+            parts.plugin.as_deref(),
+            &self.limits,
+            cancel,
+            sink,
+        )?;
         let host_seconds = start.elapsed().as_secs_f64();
         let tail = console.tail();
         let mut outcome = Outcome {
@@ -190,7 +200,12 @@ impl Run {
     ) -> Result<i32, BoardError> {
         let (parts, staging) = self.prepare(cache, true, cancel, sink)?;
         let mut command = self.command(cache, &parts, &staging, cancel)?;
-        command.args(["-chardev", "stdio,id=con,signal=off", "-serial", "chardev:con"]);
+        command.args([
+            "-chardev",
+            "stdio,id=con,signal=off",
+            "-serial",
+            "chardev:con",
+        ]);
         interact(&mut command, cancel)?;
         let (header, _) = read_mailbox(&staging.path().join("mailbox"), &Vec::new())?;
         Ok(header.exit_code)
@@ -222,18 +237,37 @@ impl Run {
         let busybox = busybox(cache, &host, arch, false, cancel, sink)?;
         let packages = match self.packages.is_empty() {
             true => None,
-            false => {
-                Some(packages::obtain(cache, &host, arch, &self.packages, false, cancel, sink)?)
-            }
+            false => Some(packages::obtain(
+                cache,
+                &host,
+                arch,
+                &self.packages,
+                false,
+                cancel,
+                sink,
+            )?),
         };
         sink(Event::Note(format!(
             "kernel {} ({}), QEMU {}",
             kernel.release, kernel.suite, qemu.version
         )));
-        let parts = Parts { qemu, kernel, agent, plugin, busybox, packages };
+        let parts = Parts {
+            qemu,
+            kernel,
+            agent,
+            plugin,
+            busybox,
+            packages,
+        };
         let staging = cache.staging()?;
         progress(sink, "building the initramfs", None);
-        self.initramfs(cache, &parts, &files, interactive, &staging.path().join("initrd"))?;
+        self.initramfs(
+            cache,
+            &parts,
+            &files,
+            interactive,
+            &staging.path().join("initrd"),
+        )?;
         Ok((parts, staging))
     }
 
@@ -252,7 +286,13 @@ impl Run {
         }
         b.files(&[GuestFile::host(&parts.agent, job::AGENT)])?;
         b.files(files)?;
-        b.job(&Job { interactive, collect: self.collect.clone() }, &self.script)?;
+        b.job(
+            &Job {
+                interactive,
+                collect: self.collect.clone(),
+            },
+            &self.script,
+        )?;
         b.finish()
     }
 
@@ -266,7 +306,12 @@ impl Run {
         let arch = self.guest.arch();
         let dir = staging.path();
         let mut c = parts.qemu.command(cache, arch);
-        c.args(["-name", "amp-board,debug-threads=on", "-nodefaults", "-no-reboot"]);
+        c.args([
+            "-name",
+            "amp-board,debug-threads=on",
+            "-nodefaults",
+            "-no-reboot",
+        ]);
         c.args(["-display", "none", "-monitor", "none", "-nic", "none"]);
         c.args(["-accel", "tcg,thread=multi,tb-size=256"]);
         c.arg("-kernel").arg(parts.kernel.image(cache, arch));
@@ -281,20 +326,27 @@ impl Run {
                     .chain(["-m".into(), board.memory_mib.to_string()])
                     .collect::<Vec<_>>();
                 let tree = self.device_tree(cache, parts, dir, machine, &hardware, cancel)?;
-                c.args(["-M", "virt,gic-version=3"]).args(&hardware).arg("-dtb").arg(tree);
+                c.args(["-M", "virt,gic-version=3"])
+                    .args(&hardware)
+                    .arg("-dtb")
+                    .arg(tree);
                 c.args(["-append", &format!("console=ttyAMA0 {quiet}")]);
                 let file = dir.join("page");
                 create_sized(&file, page::PAGE_BYTES as u64)?;
                 shared_memory(&mut c, "page", &file, page::PAGE_BYTES as u64);
                 if let Some(plugin) = &parts.plugin {
-                    c.arg("-plugin").arg(self.plugin_option(plugin, source, &file));
+                    c.arg("-plugin")
+                        .arg(self.plugin_option(plugin, source, &file));
                 }
             }
             Guest::PlainX86 { cpus, memory_mib } => {
                 c.args(["-M", "q35", "-cpu", "max"]);
                 c.args(["-smp", &cpus.to_string(), "-m", &memory_mib.to_string()]);
                 // Reading the emulated TSC is cheap and the vCPUs agree on it; the watchdog would fall back on slow ones.
-                c.args(["-append", &format!("console=ttyS0 {quiet} tsc=reliable no_timer_check")]);
+                c.args([
+                    "-append",
+                    &format!("console=ttyS0 {quiet} tsc=reliable no_timer_check"),
+                ]);
             }
         }
         let file = dir.join("mailbox");
@@ -320,7 +372,10 @@ impl Run {
         match &self.other_plugin {
             Some((_, args)) => {
                 let page = String::from_utf8_lossy(&page).into_owned();
-                add(args.replace("{machine}", source).replace("{page}", &page).as_bytes());
+                add(args
+                    .replace("{machine}", source)
+                    .replace("{page}", &page)
+                    .as_bytes());
             }
             None => {
                 add(&[b"machine=".to_vec(), escaped(source.as_bytes())].concat());
@@ -347,7 +402,15 @@ impl Run {
         let mut option = b"virt,gic-version=3,dtb-randomness=off,dumpdtb=".to_vec();
         option.extend(escaped(raw.as_os_str().as_bytes()));
         c.arg("-M").arg(OsString::from_vec(option)).args(hardware);
-        c.args(["-nodefaults", "-display", "none", "-monitor", "none", "-nic", "none"]);
+        c.args([
+            "-nodefaults",
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+            "-nic",
+            "none",
+        ]);
         let done = child::run(&mut c, cancel, &mut |_| ())?;
         if !done.status.success() {
             return Err(BoardError::QemuDied {
@@ -373,7 +436,15 @@ pub(crate) fn busybox(
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<PackageSet, BoardError> {
-    packages::obtain(cache, host, arch, &["busybox-static".into()], refresh, cancel, sink)
+    packages::obtain(
+        cache,
+        host,
+        arch,
+        &["busybox-static".into()],
+        refresh,
+        cancel,
+        sink,
+    )
 }
 
 /// In QEMU's options a comma ends a value unless doubled.
@@ -389,11 +460,14 @@ fn escaped(value: &[u8]) -> Vec<u8> {
 }
 
 fn create_sized(path: &Path, bytes: u64) -> Result<(), BoardError> {
-    File::create(path).and_then(|f| f.set_len(bytes)).map_err(BoardError::cache("create", path))
+    File::create(path)
+        .and_then(|f| f.set_len(bytes))
+        .map_err(BoardError::cache("create", path))
 }
 
 fn shared_memory(c: &mut Command, id: &str, file: &Path, bytes: u64) {
-    let mut option = format!("memory-backend-file,id={id},size={bytes},share=on,mem-path=").into_bytes();
+    let mut option =
+        format!("memory-backend-file,id={id},size={bytes},share=on,mem-path=").into_bytes();
     option.extend(escaped(file.as_os_str().as_bytes()));
     c.arg("-object").arg(OsString::from_vec(option));
     c.args(["-device", &format!("ivshmem-plain,memdev={id}")]);
@@ -401,20 +475,27 @@ fn shared_memory(c: &mut Command, id: &str, file: &Path, bytes: u64) {
 
 fn read_mailbox(path: &Path, console: &[String]) -> Result<(Header, Vec<u8>), BoardError> {
     let data = fs::read(path).map_err(BoardError::cache("read", path))?;
-    let agent = |message: String| BoardError::Agent { message, console: console.to_vec() };
+    let agent = |message: String| BoardError::Agent {
+        message,
+        console: console.to_vec(),
+    };
     let header = Header::from_bytes(&data).map_err(agent)?;
     let payload = header.payload(&data).map_err(agent)?;
     match header.state {
         mailbox::DONE => Ok((header, payload.to_vec())),
         mailbox::FAILED => Err(agent(String::from_utf8_lossy(payload).into_owned())),
-        _ => Err(BoardError::NoResult { console: console.to_vec() }),
+        _ => Err(BoardError::NoResult {
+            console: console.to_vec(),
+        }),
     }
 }
 
 fn read_results(path: &Path, console: Vec<String>, out: &mut Outcome) -> Result<(), BoardError> {
     let (header, archive) = read_mailbox(path, &console)?;
-    let damaged =
-        |e: std::io::Error| BoardError::Agent { message: e.to_string(), console: console.clone() };
+    let damaged = |e: std::io::Error| BoardError::Agent {
+        message: e.to_string(),
+        console: console.clone(),
+    };
     out.exit_code = header.exit_code;
     for entry in tar::Archive::new(&archive[..]).entries().map_err(damaged)? {
         let mut entry = entry.map_err(damaged)?;

@@ -36,11 +36,7 @@ enum Input {
     Error(Vec<u8>),
 }
 
-fn pump(
-    mut from: impl Read + Send + 'static,
-    to: mpsc::Sender<Input>,
-    wrap: fn(Vec<u8>) -> Input,
-) {
+fn pump(mut from: impl Read + Send + 'static, to: mpsc::Sender<Input>, wrap: fn(Vec<u8>) -> Input) {
     std::thread::spawn(move || {
         let mut buf = [0; 8192];
         while let Ok(n) = from.read(&mut buf) {
@@ -69,7 +65,10 @@ pub fn follow(
     let ended = watch(command, limits, cancel, sink)?;
     let console = ended.console.tail();
     if let Some(message) = ended.console.panic() {
-        return Err(BoardError::GuestPanic { message: message.into(), console });
+        return Err(BoardError::GuestPanic {
+            message: message.into(),
+            console,
+        });
     }
     if ended.status.success() {
         return Ok(ended.console);
@@ -91,7 +90,10 @@ pub fn follow(
 }
 
 fn blames_plugin(stderr: &str, plugin: &Path) -> bool {
-    let name = plugin.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = plugin
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
     stderr.contains("plugin") || (!name.is_empty() && stderr.contains(&name))
 }
 
@@ -107,7 +109,11 @@ fn watch(
     sink: &mut Sink<'_>,
 ) -> Result<Ended, BoardError> {
     // In a group of its own, so that Ctrl-C on the terminal reaches this program only, which then ends QEMU in order.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
     let mut child = spawn(command)?;
     let (tx, rx) = mpsc::channel();
     if let Some(out) = child.0.stdout.take() {
@@ -141,25 +147,43 @@ fn watch(
         let over = |limit: Option<Duration>, since: Instant| {
             limit.filter(|l| since.elapsed() > *l).map(|l| l.as_secs())
         };
-        let hung = over(limits.total, start)
-            .map(|s| ("in total", s))
-            .or(over(limits.silence, heard).map(|s| ("without console output", s)));
+        let hung =
+            over(limits.total, start)
+                .map(|s| ("in total", s))
+                .or(over(limits.silence, heard).map(|s| ("without console output", s)));
         if let Some((what, seconds)) = hung {
             console.end(&mut tell);
-            return Err(BoardError::GuestHung { what, seconds, console: console.tail() });
+            return Err(BoardError::GuestHung {
+                what,
+                seconds,
+                console: console.tail(),
+            });
         }
     }
-    let status = child.0.wait().map_err(|source| spawn_error(command, source))?;
-    Ok(Ended { status, stderr: String::from_utf8_lossy(&stderr).into_owned(), console })
+    let status = child
+        .0
+        .wait()
+        .map_err(|source| spawn_error(command, source))?;
+    Ok(Ended {
+        status,
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        console,
+    })
 }
 
 fn spawn_error(command: &Command, source: std::io::Error) -> BoardError {
-    BoardError::Spawn { program: command.get_program().to_string_lossy().into_owned(), source }
+    BoardError::Spawn {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+    }
 }
 
 fn spawn(command: &mut Command) -> Result<Guard, BoardError> {
     die_with_parent(command);
-    command.spawn().map(Guard).map_err(|e| spawn_error(command, e))
+    command
+        .spawn()
+        .map(Guard)
+        .map_err(|e| spawn_error(command, e))
 }
 
 /// Puts the terminal back as it was, however QEMU ended.
@@ -205,34 +229,73 @@ mod tests {
         let plugin = Path::new("/x/libplug.so");
         let mut c = Command::new("sh");
         c.args(["-c", script]);
-        follow(&mut c, Some(plugin), limits, &AtomicBool::new(false), &mut |_| ())
+        follow(
+            &mut c,
+            Some(plugin),
+            limits,
+            &AtomicBool::new(false),
+            &mut |_| (),
+        )
     }
 
     #[test]
     fn each_end_has_its_error() {
-        let none = Limits { total: None, silence: None };
+        let none = Limits {
+            total: None,
+            silence: None,
+        };
         let ok = sh("printf '\\036amp:begin\\nhi\\n\\036amp:end 0\\n'", &none).unwrap();
         assert_eq!(ok.into_script_output(), "hi\n");
         let panic = sh("echo 'x] Kernel panic - not syncing: boom'", &none);
-        assert!(matches!(panic, Err(BoardError::GuestPanic { message, .. }) if message.contains("boom")));
+        assert!(
+            matches!(panic, Err(BoardError::GuestPanic { message, .. }) if message.contains("boom"))
+        );
         let refused = sh("echo 'plugin: no symbol foo' >&2; exit 1", &none);
-        assert!(matches!(refused, Err(BoardError::PluginRefused { message, .. }) if message.contains("foo")));
+        assert!(
+            matches!(refused, Err(BoardError::PluginRefused { message, .. }) if message.contains("foo"))
+        );
         let died = sh("echo booting; echo bad >&2; kill -SEGV $$", &none);
-        assert!(matches!(died, Err(BoardError::QemuDied { stderr, console, .. })
-            if stderr == "bad" && console == ["booting"]));
-        let silent = Limits { total: None, silence: Some(Duration::ZERO) };
+        assert!(
+            matches!(died, Err(BoardError::QemuDied { stderr, console, .. })
+            if stderr == "bad" && console == ["booting"])
+        );
+        let silent = Limits {
+            total: None,
+            silence: Some(Duration::ZERO),
+        };
         let hung = sh("echo alive; exec sleep 1000", &silent);
-        assert!(matches!(hung, Err(BoardError::GuestHung { what: "without console output", .. })));
-        let short = Limits { total: Some(Duration::ZERO), silence: None };
+        assert!(matches!(
+            hung,
+            Err(BoardError::GuestHung {
+                what: "without console output",
+                ..
+            })
+        ));
+        let short = Limits {
+            total: Some(Duration::ZERO),
+            silence: None,
+        };
         let hung = sh("while :; do echo; done", &short);
-        assert!(matches!(hung, Err(BoardError::GuestHung { what: "in total", .. })));
+        assert!(matches!(
+            hung,
+            Err(BoardError::GuestHung {
+                what: "in total",
+                ..
+            })
+        ));
     }
 
     #[test]
     fn cancel_ends_the_child() {
         let mut c = Command::new("sleep");
         c.arg("1000");
-        let r = follow(&mut c, None, &Limits::default(), &AtomicBool::new(true), &mut |_| ());
+        let r = follow(
+            &mut c,
+            None,
+            &Limits::default(),
+            &AtomicBool::new(true),
+            &mut |_| (),
+        );
         assert!(matches!(r, Err(BoardError::Cancelled)));
     }
 }

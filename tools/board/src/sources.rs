@@ -37,7 +37,9 @@ impl Sources {
     /// When no enabled entry is a Debian archive with component `main`.
     pub fn read(root: &Path) -> Result<Sources, BoardError> {
         let apt = root.join("etc/apt");
-        let none = || BoardError::NoSources { looked: apt.clone() };
+        let none = || BoardError::NoSources {
+            looked: apt.clone(),
+        };
         let mut entries = Vec::new();
         if let Ok(text) = fs::read_to_string(apt.join("sources.list")) {
             entries.extend(one_line(&text));
@@ -47,7 +49,9 @@ impl Sources {
             .unwrap_or_default();
         files.sort();
         for file in files {
-            let Ok(text) = fs::read_to_string(&file) else { continue };
+            let Ok(text) = fs::read_to_string(&file) else {
+                continue;
+            };
             match file.extension().and_then(|e| e.to_str()) {
                 Some("list") => entries.extend(one_line(&text)),
                 Some("sources") => entries.extend(deb822(&text)),
@@ -67,21 +71,34 @@ impl Sources {
                     continue;
                 }
                 for uri in entry.uris.iter().filter(|u| !u.starts_with("cdrom:")) {
-                    let suite = Suite { uri: uri.clone(), name: name.clone() };
+                    let suite = Suite {
+                        uri: uri.clone(),
+                        name: name.clone(),
+                    };
                     if !suites.contains(&suite) {
                         suites.push(suite);
                     }
                 }
             }
         }
-        let mirror =
-            suites.iter().find(|s| s.name == codename).map(|s| s.uri.clone()).ok_or_else(none)?;
-        Ok(Sources { codename, mirror, suites })
+        let mirror = suites
+            .iter()
+            .find(|s| s.name == codename)
+            .map(|s| s.uri.clone())
+            .ok_or_else(none)?;
+        Ok(Sources {
+            codename,
+            mirror,
+            suites,
+        })
     }
 
     /// A suite of the main archive on the machine's mirror.
     pub fn on_mirror(&self, name: &str) -> Suite {
-        Suite { uri: self.mirror.clone(), name: name.into() }
+        Suite {
+            uri: self.mirror.clone(),
+            name: name.into(),
+        }
     }
 }
 
@@ -90,14 +107,22 @@ fn codename(root: &Path) -> Option<String> {
     let text = fs::read_to_string(root.join("etc/os-release"))
         .or_else(|_| fs::read_to_string(root.join("usr/lib/os-release")))
         .ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("VERSION_CODENAME="))?;
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix("VERSION_CODENAME="))?;
     Some(line.trim_matches(['"', '\'']).to_string()).filter(|c| !c.is_empty())
 }
 
 /// Testing and unstable carry no codename: the first suite named like one of Debian's rolling suites.
 fn guess_codename(entries: &[Entry]) -> Option<String> {
-    let rolling = ["testing", "unstable", "sid", "forky", "stable", "trixie", "bookworm"];
-    entries.iter().flat_map(|e| &e.suites).find(|s| rolling.contains(&s.as_str())).cloned()
+    let rolling = [
+        "testing", "unstable", "sid", "forky", "stable", "trixie", "bookworm",
+    ];
+    entries
+        .iter()
+        .flat_map(|e| &e.suites)
+        .find(|s| rolling.contains(&s.as_str()))
+        .cloned()
 }
 
 /// `deb [options] uri suite component…`
@@ -105,7 +130,10 @@ fn one_line(text: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
-        let Some(rest) = line.strip_prefix("deb").filter(|r| r.starts_with([' ', '\t'])) else {
+        let Some(rest) = line
+            .strip_prefix("deb")
+            .filter(|r| r.starts_with([' ', '\t']))
+        else {
             continue;
         };
         let rest = rest.trim_start();
@@ -114,8 +142,14 @@ fn one_line(text: &str) -> Vec<Entry> {
             None => rest,
         };
         let mut words = rest.split_whitespace().map(String::from);
-        let (Some(uri), Some(suite)) = (words.next(), words.next()) else { continue };
-        entries.push(Entry { uris: vec![uri], suites: vec![suite], components: words.collect() });
+        let (Some(uri), Some(suite)) = (words.next(), words.next()) else {
+            continue;
+        };
+        entries.push(Entry {
+            uris: vec![uri],
+            suites: vec![suite],
+            components: words.collect(),
+        });
     }
     entries
 }
@@ -144,14 +178,24 @@ fn deb822(text: &str) -> Vec<Entry> {
 
 fn deb822_entry(stanza: &[(String, String)]) -> Option<Entry> {
     let words = |key: &str| -> Vec<String> {
-        let value = stanza.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
-        value.unwrap_or_default().split_whitespace().map(String::from).collect()
+        let value = stanza
+            .iter()
+            .find(|(k, _)| k == key)
+            .map(|(_, v)| v.as_str());
+        value
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(String::from)
+            .collect()
     };
     let disabled = words("enabled").first().is_some_and(|v| {
         ["no", "false", "0", "without", "off", "disable"].contains(&v.to_ascii_lowercase().as_str())
     });
-    let entry =
-        Entry { uris: words("uris"), suites: words("suites"), components: words("components") };
+    let entry = Entry {
+        uris: words("uris"),
+        suites: words("suites"),
+        components: words("components"),
+    };
     (!disabled && words("types").iter().any(|t| t == "deb") && !entry.uris.is_empty())
         .then_some(entry)
 }
@@ -186,7 +230,10 @@ mod tests {
             ),
         ]);
         let s = Sources::read(t.path()).unwrap();
-        assert_eq!((s.codename.as_str(), s.mirror.as_str()), ("bookworm", "http://m/debian"));
+        assert_eq!(
+            (s.codename.as_str(), s.mirror.as_str()),
+            ("bookworm", "http://m/debian")
+        );
         let names: Vec<_> = s.suites.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["bookworm", "bookworm-updates", "bookworm-security"]);
     }

@@ -8,7 +8,9 @@ pub fn compare(a: &str, b: &str) -> Ordering {
     let (eb, b) = epoch(b);
     let (ua, ra) = a.rsplit_once('-').unwrap_or((a, "0"));
     let (ub, rb) = b.rsplit_once('-').unwrap_or((b, "0"));
-    ea.cmp(&eb).then_with(|| part(ua, ub)).then_with(|| part(ra, rb))
+    ea.cmp(&eb)
+        .then_with(|| part(ua, ub))
+        .then_with(|| part(ra, rb))
 }
 
 fn epoch(v: &str) -> (u64, &str) {
@@ -79,7 +81,10 @@ mod tests {
         for w in ascending.windows(2) {
             assert_eq!(compare(w[0], w[1]), Ordering::Less, "{} {}", w[0], w[1]);
         }
-        assert_eq!(compare("10.0.2+ds-2~bpo12+1", "1:10.0.2+ds-1"), Ordering::Less);
+        assert_eq!(
+            compare("10.0.2+ds-2~bpo12+1", "1:10.0.2+ds-1"),
+            Ordering::Less
+        );
         assert_eq!(compare("1.0", "1.0-0"), Ordering::Equal);
         assert_eq!(compare("1.0a", "1.0+"), Ordering::Less);
         assert_eq!(compare("1.007", "1.7"), Ordering::Equal);

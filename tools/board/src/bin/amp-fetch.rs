@@ -53,7 +53,11 @@ fn main() -> Result<()> {
         true => vec![sources.on_mirror(&sources.codename)],
         false => cli.suite.iter().map(|s| sources.on_mirror(s)).collect(),
     };
-    let arch = if cli.arch == "arm64" { "arm64" } else { "amd64" };
+    let arch = if cli.arch == "arm64" {
+        "arm64"
+    } else {
+        "amd64"
+    };
     let name = format!("setup-{arch}-{}", cli.suite.join("+"));
     let apt = Apt::new(&cache, &host, &name, arch, suites, Installed::Nothing)?;
     apt.update(Duration::from_secs(24 * 3600), &cancel, &mut tell)?;

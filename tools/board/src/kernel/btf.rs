@@ -48,7 +48,9 @@ impl<'a> Btf<'a> {
         while let Some(i) = find_bytes(&image[from..], &HEADER) {
             let at = from + i;
             from = at + 1;
-            let Some(b) = Btf::parse(&image[at..]) else { continue };
+            let Some(b) = Btf::parse(&image[at..]) else {
+                continue;
+            };
             if best.as_ref().is_none_or(|o| b.types.len() > o.types.len()) {
                 best = Some(b);
             }
@@ -64,11 +66,18 @@ impl<'a> Btf<'a> {
         };
         let types = section(field(0)?, field(1)?)?;
         let strings = section(field(2)?, field(3)?)?;
-        (strings.first() == Some(&0) && strings.last() == Some(&0)).then_some(Btf { types, strings })
+        (strings.first() == Some(&0) && strings.last() == Some(&0))
+            .then_some(Btf { types, strings })
     }
 
     fn types(&self) -> Option<Vec<Type>> {
-        let mut all = vec![Type { kind: 0, name: 0, vlen: 0, value: 0, extra: 0 }];
+        let mut all = vec![Type {
+            kind: 0,
+            name: 0,
+            vlen: 0,
+            value: 0,
+            extra: 0,
+        }];
         let mut at = 0;
         while at < self.types.len() {
             let info = u32_at(self.types, at + 4)?;
@@ -83,7 +92,13 @@ impl<'a> Btf<'a> {
                 _ => return None,
             };
             let (name, value) = (u32_at(self.types, at)?, u32_at(self.types, at + 8)?);
-            all.push(Type { kind, name, vlen, value, extra });
+            all.push(Type {
+                kind,
+                name,
+                vlen,
+                value,
+                extra,
+            });
             at = extra + follows;
         }
         Some(all)
@@ -114,8 +129,12 @@ fn find_bytes(hay: &[u8], needle: &[u8]) -> Option<usize> {
 /// When it holds no BTF, or one that cannot be read.
 pub fn judge(kernel: &[u8]) -> Result<Verdict, String> {
     let btf = Btf::find(kernel).ok_or("no BTF in it")?;
-    let types = btf.types().ok_or("its BTF has types of a kind not known here")?;
-    let has_ops = types.iter().any(|t| t.kind == KIND_STRUCT && btf.name(t.name) == b"sched_ext_ops");
+    let types = btf
+        .types()
+        .ok_or("its BTF has types of a kind not known here")?;
+    let has_ops = types
+        .iter()
+        .any(|t| t.kind == KIND_STRUCT && btf.name(t.name) == b"sched_ext_ops");
     if !has_ops {
         return Ok(Verdict::NoSchedExt);
     }
@@ -127,17 +146,23 @@ pub fn judge(kernel: &[u8]) -> Result<Verdict, String> {
         if !kfunc || name.ends_with(b"_impl") {
             continue;
         }
-        let Some(proto) = types.get(f.value as usize).filter(|p| p.kind == KIND_FUNC_PROTO) else {
+        let Some(proto) = types
+            .get(f.value as usize)
+            .filter(|p| p.kind == KIND_FUNC_PROTO)
+        else {
             continue;
         };
-        let shows = (0..proto.vlen).any(|i| {
-            u32_at(btf.types, proto.extra + 8 * i).is_some_and(|n| btf.name(n) == b"aux")
-        });
+        let shows = (0..proto.vlen)
+            .any(|i| u32_at(btf.types, proto.extra + 8 * i).is_some_and(|n| btf.name(n) == b"aux"));
         if shows {
             bad.push(String::from_utf8_lossy(name).into_owned());
         }
     }
-    Ok(if bad.is_empty() { Verdict::Loads } else { Verdict::ImplicitArgument(bad) })
+    Ok(if bad.is_empty() {
+        Verdict::Loads
+    } else {
+        Verdict::ImplicitArgument(bad)
+    })
 }
 
 #[cfg(test)]
@@ -156,12 +181,20 @@ mod tests {
         };
         let mut types = Vec::new();
         let mut word = |w: u32| types.extend(w.to_le_bytes());
-        [intern(structure), KIND_STRUCT << 24, 0].map(&mut word);
-        [0, KIND_FUNC_PROTO << 24 | parameters.len() as u32, 0].map(&mut word);
-        for p in parameters {
-            [intern(p), 1].map(&mut word);
+        for w in [intern(structure), KIND_STRUCT << 24, 0] {
+            word(w);
         }
-        [intern(kfunc), KIND_FUNC << 24, 2].map(&mut word);
+        for w in [0, KIND_FUNC_PROTO << 24 | parameters.len() as u32, 0] {
+            word(w);
+        }
+        for p in parameters {
+            for w in [intern(p), 1] {
+                word(w);
+            }
+        }
+        for w in [intern(kfunc), KIND_FUNC << 24, 2] {
+            word(w);
+        }
         let mut d = b"padding\x9f\xeb\x01\x00\x18\0\0\0".to_vec();
         for w in [0, types.len(), types.len(), strings.len()] {
             d.extend((w as u32).to_le_bytes());
@@ -174,18 +207,29 @@ mod tests {
 
     #[test]
     fn the_implicit_argument_is_seen() {
-        let bad = image("sched_ext_ops", "scx_bpf_create_dsq", &["dsq_id", "node", "aux"]);
+        let bad = image(
+            "sched_ext_ops",
+            "scx_bpf_create_dsq",
+            &["dsq_id", "node", "aux"],
+        );
         let why = Verdict::ImplicitArgument(vec!["scx_bpf_create_dsq".into()]);
         assert_eq!(judge(&bad), Ok(why));
         let good = image("sched_ext_ops", "scx_bpf_create_dsq", &["dsq_id", "node"]);
         assert_eq!(judge(&good), Ok(Verdict::Loads));
-        let body = image("sched_ext_ops", "scx_bpf_create_dsq_impl", &["dsq_id", "aux"]);
+        let body = image(
+            "sched_ext_ops",
+            "scx_bpf_create_dsq_impl",
+            &["dsq_id", "aux"],
+        );
         assert_eq!(judge(&body), Ok(Verdict::Loads));
     }
 
     #[test]
     fn a_kernel_without_sched_ext_is_told_apart() {
-        assert_eq!(judge(&image("task_struct", "x", &[])), Ok(Verdict::NoSchedExt));
+        assert_eq!(
+            judge(&image("task_struct", "x", &[])),
+            Ok(Verdict::NoSchedExt)
+        );
         assert!(judge(b"nothing here").is_err());
     }
 

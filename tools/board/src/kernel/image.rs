@@ -46,7 +46,9 @@ fn bzimage_payload(d: &[u8]) -> Option<&[u8]> {
 fn unpack(payload: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     let done = if payload.starts_with(&[0x1f, 0x8b]) {
-        flate2::read::GzDecoder::new(payload).take(MAX_KERNEL).read_to_end(&mut out)
+        flate2::read::GzDecoder::new(payload)
+            .take(MAX_KERNEL)
+            .read_to_end(&mut out)
     } else if payload.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         let decoder = ruzstd::decoding::StreamingDecoder::new(payload)
             .map_err(|e| format!("zstd payload: {e}"))?;
@@ -55,7 +57,10 @@ fn unpack(payload: &[u8]) -> Result<Vec<u8>, String> {
         return Ok(payload.to_vec());
     } else {
         let magic: Vec<String> = payload.iter().take(6).map(|b| format!("{b:02x}")).collect();
-        return Err(format!("its payload is neither gzip nor zstd (it begins {})", magic.join(" ")));
+        return Err(format!(
+            "its payload is neither gzip nor zstd (it begins {})",
+            magic.join(" ")
+        ));
     };
     done.map_err(|e| format!("its payload is damaged: {e}"))?;
     Ok(out)

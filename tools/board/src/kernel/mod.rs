@@ -3,7 +3,7 @@
 pub mod btf;
 pub mod image;
 
-use crate::apt::{Apt, Host, Installed, Offer};
+use crate::apt::{with_lists, Apt, Host, Installed, Offer};
 use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::error::BoardError;
@@ -101,7 +101,9 @@ struct Newest {
 /// Kernels in the cache, newest first.
 pub fn cached(cache: &Cache, arch: Arch) -> Vec<Kernel> {
     let base = format!("kernels/{arch}");
-    let Ok(entries) = fs::read_dir(cache.path(&base)) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(cache.path(&base)) else {
+        return Vec::new();
+    };
     let mut all: Vec<Kernel> = entries
         .flatten()
         .filter_map(|e| {
@@ -144,15 +146,23 @@ pub fn obtain(
     if let Some(k) = remembered.filter(|_| !refresh) {
         return Ok(k.clone());
     }
-    if let (KernelChoice::Version(v), Some(k)) = (choice, have.iter().find(|k| choice.fits(&k.release))) {
+    if let (KernelChoice::Version(v), Some(k)) =
+        (choice, have.iter().find(|k| choice.fits(&k.release)))
+    {
         if k.release == *v && !refresh {
             return Err(refusal(k, have.iter().find(|k| k.refused.is_none())));
         }
     }
-    match from_archive(cache, host, arch, choice, refresh, cancel, sink) {
+    let found = with_lists(refresh, |age| {
+        from_archive(cache, host, arch, choice, age, cancel, sink)
+    });
+    match found {
         Err(e @ BoardError::Fetch { .. }) => match have.iter().find(usable) {
             Some(k) => {
-                sink(Event::Note(format!("using kernel {} from the cache: {e}", k.release)));
+                sink(Event::Note(format!(
+                    "using kernel {} from the cache: {e}",
+                    k.release
+                )));
                 Ok(k.clone())
             }
             None => Err(e),
@@ -179,7 +189,7 @@ fn from_archive(
     host: &Host,
     arch: Arch,
     choice: &KernelChoice,
-    refresh: bool,
+    lists_age: Duration,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<Kernel, BoardError> {
@@ -187,16 +197,27 @@ fn from_archive(
     let sources = Apt::sources(host)?;
     let suites: Vec<Suite> = SUITES.iter().map(|s| sources.on_mirror(s)).collect();
     let name = format!("kernels-{arch}");
-    let apt = Apt::new(cache, host, &name, arch.debian(), suites, Installed::Nothing)?;
-    let day = Duration::from_secs(24 * 3600);
-    apt.update(if refresh { Duration::ZERO } else { day }, cancel, sink)?;
+    let apt = Apt::new(
+        cache,
+        host,
+        &name,
+        arch.debian(),
+        suites,
+        Installed::Nothing,
+    )?;
+    apt.update(lists_age, cancel, sink)?;
     let offers = candidates(&apt, arch, cancel)?;
     let mut refused: Option<Kernel> = None;
     for (release, offer) in offers.iter().filter(|(r, _)| choice.fits(r)) {
         let kernel = fetch_and_judge(&apt, arch, release, offer, cancel, sink)?;
         if kernel.refused.is_none() {
             if *choice == KernelChoice::Newest {
-                cache.write_record(newest_record(arch), &Newest { release: release.clone() })?;
+                cache.write_record(
+                    newest_record(arch),
+                    &Newest {
+                        release: release.clone(),
+                    },
+                )?;
             }
             return Ok(kernel);
         }
@@ -209,8 +230,12 @@ fn from_archive(
     drop(lock);
     match (refused, choice) {
         (Some(k), KernelChoice::Version(_)) => {
-            let works =
-                obtain(cache, host, arch, &KernelChoice::Newest, false, cancel, sink).ok();
+            let newest = KernelChoice::Newest;
+            let works = match obtain(cache, host, arch, &newest, false, cancel, sink) {
+                Err(BoardError::Cancelled) => return Err(BoardError::Cancelled),
+                // The refusal is what the caller must hear, with or without an alternative.
+                other => other.ok(),
+            };
             Err(refusal(&k, works.as_ref()))
         }
         (Some(k), KernelChoice::Newest) => Err(refusal(&k, None)),
@@ -219,9 +244,12 @@ fn from_archive(
             arch: arch.debian(),
             known: match offers.is_empty() {
                 true => format!("none in {}", SUITES.join(", ")),
-                false => {
-                    offers.iter().map(|(r, _)| r.as_str()).take(12).collect::<Vec<_>>().join(", ")
-                }
+                false => offers
+                    .iter()
+                    .map(|(r, _)| r.as_str())
+                    .take(12)
+                    .collect::<Vec<_>>()
+                    .join(", "),
             },
         }),
     }
@@ -243,20 +271,28 @@ fn candidates(
         .into_iter()
         .filter_map(|o| {
             let release = release_of(&o.package)?.to_string();
-            version::compare(&release, OLDEST).is_ge().then_some((release, o))
+            version::compare(&release, OLDEST)
+                .is_ge()
+                .then_some((release, o))
         })
         .collect();
     found.sort_by(|(ra, a), (rb, b)| {
-        newest_first(ra, &a.version, rb, &b.version)
-            .then_with(|| b.package.contains("-binary-").cmp(&a.package.contains("-binary-")))
+        newest_first(ra, &a.version, rb, &b.version).then_with(|| {
+            b.package
+                .contains("-binary-")
+                .cmp(&a.package.contains("-binary-"))
+        })
     });
     found.dedup_by(|(a, _), (b, _)| a == b);
     Ok(found)
 }
 
 fn release_of(package: &str) -> Option<&str> {
-    let rest = package.strip_prefix("linux-binary-").or(package.strip_prefix("linux-image-"))?;
-    rest.starts_with(|c: char| c.is_ascii_digit()).then_some(rest)
+    let rest = package
+        .strip_prefix("linux-binary-")
+        .or(package.strip_prefix("linux-image-"))?;
+    rest.starts_with(|c: char| c.is_ascii_digit())
+        .then_some(rest)
 }
 
 fn fetch_and_judge(
@@ -282,8 +318,13 @@ fn fetch_and_judge(
     let image = folder.join("vmlinuz");
     extract_image(&deb, release, &offer.package, &image)?;
     let data = fs::read(&image).map_err(BoardError::cache("read", &image))?;
-    let unreadable = |why| BoardError::KernelImage { path: offer.package.clone().into(), why };
-    let verdict = image::uncompressed(data).and_then(|k| btf::judge(&k)).map_err(unreadable)?;
+    let unreadable = |why| BoardError::KernelImage {
+        path: offer.package.clone().into(),
+        why,
+    };
+    let verdict = image::uncompressed(data)
+        .and_then(|k| btf::judge(&k))
+        .map_err(unreadable)?;
     let kernel = Kernel {
         release: release.into(),
         package: offer.package.clone(),
@@ -317,24 +358,42 @@ fn explain(verdict: &Verdict) -> Option<String> {
 fn extract_image(deb: &Path, release: &str, package: &str, to: &Path) -> Result<(), BoardError> {
     let program = "dpkg-deb";
     let mut command = Command::new(program);
-    command.arg("--fsys-tarfile").arg(deb).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .arg("--fsys-tarfile")
+        .arg(deb)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     crate::child::die_with_parent(&mut command);
-    let spawn = |source| BoardError::Spawn { program: program.into(), source };
+    let spawn = |source| BoardError::Spawn {
+        program: program.into(),
+        source,
+    };
     let mut child = crate::child::Guard(command.spawn().map_err(spawn)?);
-    let damaged = |why: String| BoardError::KernelImage { path: package.into(), why };
+    let damaged = |why: String| BoardError::KernelImage {
+        path: package.into(),
+        why,
+    };
     let Some(out) = child.0.stdout.take() else {
         return Err(damaged("dpkg-deb gave no output".into()));
     };
-    let wanted = [format!("boot/vmlinuz-{release}"), format!("usr/lib/modules/{release}/vmlinuz")];
+    let wanted = [
+        format!("boot/vmlinuz-{release}"),
+        format!("usr/lib/modules/{release}/vmlinuz"),
+    ];
     let mut tar = tar::Archive::new(out);
     let entries = tar.entries().map_err(|e| damaged(e.to_string()))?;
     for entry in entries {
         let mut entry = entry.map_err(|e| damaged(e.to_string()))?;
-        let path = entry.path().map_err(|e| damaged(e.to_string()))?.into_owned();
+        let path = entry
+            .path()
+            .map_err(|e| damaged(e.to_string()))?
+            .into_owned();
         let path = path.strip_prefix(".").unwrap_or(&path);
         if wanted.iter().any(|w| path == Path::new(w)) {
             let mut data = Vec::new();
-            entry.read_to_end(&mut data).map_err(|e| damaged(e.to_string()))?;
+            entry
+                .read_to_end(&mut data)
+                .map_err(|e| damaged(e.to_string()))?;
             return fs::write(to, data).map_err(BoardError::cache("write", to));
         }
     }
@@ -359,9 +418,18 @@ mod tests {
 
     #[test]
     fn only_releases_are_candidates() {
-        assert_eq!(release_of("linux-binary-7.2.13+deb14-cloud-arm64"), Some("7.2.13+deb14-cloud-arm64"));
-        assert_eq!(release_of("linux-image-6.18.5+deb13-cloud-arm64"), Some("6.18.5+deb13-cloud-arm64"));
-        assert_eq!(release_of("linux-binary-unsigned-7.3.4+deb13-cloud-arm64"), None);
+        assert_eq!(
+            release_of("linux-binary-7.2.13+deb14-cloud-arm64"),
+            Some("7.2.13+deb14-cloud-arm64")
+        );
+        assert_eq!(
+            release_of("linux-image-6.18.5+deb13-cloud-arm64"),
+            Some("6.18.5+deb13-cloud-arm64")
+        );
+        assert_eq!(
+            release_of("linux-binary-unsigned-7.3.4+deb13-cloud-arm64"),
+            None
+        );
     }
 
     fn put(cache: &Cache, release: &str, refused: Option<&str>) -> Kernel {
@@ -372,7 +440,9 @@ mod tests {
             suite: "sid".into(),
             refused: refused.map(String::from),
         };
-        cache.write_record(format!("{}/kernel.json", k.folder(Arch::Amd64)), &k).unwrap();
+        cache
+            .write_record(format!("{}/kernel.json", k.folder(Arch::Amd64)), &k)
+            .unwrap();
         k
     }
 
@@ -381,19 +451,42 @@ mod tests {
         let t = tempfile::tempdir().unwrap();
         let cache = Cache::at(t.path()).unwrap();
         // No sources and no programs here: touching the archive would fail.
-        let host = Host { root: t.path().join("none"), programs: Some(t.path().join("none")) };
+        let host = Host {
+            root: t.path().join("none"),
+            programs: Some(t.path().join("none")),
+        };
         let old = put(&cache, "7.0.13+deb13-cloud-amd64", None);
         let bad = put(&cache, "7.1.13+deb13-cloud-amd64", Some("BTF"));
         let ask = |c: KernelChoice| {
-            obtain(&cache, &host, Arch::Amd64, &c, false, &AtomicBool::new(false), &mut |_| ())
+            obtain(
+                &cache,
+                &host,
+                Arch::Amd64,
+                &c,
+                false,
+                &AtomicBool::new(false),
+                &mut |_| (),
+            )
         };
         assert_eq!(ask(KernelChoice::Version("7.0".into())).unwrap(), old);
-        let e = ask(KernelChoice::Version(bad.release.clone())).unwrap_err().to_string();
-        assert!(e.contains("7.1.13") && e.contains("7.0.13+deb13-cloud-amd64 can"), "{e}");
+        let e = ask(KernelChoice::Version(bad.release.clone()))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            e.contains("7.1.13") && e.contains("7.0.13+deb13-cloud-amd64 can"),
+            "{e}"
+        );
         // `newest` was never resolved: an older cached kernel must not pass for it.
-        assert!(matches!(ask(KernelChoice::Newest), Err(BoardError::NoSources { .. })));
-        let record = Newest { release: old.release.clone() };
-        cache.write_record(newest_record(Arch::Amd64), &record).unwrap();
+        assert!(matches!(
+            ask(KernelChoice::Newest),
+            Err(BoardError::NoSources { .. })
+        ));
+        let record = Newest {
+            release: old.release.clone(),
+        };
+        cache
+            .write_record(newest_record(Arch::Amd64), &record)
+            .unwrap();
         assert_eq!(ask(KernelChoice::Newest).unwrap(), old);
     }
 }

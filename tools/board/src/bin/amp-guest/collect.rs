@@ -42,7 +42,8 @@ fn own(tar: &mut tar::Builder<Vec<u8>>, name: &str, data: &[u8]) -> Result<(), S
     head.set_size(data.len() as u64);
     head.set_mode(0o644);
     head.set_entry_type(tar::EntryType::Regular);
-    tar.append_data(&mut head, Path::new(name), data).map_err(|e| format!("packing {name}: {e}"))
+    tar.append_data(&mut head, Path::new(name), data)
+        .map_err(|e| format!("packing {name}: {e}"))
 }
 
 /// What the kernel logged; empty when it cannot be read.

@@ -15,7 +15,11 @@ pub fn deliver(state: u32, exit_code: i32, payload: &[u8]) -> Result<(), String>
     let payload = &payload[..payload.len().min(room)];
     copy(&mailbox, PAYLOAD_AT, payload);
     fence(Ordering::SeqCst);
-    copy(&mailbox, 0, &Header::of(state, exit_code, payload).to_bytes());
+    copy(
+        &mailbox,
+        0,
+        &Header::of(state, exit_code, payload).to_bytes(),
+    );
     fence(Ordering::SeqCst);
     Ok(())
 }
@@ -25,7 +29,12 @@ fn open() -> Result<MmapRaw, String> {
     let entries = fs::read_dir(DEVICES).map_err(|e| format!("{DEVICES}: {e}"))?;
     let mut why = String::from("no ivshmem device");
     for dir in entries.flatten().map(|e| e.path()) {
-        let id = |f: &str| fs::read_to_string(dir.join(f)).unwrap_or_default().trim().to_string();
+        let id = |f: &str| {
+            fs::read_to_string(dir.join(f))
+                .unwrap_or_default()
+                .trim()
+                .to_string()
+        };
         if (id("vendor").as_str(), id("device").as_str()) != ("0x1af4", "0x1110") {
             continue;
         }
@@ -43,14 +52,20 @@ fn map(dir: &Path) -> Result<Option<MmapRaw>, String> {
     let enable = dir.join("enable");
     fs::write(&enable, "1").map_err(|e| format!("{}: {e}", enable.display()))?;
     // Write-combining is ordinary memory to the CPU; the plain file is device memory, which arm64 wants aligned.
-    let path = [dir.join("resource2_wc"), dir.join("resource2")].into_iter().find(|p| p.exists());
+    let path = [dir.join("resource2_wc"), dir.join("resource2")]
+        .into_iter()
+        .find(|p| p.exists());
     let path = path.ok_or("the device has no BAR 2")?;
     let bad = |e: std::io::Error| format!("{}: {e}", path.display());
     let size = fs::metadata(&path).map_err(bad)?.len();
     if size != SIZE as u64 {
         return Ok(None);
     }
-    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(bad)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(bad)?;
     let m = MmapOptions::new().len(SIZE).map_raw(&file).map_err(bad)?;
     let mut head = [0u8; 8];
     for (i, b) in head.iter_mut().enumerate() {
