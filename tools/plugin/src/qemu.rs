@@ -167,7 +167,7 @@ impl Internals {
     pub fn deadline(&self) -> Option<u64> {
         // SAFETY: takes its own locks.
         let ns = unsafe { (self.deadline_ns)(CLOCK_VIRTUAL, TIMER_ATTR_ALL) };
-        u64::try_from(ns).ok()
+        real_deadline(ns)
     }
 
     /// Makes the main loop look at the timers of the virtual clock.
@@ -175,6 +175,13 @@ impl Internals {
         // SAFETY: callable from any thread.
         unsafe { (self.notify)(CLOCK_VIRTUAL) };
     }
+}
+
+/// A deadline as QEMU gives it: negative without a timer, and at the end of time for timers that are armed for never.
+fn real_deadline(ns: i64) -> Option<u64> {
+    /// Eleven days: nothing in a guest waits that long, and picoseconds hold it many times over.
+    const NEVER: u64 = 1_000_000_000_000_000;
+    u64::try_from(ns).ok().filter(|ns| *ns < NEVER)
 }
 
 /// The big QEMU lock, held.
@@ -268,6 +275,14 @@ mod tests {
             .unwrap_err()
             .to_string()
             .contains("qmp_query_version"));
+    }
+
+    #[test]
+    fn timers_armed_for_never_are_none() {
+        assert_eq!(real_deadline(-1), None);
+        assert_eq!(real_deadline(i64::MAX - 7_000_000_000), None);
+        assert_eq!(real_deadline(0), Some(0));
+        assert_eq!(real_deadline(4_000_000), Some(4_000_000));
     }
 
     #[test]

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! # How fresh a record is
-//! A CPU publishes when it goes idle or wakes, at least once per quarter of the board's quantum while it runs, when it
-//! writes or reads a PMU register, and when it executes [`publish_hint`]. So a thread that executes the hint and then
-//! reads the record of its own CPU sees its totals to the basic block; records of other running CPUs are at most a
-//! quarter quantum old. [`Page::snapshot`] and [`Page::cpu`] execute the hint themselves.
+//! A CPU publishes when it goes idle, when it wakes, after every quarter of the board's quantum of its own time, and when
+//! it executes [`publish_hint`]. So a thread that executes the hint and then reads the record of its own CPU sees its
+//! totals to the basic block; the records of other running CPUs lack at most a quarter quantum. [`Page::snapshot`] and
+//! [`Page::cpu`] execute the hint themselves.
 mod energy;
 mod layout;
 mod read;
