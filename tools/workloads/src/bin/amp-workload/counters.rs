@@ -144,7 +144,8 @@ pub enum Scope {
     Cpu,
 }
 
-/// Counters of user and kernel mode, stopped at first.
+/// Counters of user and kernel mode, stopped at first. They are one group: on the hardware together or not at all,
+/// and started and stopped by one system call, so that they cover the same window.
 pub struct Counters(Vec<(What, Counter)>);
 
 impl Counters {
@@ -154,7 +155,7 @@ impl Counters {
     /// When the CPU has no PMU or the kernel refuses; the error names the event.
     pub fn open(cpu: u32, scope: Scope, what: &[What]) -> Result<Counters> {
         let pmu = pmu_of(Path::new(DEVICES), cpu)?;
-        let mut counters = Vec::new();
+        let mut counters: Vec<(What, Counter)> = Vec::new();
         for w in what {
             let Some(event) = w.event(pmu) else { continue };
             let mut b = Builder::new(event);
@@ -165,7 +166,12 @@ impl Counters {
                 Scope::Thread => b.observe_self().any_cpu().inherit(true),
                 Scope::Cpu => b.any_pid().one_cpu(cpu as usize),
             };
-            let c = b.build().with_context(|| {
+            let built = match counters.first_mut() {
+                None => b.build(),
+                // members follow their leader, which starts stopped
+                Some((_, leader)) => b.enabled(true).build_with_group(leader),
+            };
+            let c = built.with_context(|| {
                 format!(
                     "{} on CPU {cpu} (PMU type {pmu}): root, or perf_event_paranoid ≤ 0?",
                     w.name()
@@ -181,10 +187,10 @@ impl Counters {
     /// # Errors
     /// When the kernel refuses.
     pub fn start(&mut self) -> Result<()> {
-        for (w, c) in &mut self.0 {
-            c.enable().with_context(|| w.name())?;
+        match self.0.first_mut() {
+            Some((w, leader)) => leader.enable().with_context(|| w.name()),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Stops them all.
@@ -192,10 +198,10 @@ impl Counters {
     /// # Errors
     /// When the kernel refuses.
     pub fn stop(&mut self) -> Result<()> {
-        for (w, c) in self.0.iter_mut().rev() {
-            c.disable().with_context(|| w.name())?;
+        match self.0.first_mut() {
+            Some((w, leader)) => leader.disable().with_context(|| w.name()),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The counts.

@@ -11,6 +11,7 @@ mod model;
 mod report;
 mod run;
 mod time;
+mod window;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};

@@ -1,11 +1,10 @@
 //! `amp-workload run`.
 
-use crate::counters::{Counters, Scope, What};
-use crate::model::ModelTotals;
+use crate::window::Instruments;
 use crate::{machine, report};
 use amp_workloads::kernels::{Job, Simple, Spec};
 use amp_workloads::quantity::{parse_count, parse_size};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
 
 /// The kernels made of others: name, unit of work, what they stress.
@@ -176,49 +175,19 @@ pub fn run(args: &Args) -> Result<()> {
         machine::pin(cpu)?;
     }
     let prepared = job.prepare().map_err(|e| Usage(e.to_string()))?;
-    let mut counters = match args.pin.filter(|_| args.count) {
-        Some(cpu) => Some(Counters::open(cpu, Scope::Thread, &What::ALL).context("--count")?),
-        None => None,
-    };
-    let mut model = match args.pin.filter(|_| args.count) {
-        Some(cpu) => ModelTotals::open(cpu)?,
-        None => None,
-    };
-    if let Some(m) = &mut model {
-        m.start()?;
-    }
-    if let Some(c) = &mut counters {
-        c.start()?;
-    }
-    let start = machine::now_ns();
-    let checksum = prepared.run();
-    let wall_ns = machine::now_ns() - start;
-    let counts = counters.as_mut().map(counted).transpose()?;
-    let model = model.map(|m| m.since()).transpose()?;
+    let instruments = Instruments::open(args.pin.filter(|_| args.count))?;
+    let (checksum, measured) = instruments.measure(|| prepared.run())?;
     let fields = json!({
         "kernel": args.kernel,
         "parameters": args.parameters(&job),
         "work": args.work,
         "threads": job.threads(),
         "cpu": args.pin,
-        "wall_ns": wall_ns,
+        "wall_ns": measured.wall_ns,
         "checksum": format!("{checksum:016x}"),
-        "perf": counts,
-        "model": model,
+        "perf": measured.perf,
+        "model": measured.model,
     });
     report::print("done", &fields, args.json);
     Ok(())
-}
-
-/// Stops the counters; their counts by name.
-///
-/// # Errors
-/// When one cannot be read, or was not counting all the time.
-pub fn counted(counters: &mut Counters) -> Result<serde_json::Value> {
-    counters.stop()?;
-    let read = counters.read()?;
-    Ok(read
-        .iter()
-        .map(|(w, n)| (w.name().to_string(), json!(n)))
-        .collect())
 }

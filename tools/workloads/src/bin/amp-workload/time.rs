@@ -1,8 +1,6 @@
 //! `amp-workload time`: a program's completion time and counts, on one CPU or wherever it runs.
 
-use crate::counters::{Counters, Scope, What};
-use crate::model::ModelTotals;
-use crate::run::counted;
+use crate::window::Instruments;
 use crate::{machine, report};
 use anyhow::{bail, Context, Result};
 use serde_json::json;
@@ -44,37 +42,18 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(dir) = &args.cwd {
         command.current_dir(dir);
     }
-    let counted_cpu = args.pin.filter(|_| args.count);
-    let mut counters = match counted_cpu {
-        Some(cpu) => Some(Counters::open(cpu, Scope::Thread, &What::ALL).context("--count")?),
-        None => None,
-    };
-    let mut model = match counted_cpu {
-        Some(cpu) => ModelTotals::open(cpu)?,
-        None => None,
-    };
-    if let Some(m) = &mut model {
-        m.start()?;
-    }
-    if let Some(c) = &mut counters {
-        c.start()?;
-    }
-    let start = machine::now_ns();
-    let status = command
-        .status()
-        .with_context(|| format!("cannot run `{name}`"))?;
-    let wall_ns = machine::now_ns() - start;
-    let perf = counters.as_mut().map(counted).transpose()?;
-    let model = model.map(|m| m.since()).transpose()?;
+    let instruments = Instruments::open(args.pin.filter(|_| args.count))?;
+    let (status, measured) = instruments.measure(|| command.status())?;
+    let status = status.with_context(|| format!("cannot run `{name}`"))?;
     if !status.success() {
         bail!("`{}` failed: {status}", args.command.join(" "));
     }
     let fields = json!({
         "command": args.command,
         "cpu": args.pin,
-        "wall_ns": wall_ns,
-        "perf": perf,
-        "model": model,
+        "wall_ns": measured.wall_ns,
+        "perf": measured.perf,
+        "model": measured.model,
     });
     report::print("done", &fields, args.json);
     Ok(())
