@@ -144,7 +144,7 @@ pub enum BoardError {
         wanted: &'static str,
     },
     /// No kernel answers the request.
-    #[error("no Debian cloud kernel `{request}` for {arch}; there are: {known}")]
+    #[error("no Debian cloud kernel `{request}` for {arch} among those from 6.18 on (the first with all of sched_ext that is needed); there are: {known}")]
     NoKernel {
         /// What was asked for.
         request: String,

@@ -82,7 +82,7 @@ pub fn obtain(
     requested.sort();
     requested.dedup();
     check_names(&requested, arch)?;
-    let record = format!("packages/{arch}/{}.json", set_name(&requested));
+    let record = record_of(arch, &requested);
     let have: Option<PackageSet> = cache
         .read_record(&record)
         .filter(|s: &PackageSet| s.requested == requested && s.archive(cache).is_file());
@@ -90,16 +90,7 @@ pub fn obtain(
         return Ok(set);
     }
     let found = with_lists(refresh, |age| {
-        from_archive(
-            cache,
-            host,
-            arch,
-            requested.clone(),
-            &record,
-            age,
-            cancel,
-            sink,
-        )
+        from_archive(cache, host, arch, requested.clone(), age, cancel, sink)
     });
     match found {
         Err(e @ BoardError::Fetch { .. }) => match have {
@@ -114,6 +105,10 @@ pub fn obtain(
         },
         other => other,
     }
+}
+
+fn record_of(arch: Arch, requested: &[String]) -> String {
+    format!("packages/{arch}/{}.json", set_name(requested))
 }
 
 fn set_name(requested: &[String]) -> String {
@@ -135,7 +130,6 @@ fn from_archive(
     host: &Host,
     arch: Arch,
     requested: Vec<String>,
-    record: &str,
     lists_age: Duration,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
@@ -187,12 +181,13 @@ fn from_archive(
         .collect();
     let place = format!("packages/{arch}/{}.cpio", content_name(&requested, &set));
     cache.publish(&archive, &place)?;
+    let record = record_of(arch, &requested);
     let result = PackageSet {
         requested,
         contents,
         archive: place,
     };
-    cache.write_record(record, &result)?;
+    cache.write_record(&record, &result)?;
     apt.forget_archives(&files);
     Ok(result)
 }
