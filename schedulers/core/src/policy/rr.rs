@@ -31,7 +31,7 @@ const KNOBS: &[Knob] = &[
         key: "threshold",
         kind: KnobKind::Number {
             unit: "ms",
-            default: 250.0,
+            default: 100.0,
             min: 1.0,
             max: 60_000.0,
         },
