@@ -9,22 +9,32 @@
 //! scheduler is loaded.
 
 pub mod acfs;
+pub mod adwrr;
+pub mod apps;
+pub mod ef;
 pub mod eqp;
 pub mod hsp;
 pub mod knobs;
 pub mod ledger;
+pub mod level;
+pub mod pareto;
+pub mod prim;
 pub mod progress;
+pub mod propsp;
+pub mod room;
 pub mod rr;
 pub mod seats;
 pub mod smooth;
 pub mod speedups;
+pub mod steering;
 pub mod threads;
 pub mod turns;
 
 pub use knobs::{Knob, KnobError, KnobKind, Knobs};
 
-use crate::machine::Placement;
+use crate::machine::{Placement, Topology};
 use crate::view::View;
+use amp_metrics::MAX_CORE_TYPES;
 use thiserror::Error;
 
 /// Decides on placements.
@@ -55,6 +65,8 @@ pub trait Policy: Send {
 struct Entry {
     name: &'static str,
     help: &'static str,
+    /// Most core types it can tell apart.
+    max_core_types: usize,
     make: fn(seed: u64) -> Box<dyn Policy>,
 }
 
@@ -62,27 +74,63 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "hsp",
         help: hsp::HELP,
+        max_core_types: MAX_CORE_TYPES,
         make: |_| Box::new(hsp::Hsp::new()),
     },
     Entry {
         name: "rr",
         help: rr::HELP,
+        max_core_types: MAX_CORE_TYPES,
         make: |_| Box::new(rr::RoundRobin::new()),
+    },
+    Entry {
+        name: "adwrr",
+        help: adwrr::HELP,
+        max_core_types: MAX_CORE_TYPES,
+        make: |_| Box::new(adwrr::Adwrr::new()),
     },
     Entry {
         name: "eqp",
         help: eqp::HELP,
+        max_core_types: MAX_CORE_TYPES,
         make: |_| Box::new(eqp::EqualProgress::new()),
     },
     Entry {
         name: "acfs",
         help: acfs::HELP,
+        max_core_types: MAX_CORE_TYPES,
         make: |_| Box::new(acfs::Acfs::new()),
+    },
+    Entry {
+        name: "ef",
+        help: ef::HELP,
+        max_core_types: 2,
+        make: |_| Box::new(ef::EfDriven::new()),
+    },
+    Entry {
+        name: "prim",
+        help: prim::HELP,
+        max_core_types: MAX_CORE_TYPES,
+        make: |seed| Box::new(prim::Prim::new(seed)),
+    },
+    Entry {
+        name: "propsp",
+        help: propsp::HELP,
+        max_core_types: 2,
+        make: |_| Box::new(propsp::PropSp::new()),
+    },
+    Entry {
+        name: "pareto",
+        help: pareto::HELP,
+        max_core_types: 2,
+        make: |_| Box::new(pareto::Pareto::new()),
     },
 ];
 
 /// Names of all policies, `eevdf` (no scheduler) not among them.
-pub const NAMES: &[&str] = &["hsp", "rr", "eqp", "acfs"];
+pub const NAMES: &[&str] = &[
+    "hsp", "rr", "adwrr", "eqp", "acfs", "ef", "prim", "propsp", "pareto",
+];
 
 /// Name of the baseline: the kernel's own scheduler.
 pub const BASELINE: &str = "eevdf";
@@ -120,6 +168,59 @@ pub fn by_name(name: &str, seed: u64) -> Result<Box<dyn Policy>, UnknownPolicy> 
     entry(name).map(|e| (e.make)(seed))
 }
 
+/// The machine has more core types than the policy can tell apart.
+#[derive(Debug, Error, PartialEq)]
+#[error(
+    "policy `{policy}` is for machines of at most {max} core types and this one has {types}: use one of {}",
+    able.join(", ")
+)]
+pub struct TooManyCoreTypes {
+    /// The policy.
+    pub policy: &'static str,
+    /// Core types that it can tell apart.
+    pub max: usize,
+    /// Core types of the machine.
+    pub types: usize,
+    /// Policies that can tell so many apart.
+    pub able: Vec<&'static str>,
+}
+
+/// Why a policy cannot be had for a machine.
+#[derive(Debug, Error, PartialEq)]
+pub enum PolicyError {
+    /// There is none of that name.
+    #[error(transparent)]
+    Unknown(#[from] UnknownPolicy),
+    /// The machine has too many core types for it.
+    #[error(transparent)]
+    CoreTypes(#[from] TooManyCoreTypes),
+}
+
+/// The policy called `name` for a machine of this topology; otherwise as [`by_name`]. A policy that is made by
+/// [`by_name`] and shown a machine of too many core types fair-shares them all.
+///
+/// # Errors
+/// When there is none, or it cannot tell so many core types apart; the error lists those that can.
+pub fn for_machine(
+    name: &str,
+    seed: u64,
+    topology: &Topology,
+) -> Result<Box<dyn Policy>, PolicyError> {
+    let e = entry(name)?;
+    let types = topology.core_types().len();
+    if types > e.max_core_types {
+        let able = ENTRIES.iter().filter(|e| e.max_core_types >= types);
+        return Err(TooManyCoreTypes {
+            policy: e.name,
+            max: e.max_core_types,
+            types,
+            able: able.map(|e| e.name).collect(),
+        }
+        .into());
+    }
+    Ok((e.make)(seed))
+}
+
 /// A page of text about the policy called `name`, its parameters included.
 ///
 /// # Errors
@@ -148,6 +249,21 @@ mod tests {
                     knob.key
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_policy_for_two_core_types_says_so() {
+        let three = crate::testing::topology(&[1, 2, 3]);
+        let e = for_machine("pareto", 1, &three).err().unwrap().to_string();
+        assert!(e.contains("at most 2 core types and this one has 3"), "{e}");
+        assert!(e.contains("acfs") && !e.contains("propsp"), "{e}");
+        assert_eq!(for_machine("acfs", 1, &three).unwrap().name(), "acfs");
+        let e = for_machine("hps", 1, &three).err().unwrap().to_string();
+        assert!(e.contains("unknown policy `hps`"), "{e}");
+        for name in NAMES {
+            let two = crate::testing::topology(&[1, 2]);
+            assert_eq!(for_machine(name, 1, &two).unwrap().name(), *name);
         }
     }
 

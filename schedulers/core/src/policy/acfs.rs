@@ -29,7 +29,7 @@ Who is behind goes to fast cores. A thread T_B on a fast core and a thread T_S o
 neighbours is t_swap (SP_t - SP_t+1)/SP_fastest, averages all. A new thread starts at the maximum of its peers; peers that
 lead by more than the threshold whatever they are given do not count. A rest neither earns nor costs anything. With
 uf above 1, applications of high speedup may fall behind by that factor: more throughput, unfairness up to uf times the best.
-The paper's t_swap is 850 ms, on decisions every few hundred milliseconds; the default here follows the interval.
+The paper's t_swap is 850 ms; the default here follows the interval, so that shares settle within seconds.
 
 It needs speedup factors on every core type but the slowest. A thread without them is fair-shared: it gets its
 weight's share of every core type's time, and no factor is made up for it. Use it where equal programs
@@ -44,13 +44,12 @@ const UTILITY: usize = 3;
 const KNOBS: &[Knob] = &[
     Knob {
         key: "t_swap",
-        kind: KnobKind::Number {
+        kind: KnobKind::Auto {
             unit: "ms",
-            default: 0.0,
-            min: 0.0,
+            min: 1.0,
             max: 60_000.0,
         },
-        help: "how long two threads keep their places when they differ by the average speedup; 0 is 2.5 intervals",
+        help: "how long two threads that differ by the average speedup keep their places; auto: 2.5 intervals",
     },
     Knob {
         key: "uf",
@@ -111,10 +110,9 @@ impl Acfs {
 
     /// Seconds of t_swap.
     fn t_swap(&self, view: &View<'_>) -> f64 {
-        match self.knobs.number(T_SWAP) / 1e3 {
-            t if t > 0.0 => t,
-            _ if view.interval > Nanos::ZERO => AUTOMATIC * view.interval.as_secs_f64(),
-            _ => AUTOMATIC * 0.1,
+        match self.knobs.chosen(T_SWAP) {
+            Some(ms) => ms / 1e3,
+            None => AUTOMATIC * view.interval.as_secs_f64().max(1e-3),
         }
     }
 

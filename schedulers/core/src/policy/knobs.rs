@@ -19,6 +19,15 @@ pub enum KnobKind {
     },
     /// One word of a list; the first is the default.
     Choice(&'static [&'static str]),
+    /// A number in a unit, or `auto`: the policy chooses. The default is `auto`.
+    Auto {
+        /// Unit, empty for a ratio.
+        unit: &'static str,
+        /// Smallest value.
+        min: f64,
+        /// Largest value.
+        max: f64,
+    },
 }
 
 /// Describes a parameter.
@@ -61,6 +70,20 @@ pub enum KnobError {
         /// Default.
         default: f64,
     },
+    /// Neither `auto` nor a number in the range.
+    #[error("{key}={value}: `auto` or a number from {min} to {max} {unit} is needed")]
+    Auto {
+        /// The parameter.
+        key: &'static str,
+        /// The value that was given.
+        value: String,
+        /// Smallest value.
+        min: f64,
+        /// Largest value.
+        max: f64,
+        /// Unit.
+        unit: &'static str,
+    },
     /// Not one of the words.
     #[error("{key}={value}: one of {options} is needed")]
     Choice {
@@ -78,7 +101,7 @@ pub enum KnobError {
 pub struct Knobs {
     policy: &'static str,
     knobs: &'static [Knob],
-    /// The number, or the index of the choice.
+    /// The number, or the index of the choice; NaN for `auto`.
     values: Vec<f64>,
 }
 
@@ -88,6 +111,7 @@ impl Knobs {
         let default = |k: &Knob| match k.kind {
             KnobKind::Number { default, .. } => default,
             KnobKind::Choice(_) => 0.0,
+            KnobKind::Auto { .. } => f64::NAN,
         };
         Knobs {
             policy,
@@ -106,12 +130,21 @@ impl Knobs {
         self.knobs.iter().enumerate().map(|(i, k)| match k.kind {
             KnobKind::Number { .. } => (k.key, self.number(i).to_string()),
             KnobKind::Choice(_) => (k.key, self.choice(i).to_owned()),
+            KnobKind::Auto { .. } => {
+                let shown = self.chosen(i).map(|v| v.to_string());
+                (k.key, shown.unwrap_or_else(|| "auto".to_owned()))
+            }
         })
     }
 
     /// The value of parameter number `i`; 0 when there is none.
     pub fn number(&self, i: usize) -> f64 {
         self.values.get(i).copied().unwrap_or(0.0)
+    }
+
+    /// The value of parameter number `i`; `None` while it is `auto`.
+    pub fn chosen(&self, i: usize) -> Option<f64> {
+        Some(self.number(i)).filter(|v| !v.is_nan())
     }
 
     /// The word chosen for parameter number `i`; empty when it is not a choice.
@@ -173,6 +206,19 @@ impl Knobs {
                     })?;
                 i as f64
             }
+            KnobKind::Auto { .. } if value.trim() == "auto" => f64::NAN,
+            KnobKind::Auto { unit, min, max } => value
+                .trim()
+                .parse()
+                .ok()
+                .filter(|v: &f64| (min..=max).contains(v))
+                .ok_or_else(|| KnobError::Auto {
+                    key,
+                    value: value.to_owned(),
+                    min,
+                    max,
+                    unit,
+                })?,
         };
         Ok(())
     }
@@ -184,9 +230,18 @@ impl fmt::Display for Knobs {
         for (k, (_, value)) in self.knobs.iter().zip(self.values()) {
             match k.kind {
                 KnobKind::Number { unit, min, max, .. } => {
+                    let space = if unit.is_empty() { "" } else { " " };
                     writeln!(
                         f,
-                        "  {} = {value} {unit} ({min} to {max}): {}",
+                        "  {} = {value}{space}{unit} ({min} to {max}): {}",
+                        k.key, k.help
+                    )?;
+                }
+                KnobKind::Auto { unit, min, max } => {
+                    let space = if unit.is_empty() { "" } else { " " };
+                    writeln!(
+                        f,
+                        "  {} = {value} (auto, or {min} to {max}{space}{unit}): {}",
                         k.key, k.help
                     )?;
                 }
@@ -225,6 +280,15 @@ mod tests {
             kind: KnobKind::Choice(&["app", "thread"]),
             help: "among whom",
         },
+        Knob {
+            key: "rating",
+            kind: KnobKind::Auto {
+                unit: "",
+                min: 1.0,
+                max: 100.0,
+            },
+            help: "how much",
+        },
     ];
 
     #[test]
@@ -239,10 +303,16 @@ mod tests {
             shown,
             [
                 ("threshold", "12.5".to_owned()),
-                ("share", "thread".to_owned())
+                ("share", "thread".to_owned()),
+                ("rating", "auto".to_owned())
             ]
         );
         assert!(k.to_string().contains("1 to 60000"));
+        assert_eq!(k.chosen(2), None);
+        k.set("rating", "2.5").unwrap();
+        assert_eq!(k.chosen(2), Some(2.5));
+        k.set("rating", "auto").unwrap();
+        assert_eq!(k.chosen(2), None);
     }
 
     #[test]
@@ -254,10 +324,12 @@ mod tests {
             ("threshold", "inf", "threshold=inf"),
             ("threshold", "fast", "default 250"),
             ("share", "core", "one of app, thread"),
+            ("rating", "NaN", "`auto` or a number from 1 to 100"),
+            ("rating", "-1", "rating=-1"),
             (
                 "thr",
                 "1",
-                "policy `x` has no parameter `thr`: it has threshold, share",
+                "policy `x` has no parameter `thr`: it has threshold, share, rating",
             ),
         ] {
             let e = k.set(key, value).unwrap_err().to_string();

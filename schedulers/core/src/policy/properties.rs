@@ -1,5 +1,11 @@
 //! What must hold for every policy, and the analytic oracle for each.
 
+mod energy;
+mod fairness;
+mod frontier;
+mod steadiness;
+mod table;
+
 use super::*;
 use crate::engine::Engine;
 use crate::testing::{Fake, Noisy};

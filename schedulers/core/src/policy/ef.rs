@@ -1,0 +1,298 @@
+//! EF-driven: fast cores to those who use energy best there.
+
+use crate::machine::Placement;
+use crate::policy::knobs::{Knob, KnobKind, Knobs};
+use crate::policy::ledger::Ledger;
+use crate::policy::room::Reach;
+use crate::policy::seats::{Claim, Seats};
+use crate::policy::smooth::Smoothed;
+use crate::policy::threads::PerThread;
+use crate::policy::turns::Turns;
+use crate::policy::Policy;
+use crate::utility::Utility;
+use crate::view::View;
+use amp_metrics::{CoreTypeId, MetricId, Nanos, ThreadKey, MAX_CORE_TYPES};
+
+/// A page about the policy.
+pub const HELP: &str = "\
+ef: efficiency-factor driven.
+
+Gives fast cores to the threads with the highest efficiency factor [PMCTrack s. 4.2.2, eq. 3-7]
+
+    EF = EDP_small / EDP_big = SF / (energy_big / energy_small)
+
+the EF following the phases of the program (the paper evaluated fixed placements). EFs that cannot be told apart decide
+nothing: threads in a fast core whose EF is within the noise of the best one outside, and threads outside whose EF is within the
+noise of the worst one inside, are ranked by application-wide speedup instead. Noise is
+
+    |ln EF_a - ln EF_b| <= margin + coverage sqrt(u_a^2 + u_b^2),   u the relative standard uncertainty of the estimate
+
+A running mean smooths EF and SF, and starts afresh when a value departs from it as at a change of phase; a thread keeps
+its place for a turn at least. A thread with a speedup factor but no EF is ranked by speedup, as though its EF were all
+noise; one with neither is fair-shared: it gets its weight's share of every core type's time. For machines of two core types.
+Use it to save energy at little cost in throughput; it is an unfair policy like hsp.
+";
+
+const COVERAGE: usize = 0;
+const MARGIN: usize = 1;
+const HYSTERESIS: usize = 2;
+const SMOOTHING: usize = 3;
+const TURN: usize = 4;
+
+const KNOBS: &[Knob] = &[
+    Knob {
+        key: "coverage",
+        kind: KnobKind::Number {
+            unit: "standard uncertainties",
+            default: 1.0,
+            min: 0.0,
+            max: 10.0,
+        },
+        help: "how far apart two EFs must be to be told apart",
+    },
+    Knob {
+        key: "margin",
+        kind: KnobKind::Number {
+            unit: "%",
+            default: 3.0,
+            min: 0.0,
+            max: 100.0,
+        },
+        help: "difference between two EFs that never counts",
+    },
+    Knob {
+        key: "hysteresis",
+        kind: KnobKind::Number {
+            unit: "%",
+            default: 4.0,
+            min: 0.0,
+            max: 100.0,
+        },
+        help: "how much better a thread must be to take a seat from its holder",
+    },
+    Knob {
+        key: "smoothing",
+        kind: KnobKind::Number {
+            unit: "intervals",
+            default: 16.0,
+            min: 1.0,
+            max: 1000.0,
+        },
+        help: "length of the running means of EF and SF",
+    },
+    Knob {
+        key: "turn",
+        kind: KnobKind::Number {
+            unit: "ms",
+            default: 250.0,
+            min: 1.0,
+            max: 60_000.0,
+        },
+        help: "how long a thread keeps its place at least, and the turn of equal threads of an application",
+    },
+];
+
+/// Distance between the classes: above any logarithm of a ratio.
+const CLASS: f64 = 1e3;
+/// Bonus of a thread whose turn is not over: above any class.
+const KEEP: f64 = 1e4;
+/// Leads of threads of one application are remembered up to so many turns.
+const MEMORY: f64 = 8.0;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    ef: Smoothed,
+    sf: Smoothed,
+    placed: Option<CoreTypeId>,
+    since: Nanos,
+}
+
+/// What is known of a thread now.
+#[derive(Clone, Copy, Debug)]
+struct Rating {
+    /// ln EF and its relative standard uncertainty.
+    ef: Option<(f64, f64)>,
+    /// ln of the application-wide speedup.
+    sp: Option<f64>,
+    turn_is_on: bool,
+}
+
+/// EF-driven [PMCTrack §4.2.2], dynamic.
+#[derive(Debug)]
+pub struct EfDriven {
+    knobs: Knobs,
+    states: PerThread<State>,
+    siblings: Ledger<ThreadKey>,
+    turns: Turns,
+    seats: Seats,
+    /// Per thread of the view.
+    ratings: Vec<Option<Rating>>,
+    strength: Vec<f64>,
+    order: Vec<(f64, usize)>,
+}
+
+impl EfDriven {
+    /// The policy with default parameters.
+    pub fn new() -> EfDriven {
+        EfDriven {
+            knobs: Knobs::new("ef", KNOBS),
+            states: PerThread::default(),
+            siblings: Ledger::default(),
+            turns: Turns::default(),
+            seats: Seats::default(),
+            ratings: Vec::new(),
+            strength: Vec::new(),
+            order: Vec::new(),
+        }
+    }
+
+    /// Takes in the interval.
+    fn rate(&mut self, view: &View<'_>, turn: f64) {
+        let window = self.knobs.number(SMOOTHING);
+        let two = view.topology.core_types().len() == 2;
+        let fast = CoreTypeId::FASTEST;
+        self.states.begin();
+        self.siblings.begin();
+        self.ratings.clear();
+        for th in view.threads {
+            if view.apps.get(th.app).is_some_and(|a| a.threads.len() > 1) {
+                let mut used = [0.0; MAX_CORE_TYPES];
+                used[0] = th.ran_up_to(fast);
+                self.siblings.charge(th.key, &used);
+            }
+            let ef = view.estimate(th, MetricId::EfficiencyFactor(fast));
+            let sf = view.speedup_factor(th, fast);
+            if !two || (ef.is_none() && sf.is_none()) {
+                self.ratings.push(None);
+                continue;
+            }
+            let (_, s) = self.states.enter(th.key, State::default);
+            let ef = ef.map(|e| {
+                let mean = s.ef.update(e.value, window);
+                (mean.ln(), e.uncertainty.map_or(0.0, |u| u.abs() / e.value))
+            });
+            let sp = sf.map(|sf| {
+                let sf = s.sf.update(sf, window);
+                let sp = view.utility(th, fast, sf, Utility::Speedup);
+                sp.max(f64::MIN_POSITIVE).ln()
+            });
+            if s.placed != th.placed {
+                (s.placed, s.since) = (th.placed, view.now);
+            }
+            // half an interval's grace: a turn of n intervals is n intervals
+            let held = view.now.saturating_sub(s.since) + Nanos(view.interval.0 / 2);
+            self.ratings.push(Some(Rating {
+                ef,
+                sp,
+                turn_is_on: held.as_secs_f64() < turn,
+            }));
+        }
+        self.siblings.settle(MEMORY * turn);
+    }
+
+    /// Ranks by EF and finds who is contested: indistinguishable from the other side of the cut.
+    fn rank(&mut self, view: &View<'_>) {
+        let margin = (1.0 + self.knobs.number(MARGIN) / 100.0).ln();
+        let coverage = self.knobs.number(COVERAGE);
+        let (mut pinned, mut unranked) = (0usize, 0usize);
+        self.order.clear();
+        for (i, (th, r)) in view.threads.iter().zip(&self.ratings).enumerate() {
+            let Some(r) = r else { continue };
+            match (Reach::of(view, th.allowed), r.ef) {
+                (Reach::Fast, _) => pinned += 1,
+                (Reach::Both, Some((ef, _))) => self.order.push((ef, i)),
+                (Reach::Both, None) => unranked += 1,
+                (Reach::Slow, _) => {}
+            }
+        }
+        self.order
+            .sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        // seats for the ranked ones, in the proportion in which seats are handed out
+        let cpus: usize = view.core_types().map(|t| view.topology.nr_cpus(t)).sum();
+        let per_cpu = (view.threads.len() as f64 / cpus.max(1) as f64).max(1.0);
+        let fast = view.topology.nr_cpus(CoreTypeId::FASTEST) as f64;
+        let owed = self.turns.owed(CoreTypeId::FASTEST);
+        let inside = ((fast - owed) * per_cpu - pinned as f64).round().max(0.0) as usize;
+        let uncertainty = |i: usize| self.ratings[i].and_then(|r| r.ef).map_or(0.0, |e| e.1);
+        let same = |a: (f64, usize), b: (f64, usize)| {
+            let u = uncertainty(a.1).hypot(uncertainty(b.1));
+            (a.0 - b.0).abs() <= margin + coverage * u
+        };
+        let worst_inside = inside.checked_sub(1).and_then(|k| self.order.get(k));
+        let best_outside = self.order.get(inside);
+        // Speedups compare only where all who are contested have one.
+        let contested = |(rank, at): (usize, &(f64, usize))| {
+            let across = if rank < inside {
+                best_outside
+            } else {
+                worst_inside
+            };
+            across.is_some_and(|x| same(*at, *x)) || unranked > 0 && across.is_none()
+        };
+        let comparable = self
+            .order
+            .iter()
+            .enumerate()
+            .all(|at| !contested(at) || self.ratings[at.1 .1].is_some_and(|r| r.sp.is_some()));
+        self.strength.clear();
+        self.strength.extend(self.ratings.iter().map(|r| match r {
+            // without an EF: contested
+            Some(Rating { ef: None, sp, .. }) => sp.unwrap_or(0.0),
+            _ => 0.0,
+        }));
+        for (rank, at) in self.order.iter().enumerate() {
+            let (ef, i) = *at;
+            let sp = self.ratings[i].and_then(|r| r.sp);
+            self.strength[i] = match (contested((rank, at)), sp) {
+                (true, Some(sp)) if comparable => sp,
+                (true, _) => ef,
+                (false, _) if rank < inside => CLASS + ef,
+                (false, _) => ef - CLASS,
+            };
+        }
+    }
+}
+
+impl Default for EfDriven {
+    fn default() -> Self {
+        EfDriven::new()
+    }
+}
+
+impl Policy for EfDriven {
+    fn name(&self) -> &'static str {
+        "ef"
+    }
+
+    fn place(&mut self, view: &View<'_>, out: &mut Placement) {
+        let turn = self.knobs.number(TURN) / 1e3;
+        let hysteresis = (1.0 + self.knobs.number(HYSTERESIS) / 100.0).ln();
+        self.rate(view, turn);
+        let ratings = &self.ratings;
+        self.turns.update(view, turn, &|i| ratings[i].is_some());
+        self.rank(view);
+        let (turns, strength, ratings) = (&self.turns, &self.strength, &self.ratings);
+        self.seats.assign(view, &mut |i, t| {
+            turns.claim(i, t).unwrap_or(Claim {
+                strength: strength[i],
+                bonus: match ratings[i] {
+                    Some(r) if r.turn_is_on => KEEP,
+                    _ => hysteresis,
+                },
+            })
+        });
+        self.seats.take_turns(view, &self.siblings, turn, &|a, b| {
+            ratings[a].is_some() == ratings[b].is_some()
+                && (strength[a] - strength[b]).abs() <= hysteresis
+        });
+        self.seats.write(view, out);
+    }
+
+    fn knobs(&self) -> &Knobs {
+        &self.knobs
+    }
+
+    fn knobs_mut(&mut self) -> &mut Knobs {
+        &mut self.knobs
+    }
+}

@@ -1,0 +1,161 @@
+//! Prop-SP: fast cores in proportion to what they are worth to an application.
+
+use crate::machine::Placement;
+use crate::policy::knobs::{Knob, KnobKind, Knobs};
+use crate::policy::level::Demands;
+use crate::policy::room::{Reach, Room};
+use crate::policy::seats::{Claim, Seats};
+use crate::policy::speedups;
+use crate::policy::steering::Steering;
+use crate::policy::turns::Turns;
+use crate::policy::Policy;
+use crate::view::View;
+use amp_metrics::CoreTypeId;
+
+/// A page about the policy.
+pub const HELP: &str = "\
+propsp: proportional to speedup.
+
+Shares fast cores among applications in proportion to weight and benefit [PropSP]:
+
+    credits of an application per interval ~ weight (SP - 1), split evenly among its threads
+
+SP is the application-wide speedup. Time on a fast core is paid for with credits; the threads with most credit left
+go there first. What a thread cannot use (it runs on one core at a time) goes to the others in the same proportion.
+When nobody gains from fast cores they are shared by weight. A priority thus buys big-core time where it helps.
+
+It needs speedup factors. A thread without one is fair-shared: it gets its weight's share of every core type's time, and
+no factor is made up for it. For machines of two core types. Use it for more throughput than rr and acfs with some regard for
+everyone, and where priorities are to count; use pareto to bound the unfairness.
+";
+
+const TURN: usize = 0;
+const UTILITY: usize = 1;
+
+const KNOBS: &[Knob] = &[
+    Knob {
+        key: "turn",
+        kind: KnobKind::Number {
+            unit: "ms",
+            default: 250.0,
+            min: 1.0,
+            max: 60_000.0,
+        },
+        help: "difference in credit at which two threads change places",
+    },
+    Knob {
+        key: "utility",
+        kind: KnobKind::Choice(&["speedup", "camp"]),
+        help: "how the gain of an application with many threads is rated",
+    },
+];
+
+/// Benefit that is assumed of everybody, so that what nobody gains from is shared by weight.
+const LEAST: f64 = 1e-6;
+
+/// Proportional to speedup [PropSP].
+#[derive(Debug)]
+pub struct PropSp {
+    knobs: Knobs,
+    turns: Turns,
+    seats: Seats,
+    room: Room,
+    steering: Steering,
+    demands: Demands,
+    level: f64,
+    /// Per thread of the view: weighted benefit; none without a speedup factor.
+    benefit: Vec<Option<f64>>,
+    /// Per thread of the view: share of fast-core time and the most it can use.
+    shares: Vec<Option<(f64, f64)>>,
+}
+
+impl PropSp {
+    /// The policy with default parameters.
+    pub fn new() -> PropSp {
+        PropSp {
+            knobs: Knobs::new("propsp", KNOBS),
+            turns: Turns::default(),
+            seats: Seats::default(),
+            room: Room::default(),
+            steering: Steering::default(),
+            demands: Demands::default(),
+            level: 0.0,
+            benefit: Vec::new(),
+            shares: Vec::new(),
+        }
+    }
+
+    /// Weight × (SP − 1) / threads [PropSP], per thread.
+    fn rate(&mut self, view: &View<'_>) {
+        let rule = speedups::rule(self.knobs.choice(UTILITY));
+        let two = view.topology.core_types().len() == 2;
+        self.benefit.clear();
+        self.benefit.extend(view.threads.iter().map(|th| {
+            let sp = speedups::of(view, th, rule).filter(|_| two)?[0];
+            let n = view.apps.get(th.app).map_or(1, |a| a.threads.len().max(1));
+            Some(f64::from(th.weight) * (sp - 1.0).max(LEAST) / n as f64)
+        }));
+    }
+
+    /// Gives away the fast cores.
+    fn share(&mut self, view: &View<'_>) {
+        let owed = self.turns.owed(CoreTypeId::FASTEST);
+        let benefit = &self.benefit;
+        let fast = self.room.fast(view, owed, &|i| benefit[i].is_some());
+        self.demands.clear();
+        for (i, b) in benefit.iter().enumerate() {
+            let free = Reach::of(view, view.threads[i].allowed) == Reach::Both;
+            match b {
+                Some(b) if free => self.demands.push(*b, 0.0, self.room.cpu(i)),
+                _ => self.demands.push(0.0, 0.0, 0.0),
+            }
+        }
+        self.level = self.demands.level(fast, self.level);
+        self.shares.clear();
+        for (i, b) in benefit.iter().enumerate() {
+            let most = self.room.cpu(i);
+            self.shares
+                .push(b.map(|_| match Reach::of(view, view.threads[i].allowed) {
+                    Reach::Both => (self.demands.at(i, self.level), most),
+                    Reach::Fast => (most, most),
+                    Reach::Slow => (0.0, 0.0),
+                }));
+        }
+    }
+}
+
+impl Default for PropSp {
+    fn default() -> Self {
+        PropSp::new()
+    }
+}
+
+impl Policy for PropSp {
+    fn name(&self) -> &'static str {
+        "propsp"
+    }
+
+    fn place(&mut self, view: &View<'_>, out: &mut Placement) {
+        let turn = self.knobs.number(TURN) / 1e3;
+        self.rate(view);
+        let benefit = &self.benefit;
+        self.turns.update(view, turn, &|i| benefit[i].is_some());
+        self.room.update(view);
+        self.share(view);
+        let shares = &self.shares;
+        self.steering.update(view, turn, &|i| shares[i]);
+        let (turns, steering) = (&self.turns, &self.steering);
+        self.seats.assign(view, &mut |i, t| -> Claim {
+            turns.claim(i, t).unwrap_or_else(|| steering.claim(i, turn))
+        });
+        self.seats.write(view, out);
+    }
+
+    fn knobs(&self) -> &Knobs {
+        &self.knobs
+    }
+
+    fn knobs_mut(&mut self) -> &mut Knobs {
+        &mut self.knobs
+    }
+}

@@ -1,0 +1,74 @@
+//! How much CPU time each thread has, and how much time on fast cores there is to give away, on two core types.
+
+use crate::policy::level::Demands;
+use crate::view::View;
+use amp_metrics::{CoreTypeId, CoreTypeSet};
+
+/// What affinity leaves of the fast cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Fast cores only.
+    Fast,
+    /// Both.
+    Both,
+    /// Slow cores only.
+    Slow,
+}
+
+impl Reach {
+    /// The reach of a thread of this affinity.
+    pub fn of(view: &View<'_>, allowed: CoreTypeSet) -> Reach {
+        match (
+            allowed.contains(CoreTypeId::FASTEST),
+            allowed.contains(view.topology.slowest()),
+        ) {
+            (true, true) => Reach::Both,
+            (true, false) => Reach::Fast,
+            _ => Reach::Slow,
+        }
+    }
+}
+
+/// CPU time of every thread, as a share of the interval: 1 unless there are more threads than CPUs, else in proportion to
+/// weight, and 1 at most.
+#[derive(Debug, Default)]
+pub struct Room {
+    demands: Demands,
+    cpu: Vec<f64>,
+    last: f64,
+}
+
+impl Room {
+    /// Works out the shares for `view`.
+    pub fn update(&mut self, view: &View<'_>) {
+        let cpus: usize = view.core_types().map(|t| view.topology.nr_cpus(t)).sum();
+        self.cpu.clear();
+        if view.threads.len() <= cpus {
+            self.cpu.resize(view.threads.len(), 1.0);
+            return;
+        }
+        self.demands.clear();
+        for th in view.threads {
+            self.demands.push(f64::from(th.weight), 0.0, 1.0);
+        }
+        self.last = self.demands.level(cpus as f64, self.last);
+        let (demands, level) = (&self.demands, self.last);
+        self.cpu
+            .extend((0..view.threads.len()).map(|i| demands.at(i, level)));
+    }
+
+    /// The share of thread `i`, 0 to 1.
+    pub fn cpu(&self, i: usize) -> f64 {
+        self.cpu.get(i).copied().unwrap_or(0.0)
+    }
+
+    /// Fast cores that are left when `owed` are taken by others and threads that may run nowhere else have theirs.
+    /// `counts` says which threads of the view share in what is left.
+    pub fn fast(&self, view: &View<'_>, owed: f64, counts: &dyn Fn(usize) -> bool) -> f64 {
+        let pinned: f64 = (0..view.threads.len())
+            .filter(|&i| counts(i) && Reach::of(view, view.threads[i].allowed) == Reach::Fast)
+            .map(|i| self.cpu(i))
+            .sum();
+        (view.topology.nr_cpus(CoreTypeId::FASTEST) as f64 - owed - pinned).max(0.0)
+    }
+}
