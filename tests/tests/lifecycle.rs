@@ -8,6 +8,7 @@ use amp_tests::{Lab, Reply};
 /// empty where the kernel tells core types apart.
 const ENDS: &str = r#"
 state() { cat /sys/kernel/sched_ext/state; }
+programs() { ps | grep -c '[a]mp-workload run alu'; }
 wait_for() { i=0; while [ "$(state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; state; }
 sleep 2
 for end in INT TERM KILL PANIC; do
@@ -29,16 +30,17 @@ scx_amp ctl status >/tmp/status && echo "policy $(grep '"policy"' /tmp/status)"
 kill $pid; wait $pid
 # not root
 cp "$(which scx_amp)" /tmp/; chmod 755 /tmp /tmp/scx_amp
-setuidgid nobody /tmp/scx_amp run --policy rr $BIG 2>/tmp/nobody; echo "nobody-status $?"
+echo 'nobody:x:65534:65534::/:/bin/sh' >>/etc/passwd; echo 'nogroup:x:65534:' >>/etc/group
+start-stop-daemon -S -c nobody:nogroup -x /tmp/scx_amp -- run --policy rr $BIG 2>/tmp/nobody; echo "nobody-status $?"
 echo "nobody $(tr '\n' ' ' </tmp/nobody)"
 # a bench that is killed outright takes its programs with it, one that is interrupted says so
 for end in KILL INT; do
     scx_amp bench /bench.toml --on host --policies rr --runs 2 --solo-runs 1 $BIG 2>/tmp/bench-err & pid=$!
     i=0; while [ "$(state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
-    sleep 0.5; echo "programs-$end $(pgrep -x amp-alu | wc -l)"
+    sleep 0.5; echo "programs-$end $(programs)"
     kill -$end $pid; wait $pid; echo "bench-status-$end $?"
     echo "bench-down-$end $(wait_for disabled)"
-    sleep 0.5; echo "left-$end $(pgrep -x amp-alu | wc -l)"
+    sleep 0.5; echo "left-$end $(programs)"
 done
 echo "interrupted $(tr '\n' ' ' </tmp/bench-err)"
 "#;
@@ -47,10 +49,10 @@ const BENCH: &str = r#"
 name = "endless"
 [[app]]
 name = "a"
-command = ["amp-workload", "run", "alu", "--work", "2M"]
+command = ["amp-workload", "run", "alu", "--work", "60M"]
 [[app]]
 name = "b"
-command = ["amp-workload", "run", "alu", "--work", "2M"]
+command = ["amp-workload", "run", "alu", "--work", "60M"]
 "#;
 
 fn ends(lab: Lab, big: &str) -> Reply {
