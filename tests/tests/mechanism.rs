@@ -32,7 +32,7 @@ fn a_swap_takes_effect_within_two_milliseconds_with_every_cpu_busy() {
         s["swaps"].as_u64().unwrap(),
         s["swap_latency_p50_us"].as_f64().unwrap(),
     );
-    println!("{swaps} swaps, median latency {median:.0} us of virtual time");
+    println!("{swaps} placements, median latency {median:.0} us of virtual time");
     assert!(swaps >= 20, "{s}");
     assert!(
         median > 0.0 && median < 2000.0,
