@@ -80,6 +80,8 @@ fn main() -> Result<()> {
     }
     match std::fs::rename(&root, &cli.into) {
         Ok(()) => Ok(()),
+        // another run fetched the same meanwhile
+        Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
         Err(e) => bail!(
             "cannot move {} to {}: {e} (both must be on one file system)",
             root.display(),
