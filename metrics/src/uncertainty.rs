@@ -204,6 +204,11 @@ fn root_sum_square(us: impl Iterator<Item = Option<f64>>) -> Option<f64> {
         .map(f64::sqrt)
 }
 
+/// u times the sensitivity ∂f/∂x.
+fn times(u: Option<f64>, slope: f64) -> Option<f64> {
+    u.map(|u| u * slope.abs())
+}
+
 fn combine(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a?.hypot(b?))
 }
@@ -231,7 +236,7 @@ impl Sub for Measured {
 impl Mul for Measured {
     type Output = Measured;
     fn mul(self, o: Measured) -> Measured {
-        let u = combine(self.u.map(|u| u * o.value), o.u.map(|u| u * self.value));
+        let u = combine(times(self.u, o.value), times(o.u, self.value));
         Measured {
             value: self.value * o.value,
             u,
@@ -243,7 +248,7 @@ impl Div for Measured {
     type Output = Measured;
     fn div(self, o: Measured) -> Measured {
         let value = self.value / o.value;
-        let u = combine(self.u, o.u.map(|u| u * value)).map(|u| u / o.value.abs());
+        let u = combine(times(self.u, o.value.recip()), times(o.u, value / o.value));
         Measured { value, u }
     }
 }

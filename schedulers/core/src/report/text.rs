@@ -16,6 +16,7 @@ pub fn text(report: &BenchReport) -> String {
     );
     out += &policies(report);
     out.push('\n');
+    out += "slowdown per application and policy:\n";
     out += &applications(report);
     out.push('\n');
     out += "± is the standard uncertainty. ASP: higher is better. Unfairness: 1 is ideal. Slowdown: against having the fast cores to itself.\n";
@@ -81,7 +82,7 @@ fn applications(report: &BenchReport) -> String {
         "alone, fast".into(),
     ];
     header.push("SF".into());
-    header.extend(results.iter().map(|r| format!("slowdown, {}", r.policy)));
+    header.extend(results.iter().map(|r| r.policy.clone()));
     table.push_record(header);
     for (i, app) in first.apps.iter().enumerate() {
         let mut row = vec![app.name.clone()];

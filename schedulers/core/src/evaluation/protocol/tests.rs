@@ -126,9 +126,13 @@ fn bad_input_is_named() {
     let good = run(&[&[10.0]]);
     let e = |s: &[Solo], r: &[Run]| evaluate("rr", &a, s, r).unwrap_err().to_string();
     assert!(e(&[solo(1.0, 1.0)], &[]).contains("no run"));
-    assert!(e(&[], &[good.clone()]).contains("1 applications but 0 solo times"));
-    assert!(e(&[solo(0.0, 1.0)], &[good.clone()]).contains("`bzip2`: alone on slow cores"));
-    assert!(e(&[solo(1.0, f64::NAN)], &[good.clone()]).contains("alone with fast cores"));
+    assert!(e(&[], std::slice::from_ref(&good)).contains("1 applications but 0 solo times"));
+    assert!(
+        e(&[solo(0.0, 1.0)], std::slice::from_ref(&good)).contains("`bzip2`: alone on slow cores")
+    );
+    assert!(
+        e(&[solo(1.0, f64::NAN)], std::slice::from_ref(&good)).contains("alone with fast cores")
+    );
     assert!(e(&[solo(1.0, 1.0)], &[good.clone(), run(&[&[]])]).contains("run 2 of the mix"));
     let endless = Run {
         duration_s: f64::INFINITY,
