@@ -94,7 +94,7 @@ impl Reply {
     ///
     /// # Panics
     /// When there is none, or more than one.
-    pub fn line(&self, key: &str) -> &str {
+    pub fn line<'a>(&'a self, key: &'a str) -> &'a str {
         let all: Vec<&str> = self.lines(key).collect();
         assert_eq!(
             all.len(),
