@@ -11,7 +11,7 @@ const KERNELS: [&str; 6] = [
     "alu --work 4M",
     "fp --work 1M",
     "branchy --work 2M",
-    "stream --size 8M --work 1M",
+    "stream --size 8M --work 3M",
     "chase --size 8M --work 300K",
     "chase --size 512K --work 1M",
 ];
