@@ -23,7 +23,6 @@ mod machine;
 pub mod provider;
 mod rates;
 mod scenario;
-pub mod synth;
 mod truth;
 
 pub use bench::bench;

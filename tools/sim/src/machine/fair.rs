@@ -77,7 +77,13 @@ impl SimMachine {
                 self.stop(cpu);
                 self.remove(next);
                 self.start(next, cpu);
-                self.wait_at(slot, cpu);
+                // An idle CPU may be open to it that was not to the one that waited.
+                let idle = (0..self.cpus.len())
+                    .find(|c| self.cpus[*c].running.is_none() && self.may_use(slot, *c));
+                match idle {
+                    Some(idle) => self.start(slot, idle),
+                    None => self.wait_at(slot, cpu),
+                }
             }
             _ => self.arm(cpu),
         }
@@ -105,11 +111,13 @@ impl SimMachine {
     /// Moves a waiting thread from the most loaded CPU to the least loaded one it may use, when that brings their loads
     /// closer, or (`pass_on`) merely swaps them.
     fn pull_one(&mut self, pass_on: bool) -> bool {
-        let mut order: Vec<(u64, usize)> =
-            (0..self.cpus.len()).map(|c| (self.load(c), c)).collect();
+        // Equals in random order: in a kernel it depends on which CPU comes to balance first.
+        let mut order: Vec<(u64, u32, usize)> = (0..self.cpus.len())
+            .map(|c| (self.load(c), self.rng.random(), c))
+            .collect();
         order.sort_unstable();
-        for &(most, from) in order.iter().rev() {
-            for &(least, to) in &order {
+        for &(most, _, from) in order.iter().rev() {
+            for &(least, _, to) in &order {
                 if least >= most {
                     break;
                 }

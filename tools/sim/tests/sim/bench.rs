@@ -1,0 +1,187 @@
+//! The bench as a whole: protocol, report, reproducibility, errors.
+
+use amp_machine::MachineFile;
+use amp_metrics::Nanos;
+use amp_sched::workload::Workload;
+use amp_sim::bench::{bench, BenchOptions, Step};
+use amp_sim::{ProviderSpec, SimError};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+const MIX: &str = r#"
+name = "mix"
+[[app]]
+name = "fast"
+instructions = 30e9
+phases = [
+  { instructions = 2e9, ips_big = 3e9, ips_small = 1e9, power_big = 2, power_small = 0.5 },
+  { instructions = 1e9, ips_big = 2e9, ips_small = 1e9, power_big = 2, power_small = 0.5 },
+]
+[[app]]
+name = "slow"
+instructions = 20e9
+phases = [{ instructions = 1e9, ips_big = 1.2e9, ips_small = 1e9, power_big = 1, power_small = 0.5 }]
+[[app]]
+name = "team"
+threads = 3
+weight = 200
+instructions = 40e9
+phases = [
+  { instructions = 1e9, ips_big = 2e9, ips_small = 1e9, power_big = 2, power_small = 0.5, parallel = false },
+  { instructions = 3e9, ips_big = 2e9, ips_small = 1e9, power_big = 2, power_small = 0.5 },
+]
+"#;
+
+fn workload(text: &str) -> Workload {
+    Workload::parse(Path::new("mix.toml"), text).unwrap()
+}
+
+fn machine() -> MachineFile {
+    crate::common::machine(&[2, 2], 50)
+}
+
+fn run(
+    policies: &[&str],
+    options: &BenchOptions,
+) -> Result<amp_sched::evaluation::BenchReport, SimError> {
+    bench(&workload(MIX), &machine(), policies, options, &mut |_| {
+        ControlFlow::Continue(())
+    })
+}
+
+#[test]
+fn the_protocol_and_the_same_bytes_for_the_same_seed() {
+    let noisy = BenchOptions {
+        provider: ProviderSpec::Exact {
+            sigma: 0.05,
+            latency: 1,
+        },
+        runs: 3,
+        seed: 7,
+        ..BenchOptions::default()
+    };
+    let report = run(&["eevdf", "rr", "hsp"], &noisy).unwrap();
+    let text = serde_json::to_string(&report).unwrap();
+    assert_eq!(
+        serde_json::to_string(&run(&["eevdf", "rr", "hsp"], &noisy).unwrap()).unwrap(),
+        text
+    );
+    let other = BenchOptions { seed: 8, ..noisy };
+    assert_ne!(
+        serde_json::to_string(&run(&["eevdf", "rr", "hsp"], &other).unwrap()).unwrap(),
+        text
+    );
+
+    assert_eq!(
+        (report.on.as_str(), report.environment.virtual_time),
+        ("sim", true)
+    );
+    let names: Vec<&str> = report.results.iter().map(|r| r.policy.as_str()).collect();
+    assert_eq!(names, ["eevdf", "rr", "hsp"]);
+    for r in &report.results {
+        assert_eq!(r.runs.len(), 3);
+        assert!(
+            r.apps
+                .iter()
+                .all(|a| a.completions_s.len() >= 9 && a.slowdown >= 0.99),
+            "{r:?}"
+        );
+        assert!(r.asp.u.is_some() && r.edp.is_some() && !r.timeline.is_empty());
+        assert_eq!(r.swaps_per_s.is_some(), r.policy != "eevdf");
+    }
+    // alone: fast runs 20·10⁹ at 3 and 10·10⁹ at 2; on small cores everything at 1
+    let fast = &report.results[0].apps[0];
+    assert!((fast.ct_slow_s - 30.0).abs() < 1e-6);
+    assert!(
+        (fast.ct_fast_s - (20.0 / 3.0 + 5.0)).abs() < 0.1,
+        "{}",
+        fast.ct_fast_s
+    );
+    // team: 10 passes of 1·10⁹ in series and 3·10⁹ on the two slow cores at 1·10⁹ each
+    let team = &report.results[0].apps[2];
+    assert!(
+        (team.ct_slow_s - 10.0 * (1.0 + 1.5)).abs() < 0.3,
+        "{}",
+        team.ct_slow_s
+    );
+}
+
+#[test]
+fn every_policy_there_is_can_be_run() {
+    let options = BenchOptions {
+        runs: 1,
+        completions: 1,
+        ..BenchOptions::default()
+    };
+    let report = run(amp_sched::policy::NAMES, &options).unwrap();
+    for r in &report.results {
+        assert!(
+            r.asp.value.is_finite() && r.unfairness.value >= 1.0,
+            "{}",
+            r.policy
+        );
+    }
+}
+
+#[test]
+fn bad_input_is_named_and_a_watcher_may_stop_it() {
+    let e = |policies: &[&str], o: BenchOptions| run(policies, &o).unwrap_err().to_string();
+    let d = BenchOptions::default;
+    assert!(e(&["hps"], d()).contains("`hps`"));
+    assert!(e(&[], d()).contains("no policy"));
+    assert!(e(&["rr"], BenchOptions { runs: 0, ..d() }).contains("at least one run"));
+    assert!(e(
+        &["rr"],
+        BenchOptions {
+            interval: Nanos::ZERO,
+            ..d()
+        }
+    )
+    .contains("interval"));
+    let nan = ProviderSpec::Exact {
+        sigma: f64::NAN,
+        latency: 0,
+    };
+    assert!(e(
+        &["rr"],
+        BenchOptions {
+            provider: nan,
+            ..d()
+        }
+    )
+    .contains("noise NaN"));
+    let knob = |p: &str, k: &str, v: &str| BenchOptions {
+        knobs: vec![(p.into(), k.into(), v.into())],
+        ..d()
+    };
+    assert!(e(&["rr"], knob("rr", "treshold", "1")).contains("treshold"));
+    assert!(e(&["rr"], knob("rr", "threshold", "-1")).contains("threshold"));
+    assert!(e(&["rr"], knob("hsp", "turn", "1")).contains("hsp.turn"));
+    let short = BenchOptions {
+        limit: Nanos::from_millis(5000),
+        ..d()
+    };
+    assert!(e(&["rr"], short).contains("no end after 5 simulated seconds"));
+
+    let live = workload("name = \"l\"\n[[app]]\nname = \"bzip2\"\ncommand = [\"bzip2\"]\n");
+    let go = &mut |_: Step<'_>| ControlFlow::Continue(());
+    let e = bench(&live, &machine(), &["rr"], &d(), go)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        e.contains("`l`") && e.contains("`bzip2`") && e.contains("phases"),
+        "{e}"
+    );
+
+    let mut steps = Vec::new();
+    let stop = &mut |s: Step<'_>| match s {
+        Step::Mix { policy, run: 2 } => {
+            steps.push(policy.to_owned());
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    };
+    let e = bench(&workload(MIX), &machine(), &["rr", "hsp"], &d(), stop);
+    assert!(matches!(e, Err(SimError::Interrupted)));
+    assert_eq!(steps, ["rr"]);
+}

@@ -1,0 +1,9 @@
+//! The simulator's integration tests, in one binary.
+
+mod bench;
+mod common;
+mod machine;
+mod mixes;
+mod oracle;
+mod properties;
+mod provider;
