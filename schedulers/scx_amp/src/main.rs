@@ -22,7 +22,12 @@ use std::sync::Arc;
 
 /// Scheduling for machines whose cores are not alike.
 #[derive(Parser)]
-#[command(version, about, propagate_version = true)]
+#[command(
+    version,
+    about,
+    propagate_version = true,
+    disable_help_subcommand = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -49,6 +54,21 @@ enum Command {
         /// Write JSON to FILE, or to standard output with `-`
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+    },
+    /// Pages on a topic (for options: `scx_amp COMMAND --help`)
+    Help {
+        #[command(subcommand)]
+        topic: Help,
+    },
+}
+
+/// Pages longer than `--help`.
+#[derive(Subcommand)]
+enum Help {
+    /// A page on a policy: what it optimises, formula and source, knobs, when to use it
+    Policy {
+        /// The policy; without it, their names
+        name: Option<String>,
     },
 }
 
@@ -91,6 +111,23 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         }
         Command::Bench(args) => bench::main(&args, &stop_signal()?.0)?,
         Command::Board(args) => return board_cli::main(args),
+        Command::Help {
+            topic: Help::Policy { name: None },
+        } => {
+            println!(
+                "{}\n{}",
+                amp_sched::policy::BASELINE,
+                amp_sched::policy::NAMES.join("\n")
+            );
+        }
+        Command::Help {
+            topic: Help::Policy { name: Some(name) },
+        } => {
+            print!(
+                "{}",
+                amp_sched::policy::help(&name).map_err(usage::bad_input)?
+            );
+        }
         Command::Topology { big_cpus, json } => {
             let found = topology::detect(big_cpus.as_ref())?;
             match json {

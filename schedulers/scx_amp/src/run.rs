@@ -9,6 +9,7 @@ use amp_machine::CpuList;
 use amp_metrics::providers::{self, Declared};
 use amp_metrics::{Nanos, Provider};
 use amp_sched::policy::{self, Policy};
+use amp_sched::Topology;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::path::Path;
@@ -21,6 +22,9 @@ pub struct RunArgs {
     /// Policy that places threads on core types.
     #[arg(long, default_value = "rr", value_name = "NAME")]
     pub policy: String,
+    /// Set a knob of the policy (see `scx_amp help policy NAME`); may be repeated.
+    #[arg(long = "set", value_name = "POLICY.KNOB=VALUE")]
+    pub settings: Vec<String>,
     /// Source of the metrics the policy asks for: a name, or a TOML file that declares speedup factors.
     #[arg(long, default_value = "none", value_name = "NAME|FILE.toml")]
     pub provider: String,
@@ -41,12 +45,59 @@ pub struct RunArgs {
     pub panic_after: Option<u64>,
 }
 
-/// The policy called `name`.
+/// The policy called `name`, for a machine of that `topology` where it is known, with those of `settings` (`policy.knob=value`) that are meant for it.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] naming the ones there are.
-pub fn policy_by_name(name: &str, seed: u64) -> Result<Box<dyn Policy>> {
-    policy::by_name(name, seed).map_err(bad_input)
+/// [`crate::usage::BadInput`] naming the policies there are, or the knob at fault and its range.
+pub fn policy_by_name(
+    name: &str,
+    seed: u64,
+    settings: &[String],
+    topology: Option<&Topology>,
+) -> Result<Box<dyn Policy>> {
+    let mut policy = match topology {
+        Some(t) => policy::for_machine(name, seed, t).map_err(bad_input)?,
+        None => policy::by_name(name, seed).map_err(bad_input)?,
+    };
+    for setting in settings {
+        let (of, knob, value) = parse_setting(setting)?;
+        if of == name {
+            policy
+                .set(knob, value)
+                .map_err(|e| bad_input(format!("--set {setting}: {e}")))?;
+        }
+    }
+    Ok(policy)
+}
+
+/// Policy, knob and value of a setting.
+fn parse_setting(setting: &str) -> Result<(&str, &str, &str)> {
+    let parts = setting
+        .split_once('=')
+        .and_then(|(k, v)| Some((k.split_once('.')?, v)));
+    let Some(((of, knob), value)) = parts else {
+        return Err(bad_input(format!(
+            "--set {setting}: want POLICY.KNOB=VALUE, such as rr.threshold=50"
+        )));
+    };
+    Ok((of, knob, value))
+}
+
+/// Every setting is meant for one of `policies`.
+///
+/// # Errors
+/// [`crate::usage::BadInput`] naming the one that is not.
+pub fn check_settings(settings: &[String], policies: &[String]) -> Result<()> {
+    for setting in settings {
+        let (of, ..) = parse_setting(setting)?;
+        if !policies.iter().any(|p| p == of) {
+            return Err(bad_input(format!(
+                "--set {setting}: `{of}` is not a policy in use here ({})",
+                policies.join(", ")
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The provider called `name`, or the one that the TOML file of that path describes.
@@ -66,9 +117,12 @@ pub fn provider_by_name(name: &str) -> Result<Box<dyn Provider>> {
 /// # Errors
 /// When the scheduler cannot be loaded, or the kernel ends it.
 pub fn run(args: &RunArgs, stop: &Receiver<()>) -> Result<()> {
-    let policy = policy_by_name(&args.policy, args.seed)?;
+    check_settings(&args.settings, std::slice::from_ref(&args.policy))?;
+    policy_by_name(&args.policy, args.seed, &args.settings, None)?;
     let provider = provider_by_name(&args.provider)?;
     let detected = topology::detect(args.big_cpus.as_ref())?;
+    let known = Some(&detected.topology);
+    let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
     if detected.topology.core_types().len() == 1 {
         log::warn!("all cores are of one type: name the fast ones with --big-cpus");
     }

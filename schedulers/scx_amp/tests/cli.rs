@@ -118,3 +118,34 @@ fn the_topology_is_told_as_text_and_json() {
     let out = scx_amp(&["topology"]);
     assert!(String::from_utf8_lossy(&out.stdout).contains("CPUs"));
 }
+
+#[test]
+fn every_policy_has_a_page() {
+    let names = scx_amp(&["help", "policy"]);
+    let names = String::from_utf8(names.stdout).unwrap();
+    for name in names.lines().filter(|n| *n != "eevdf") {
+        let page = scx_amp(&["help", "policy", name]);
+        assert!(page.status.success());
+        assert!(
+            String::from_utf8(page.stdout).unwrap().starts_with(name),
+            "{name}"
+        );
+    }
+    assert!(told(2, &["help", "policy", "best"]).contains("`best`"));
+}
+
+#[test]
+fn a_bad_setting_is_told_with_knob_and_range() {
+    for (setting, words) in [
+        ("rr.threshold=-1", ["threshold", "-1"]),
+        ("rr.threshold=NaN", ["threshold", "NaN"]),
+        ("rr.colour=1", ["colour", "threshold"]),
+        ("hsp.turn=1", ["`hsp`", "rr"]),
+        ("threshold", ["POLICY.KNOB=VALUE", "threshold"]),
+    ] {
+        let said = told(2, &["run", "--policy", "rr", "--set", setting]);
+        for word in words {
+            assert!(said.contains(word), "{setting}: `{word}` in: {said}");
+        }
+    }
+}

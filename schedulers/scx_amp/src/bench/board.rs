@@ -145,8 +145,8 @@ fn script(args: &BenchArgs, machine: &str, model_version: &str) -> String {
     } else {
         &args.provider
     };
-    let words = [
-        "scx_amp".into(),
+    let mut words = vec![
+        "scx_amp".to_string(),
         "bench".into(),
         WORKLOAD.to_string(),
         "--on=host".into(),
@@ -164,6 +164,7 @@ fn script(args: &BenchArgs, machine: &str, model_version: &str) -> String {
         format!("--model-version={model_version}"),
         "--progress-lines".into(),
     ];
+    words.extend(args.settings.iter().map(|s| format!("--set={s}")));
     let quoted: Vec<String> = words.iter().map(|w| quote(w)).collect();
     // For half a second after boot something keeps the big CPUs busy; idle virtual time costs nothing.
     format!("sleep 5\nexec {}\n", quoted.join(" "))

@@ -270,11 +270,12 @@ impl Bench<'_> {
     }
 
     fn attach(&self, policy: &str, solos: &[SoloTimes], workload: &Workload) -> Result<Scheduling> {
+        let known = Some(&self.detected.topology);
+        let policy = policy_by_name(policy, self.args.seed, &self.args.settings, known)?;
         let options = LiveOptions {
             interval: self.rules.interval,
         };
         let machine = Live::attach(&self.detected, &options)?;
-        let policy = policy_by_name(policy, self.args.seed)?;
         if self.args.provider != "declared" {
             return Ok(Scheduling::new(
                 machine,

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 /// Name of the baseline: the kernel's own scheduler.
-pub const BASELINE: &str = "eevdf";
+pub use amp_sched::policy::BASELINE;
 
 /// Where a bench runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,6 +63,9 @@ pub struct BenchArgs {
         default_value = "eevdf,rr,hsp"
     )]
     pub policies: Vec<String>,
+    /// Set a knob of a policy (see `scx_amp help policy NAME`); may be repeated
+    #[arg(long = "set", value_name = "POLICY.KNOB=VALUE")]
+    pub settings: Vec<String>,
     /// Source of speedup factors. `declared`: from the workload file, else from the solo runs
     #[arg(long, default_value = "declared", value_name = "NAME|FILE.toml")]
     pub provider: String,
@@ -153,8 +156,10 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
                     "--policies: {e}, or `{BASELINE}`, the kernel's own scheduler"
                 ))
             })?;
+            crate::run::policy_by_name(name, args.seed, &args.settings, None)?;
         }
     }
+    crate::run::check_settings(&args.settings, &args.policies)?;
     crate::run::provider_by_name(&args.provider)?;
     if let Some(app) = workload.apps.iter().find(|a| a.command.is_none()) {
         return Err(bad_input(format!(
