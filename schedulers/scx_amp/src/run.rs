@@ -71,7 +71,10 @@ pub fn policy_by_name(
 }
 
 /// Policy, knob and value of a setting.
-fn parse_setting(setting: &str) -> Result<(&str, &str, &str)> {
+///
+/// # Errors
+/// [`crate::usage::BadInput`] when it is not of that form.
+pub fn parse_setting(setting: &str) -> Result<(&str, &str, &str)> {
     let parts = setting
         .split_once('=')
         .and_then(|(k, v)| Some((k.split_once('.')?, v)));

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! board  boots a guest that runs `bench --on host`, brings its JSON back
+//! sim    the same protocol on the simulated machine
 //! host   solo runs, then the mix under each policy, by turns
 //!   session    one run of the mix: start, restart, time, tick
 //!   apps       starting programs and knowing when they end
@@ -18,6 +19,7 @@ mod host;
 mod inputs;
 mod progress;
 mod session;
+mod sim;
 mod solo_cache;
 mod user;
 mod where_ran;
@@ -25,7 +27,8 @@ mod where_ran;
 use crate::usage::bad_input;
 use amp_machine::CpuList;
 use amp_sched::evaluation::BenchReport;
-use amp_sched::{policy, report, workload::Workload};
+use amp_sched::workload::{App, Workload};
+use amp_sched::{policy, report};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -41,6 +44,8 @@ pub enum On {
     Board,
     /// This machine
     Host,
+    /// The simulated machine
+    Sim,
 }
 
 /// Options of `scx_amp bench`.
@@ -137,6 +142,7 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
     let results = match args.on {
         On::Host => host::bench(args, &workload, cancel)?,
         On::Board => board::bench(args, &workload, cancel)?,
+        On::Sim => sim::bench(args, &workload, cancel)?,
     };
     show(args, &results)
 }
@@ -160,8 +166,20 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
         }
     }
     crate::run::check_settings(&args.settings, &args.policies)?;
-    crate::run::provider_by_name(&args.provider)?;
-    if let Some(app) = workload.apps.iter().find(|a| a.command.is_none()) {
+    if args.on == On::Sim {
+        sim::provider(&args.provider)?;
+    } else {
+        crate::run::provider_by_name(&args.provider)?;
+    }
+    let needed = |a: &&App| if args.on == On::Sim { a.phases.is_empty() } else { a.command.is_none() };
+    if let Some(app) = workload.apps.iter().find(needed) {
+        if args.on == On::Sim {
+            return Err(bad_input(format!(
+                "{}: app `{}` has no `phases`: it can only run on the board or a host",
+                args.workload.display(),
+                app.name
+            )));
+        }
         return Err(bad_input(format!(
             "{}: app `{}` has no `command`: it can only be simulated",
             args.workload.display(),
