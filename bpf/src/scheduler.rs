@@ -156,10 +156,12 @@ impl Scheduler {
         let Some(shared) = self.shared() else {
             return Stats::default();
         };
-        // SAFETY: `shared` points into the mapped .bss, valid while `skel` is; BPF writes it concurrently, hence volatile
-        // reads of plain integers.
         macro_rules! read {
-            ($($field:tt)+) => { unsafe { addr_of!((*shared).$($field)+).read_volatile() } };
+            ($($field:tt)+) => {
+                // SAFETY: `shared` points into the mapped .bss, valid while `skel` is; BPF writes it concurrently, hence
+                // volatile reads of plain integers.
+                unsafe { addr_of!((*shared).$($field)+).read_volatile() }
+            };
         }
         let count: u64 = read!(nr_latencies);
         let kept = (0..NR_LATENCIES.min(count as usize))

@@ -10,9 +10,24 @@ const REPEATS: usize = 6;
 
 /// What is measured: label, command, field, goal as a ratio to EEVDF.
 const CASES: [(&str, &str, &str, f64); 3] = [
-    ("yield, one CPU (instructions)", "yield --cpu 1 --rounds 4k", "instructions_per_op", 1.10),
-    ("pipe, one CPU (instructions)", "pipe --cpus 1,1 --rounds 4k", "instructions_per_op", 0.95),
-    ("pipe, unpinned (virtual time)", "pipe --unpinned --rounds 4k", "ns_per_op", 0.70),
+    (
+        "yield, one CPU (instructions)",
+        "yield --cpu 1 --rounds 4k",
+        "instructions_per_op",
+        1.10,
+    ),
+    (
+        "pipe, one CPU (instructions)",
+        "pipe --cpus 1,1 --rounds 4k",
+        "instructions_per_op",
+        0.95,
+    ),
+    (
+        "pipe, unpinned (virtual time)",
+        "pipe --unpinned --rounds 4k",
+        "ns_per_op",
+        0.70,
+    ),
 ];
 
 fn script() -> String {
@@ -43,14 +58,19 @@ fn values(reply: &Reply, tag: &str, field: &str) -> Vec<f64> {
         .lines(tag)
         .map(|l| {
             let v: serde_json::Value = serde_json::from_str(l).expect("JSON of amp-workload");
-            v[field].as_f64().unwrap_or_else(|| panic!("no {field} in {v}"))
+            v[field]
+                .as_f64()
+                .unwrap_or_else(|| panic!("no {field} in {v}"))
         })
         .collect()
 }
 
 fn main() {
     let reply = Lab::board("juno").run(&script()).ok();
-    println!("{:<32} {:>14} {:>14}  {:>15}  goal", "", "eevdf", "scx_amp", "ratio");
+    println!(
+        "{:<32} {:>14} {:>14}  {:>15}  goal",
+        "", "eevdf", "scx_amp", "ratio"
+    );
     for (i, (label, _, field, goal)) in CASES.iter().enumerate() {
         let mean = |tag: &str| {
             let v = values(&reply, &format!("{tag}-{i}"), field);

@@ -152,15 +152,36 @@ fn a_bad_setting_is_told_with_knob_and_range() {
 
 #[test]
 fn the_simulator_compares_policies_in_seconds() {
-    let mix = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/workloads/mixes/quickia/2STH-2STL.toml");
+    let mix = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tools/workloads/mixes/quickia/2STH-2STL.toml"
+    );
     let out = scx_amp(&[
-        "bench", mix, "--on", "sim", "--machine", "quickia", "--policies", "hsp,acfs", "--runs", "2", "--json", "-",
+        "bench",
+        mix,
+        "--on",
+        "sim",
+        "--machine",
+        "quickia",
+        "--policies",
+        "hsp,acfs",
+        "--runs",
+        "2",
+        "--json",
+        "-",
     ]);
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     let of = |i: usize, what: &str| v["results"][i][what]["value"].as_f64().unwrap();
     assert!(of(0, "asp") > of(1, "asp"), "hsp has the higher ASP: {v}");
-    assert!(of(1, "unfairness") < of(0, "unfairness"), "acfs is the fairer one: {v}");
+    assert!(
+        of(1, "unfairness") < of(0, "unfairness"),
+        "acfs is the fairer one: {v}"
+    );
     let said = told(2, &["bench", mix, "--on", "board"]);
     assert!(said.contains("`command`"), "{said}");
     let dir = tempfile::tempdir().unwrap();

@@ -171,7 +171,13 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
     } else {
         crate::run::provider_by_name(&args.provider)?;
     }
-    let needed = |a: &&App| if args.on == On::Sim { a.phases.is_empty() } else { a.command.is_none() };
+    let needed = |a: &&App| {
+        if args.on == On::Sim {
+            a.phases.is_empty()
+        } else {
+            a.command.is_none()
+        }
+    };
     if let Some(app) = workload.apps.iter().find(needed) {
         if args.on == On::Sim {
             return Err(bad_input(format!(

@@ -39,7 +39,8 @@ pub fn provider(name: &str) -> Result<ProviderSpec> {
 /// # Errors
 /// Bad input, a mix that does not end, or [`Interrupted`].
 pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Result<BenchReport> {
-    let machine = MachineFile::load(args.machine.as_deref().unwrap_or("juno")).map_err(bad_input)?;
+    let machine =
+        MachineFile::load(args.machine.as_deref().unwrap_or("juno")).map_err(bad_input)?;
     let knobs = args.settings.iter().map(|s| {
         let (policy, knob, value) = parse_setting(s)?;
         Ok((policy.to_owned(), knob.to_owned(), value.to_owned()))

@@ -1,0 +1,41 @@
+//! Every shipped machine boots, its kernel sees its core types, and the scheduler runs on it.
+
+use amp_tests::Lab;
+
+const SCRIPT: &str = r#"
+sleep 2
+echo "topology $(scx_amp topology --json - | tr -d '\n ')"
+scx_amp run --policy rr 2>/tmp/log & pid=$!
+i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 300 ]; do i=$((i+1)); sleep 0.1; done
+amp-workload bench spin --threads 4 --seconds 1 >/dev/null
+echo "up $(cat /sys/kernel/sched_ext/state)"
+kill $pid; wait $pid; echo "status $?"
+"#;
+
+fn boots(machine: &str, big: &str, small: &str) {
+    let r = Lab::board(machine).run(SCRIPT).ok();
+    let topology: serde_json::Value = serde_json::from_str(r.line("topology")).unwrap();
+    let cpus: Vec<&str> = topology["core_types"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| t["cpus"].as_str().unwrap())
+        .collect();
+    assert_eq!(cpus, [big, small], "{topology}");
+    assert_eq!((r.line("up"), r.line("status")), ("enabled", "0"));
+}
+
+#[test]
+fn quickia() {
+    boots("quickia", "0-1", "2-3");
+}
+
+#[test]
+fn opteron() {
+    boots("opteron", "0-1", "2-11");
+}
+
+#[test]
+fn alderlake() {
+    boots("alderlake", "0-7", "8-15");
+}
