@@ -56,7 +56,7 @@ impl Scheduling {
             apps.declarations.withdraw(old);
         }
         if let Some(Some(sf)) = apps.speedups.get(app) {
-            apps.declarations.declare(id, sf.clone());
+            apps.declarations.declare(id, *sf);
         }
     }
 

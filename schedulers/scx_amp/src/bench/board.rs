@@ -127,10 +127,8 @@ fn model_version(cache: &Cache, machine: &amp_machine::MachineFile) -> Result<St
     let mut h = Sha256::new();
     h.update(std::fs::read(&plugin).with_context(|| plugin.display().to_string())?);
     h.update(format!("{machine:?}"));
-    for binary in ["amp-workload"] {
-        let path = artifacts::guest_binary(cache, Arch::Arm64, binary)?;
-        h.update(std::fs::read(&path).with_context(|| path.display().to_string())?);
-    }
+    let kernels = artifacts::guest_binary(cache, Arch::Arm64, "amp-workload")?;
+    h.update(std::fs::read(&kernels).with_context(|| kernels.display().to_string())?);
     Ok(h.finalize()
         .iter()
         .take(12)

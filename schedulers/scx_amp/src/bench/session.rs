@@ -144,8 +144,8 @@ impl Under<'_> {
 
     fn tick(&mut self, seen: &mut WhereRan, pids: &[Option<i32>]) -> Result<Vec<PerType>> {
         match self {
-            Under::Kernel(topology) => Ok(seen.from_proc(topology, pids)),
-            Under::Policy(s) => Ok(WhereRan::from_ticks(s.tick()?.apps, pids)),
+            Under::Kernel(topology) => Ok(seen.look_up(topology, pids)),
+            Under::Policy(s) => Ok(WhereRan::of_ticks(s.tick()?.apps, pids)),
         }
     }
 

@@ -20,7 +20,7 @@ pub struct WhereRan {
 
 impl WhereRan {
     /// What each application (by index in `pids`, the present process of each) ran in the last tick's interval.
-    pub fn from_ticks(ticks: &[AppTick], pids: &[Option<i32>]) -> Vec<PerType> {
+    pub fn of_ticks(ticks: &[AppTick], pids: &[Option<i32>]) -> Vec<PerType> {
         let of = |pid: &Option<i32>| {
             let id = AppId(u64::try_from((*pid)?).ok()?);
             ticks.iter().find(|t| t.app == id).map(|t| t.ran)
@@ -30,7 +30,7 @@ impl WhereRan {
 
     /// What they ran since the last call, from `/proc`: a thread that used CPU time since the last look is taken to have spent it on the core
     /// type it was last on.
-    pub fn from_proc(&mut self, topology: &Topology, pids: &[Option<i32>]) -> Vec<PerType> {
+    pub fn look_up(&mut self, topology: &Topology, pids: &[Option<i32>]) -> Vec<PerType> {
         let mut out = vec![PerType::default(); pids.len()];
         let ns_per_tick = 1_000_000_000 / procfs::ticks_per_second().max(1);
         for (app, pid) in pids.iter().enumerate() {

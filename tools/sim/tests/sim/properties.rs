@@ -9,6 +9,9 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+/// What is drawn of an application: phases, threads, weight, giga-instructions, arrival in ms, further choices.
+type Drawn = (Vec<Phase>, u32, u32, f64, u64, [bool; 3]);
+
 #[derive(Clone, Debug)]
 struct Scenario {
     cpus: Vec<u32>,
@@ -50,10 +53,8 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     )
         .prop_map(|(cpus, cost_us, apps, fair, seed)| {
             let total: u32 = cpus.iter().sum();
-            let make = |(i, (phases, threads, weight, giga, arrival, bits)): (
-                usize,
-                (Vec<Phase>, u32, u32, f64, u64, [bool; 3]),
-            )| {
+            let make = |(i, drawn): (usize, Drawn)| {
+                let (phases, threads, weight, giga, arrival, bits) = drawn;
                 let affinity = bits[0].then(|| vec![0, total - 1]).filter(|_| bits[1]);
                 SimApp {
                     name: format!("app{i}"),
