@@ -62,7 +62,7 @@ build_std() {
         cat >&2 << END
 No arm64 standard library for Rust $version ($commit): rustup cannot fetch the target $triple, and Debian has no
 rust-src of that version any more. Any of these helps:
-  - rustup target add $triple                       where static.rust-lang.org can be reached
+  - rustup target add $triple                       where rustup can fetch targets
   - a Rust whose rust-src Debian still carries       rustup toolchain install VERSION, with VERSION from
                                                      apt-cache madison rust-src (trixie-backports has several)
   - Debian's own rustc (trixie or newer)             apt install rustc cargo libstd-rust-dev:arm64, and put

@@ -98,7 +98,7 @@ pub enum BoardError {
     NoCacheFolder,
     /// The machine's apt sources name no Debian archive.
     #[error(
-        "no Debian archive among the apt sources under {}: need an entry such as `deb http://deb.debian.org/debian bookworm main`",
+        "no Debian archive among the apt sources under {}: need an entry such as `deb http://MIRROR/debian bookworm main`",
         .looked.display()
     )]
     NoSources {
@@ -351,7 +351,7 @@ mod tests {
     fn apt_messages_fall_into_their_class() {
         let cases = [
             (
-                "E: Failed to fetch … Could not resolve 'deb.debian.org'",
+                "E: Failed to fetch … Could not resolve 'mirror.example'",
                 FetchFailure::NoNetwork,
             ),
             (
