@@ -401,8 +401,9 @@ proptest! {
         let n = (nb + ns) as usize;
         let (mut fake, _, provider) = mix(&[nb, ns], &vec![2.0; n], 0.05);
         let mut e = engine(&fake, "rr", provider);
+        e.policy_mut().set("threshold", "250").unwrap();
         for _ in 0..1000 { e.tick(&mut fake).unwrap(); }
-        // 100 s; a seat is held for at least a threshold (250 ms)
+        // 100 s; a seat is held for at least a threshold of 250 ms
         prop_assert!(e.totals().swaps <= 100 * 4 * u64::from(nb));
     }
 
