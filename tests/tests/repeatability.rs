@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 const BIG: u32 = 1;
 const LITTLE: u32 = 4;
 
-/// Kernels with enough work for a fifth of a second on a big core.
+/// Kernels with enough work for what starting them stirs up not to show.
 const KERNELS: [&str; 6] = [
     "alu --work 4M",
     "fp --work 1M",
     "branchy --work 2M",
     "stream --size 8M --work 3M",
-    "chase --size 8M --work 300K",
-    "chase --size 512K --work 1M",
+    "chase --size 8M --work 900K",
+    "chase --size 512K --work 3M",
 ];
 
 fn script() -> String {

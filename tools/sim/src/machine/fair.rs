@@ -5,13 +5,14 @@
 //! - a new thread goes to a random idle CPU (seeded), a waking one to the CPU it ran on last if that is idle, else to a
 //!   random idle one; where none is idle, to the least loaded, its last one of equals;
 //! - a CPU that runs dry takes a waiting thread from the most loaded queue;
-//! - every [`MachineOptions::balance`](super::MachineOptions) waiting threads move from the most to the least loaded
+//! - about every [`MachineOptions::balance`](super::MachineOptions) waiting threads move from the most to the least loaded
 //!   CPU, also when that only moves the surplus on, so that nobody is on the crowded CPU for good;
 //! - a running thread is never moved, so which applications get the fast cores is a matter of luck. Newer kernels with
 //!   capacity-aware placement do better on machines that declare their capacities.
 
 use super::SimMachine;
 use crate::event::Event;
+use amp_metrics::Nanos;
 use rand::Rng;
 
 impl SimMachine {
@@ -52,10 +53,16 @@ impl SimMachine {
         if self.insert(slot, cpu) {
             self.rearm(cpu);
         }
+        self.schedule_balance();
+    }
+
+    /// The intervals vary by a quarter, lest the same thread of a crowded CPU be the one that waits every time.
+    fn schedule_balance(&mut self) {
         if !self.balancing {
             self.balancing = true;
+            let interval = self.options.balance.0 as f64 * self.rng.random_range(0.75..1.25);
             self.events
-                .schedule(self.now + self.options.balance, Event::Balance);
+                .schedule(self.now + Nanos(interval.ceil() as u64), Event::Balance);
         }
     }
 
@@ -101,10 +108,8 @@ impl SimMachine {
             }
         }
         self.pull_one(true);
-        if self.queues.iter().any(|q| !q.is_empty()) && !self.balancing {
-            self.balancing = true;
-            self.events
-                .schedule(self.now + self.options.balance, Event::Balance);
+        if self.queues.iter().any(|q| !q.is_empty()) {
+            self.schedule_balance();
         }
     }
 

@@ -99,17 +99,23 @@ impl Provider for Exact {
 
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         let (t, factor) = self.told.get(&thread)?;
-        let truth = match metric {
-            MetricId::SpeedupFactor(ty) if self.average => t.mean_speedup.get(ty.index()),
-            MetricId::SpeedupFactor(ty) => t.speedup.get(ty.index()),
-            MetricId::EfficiencyFactor(ty) if self.average => {
-                t.mean_efficiency.as_ref()?.get(ty.index())
-            }
-            MetricId::EfficiencyFactor(ty) => t.efficiency.as_ref()?.get(ty.index()),
-            #[allow(unreachable_patterns)]
-            _ => None,
+        let value = if let MetricId::SpeedupFactor(ty) = metric {
+            let by_type = if self.average {
+                &t.mean_speedup
+            } else {
+                &t.speedup
+            };
+            by_type.get(ty.index())? * factor
+        } else if let MetricId::EfficiencyFactor(ty) = metric {
+            let by_type = if self.average {
+                &t.mean_efficiency
+            } else {
+                &t.efficiency
+            };
+            by_type.as_ref()?.get(ty.index())? * factor
+        } else {
+            return None;
         };
-        let value = truth? * factor;
         let at = self.past.front().map_or(self.now, |(at, _)| *at);
         Some(Estimate {
             value,
