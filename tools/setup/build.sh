@@ -49,5 +49,7 @@ esac
 echo "arm64 guest programs" >&2
 environment=$(CARGO_TARGET_DIR="$target" "$tree/tools/setup/arm64.sh")
 eval "$environment"
+# They travel in every boot's initramfs: without debug information a sixth of the size, and quicker to build.
+export CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=debuginfo
 # shellcheck disable=SC2086
 cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $programs "$@"

@@ -222,9 +222,11 @@ fn shell(a: &GuestArgs, cancel: &AtomicBool) -> Result<ExitCode> {
     let cache = Cache::open()?;
     let run = request(a, String::new(), &cache)?;
     let mut view = View::new(false);
-    let code = run.shell(&cache, cancel, &mut |e| view.show(e));
+    let shell = run.shell(&cache, cancel, &mut |e| view.show(e));
+    // From here on the guest has the terminal.
     view.clear();
-    Ok(ExitCode::from(u8::try_from(code?).unwrap_or(255)))
+    let code = shell?.interact(cancel)?;
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(255)))
 }
 
 fn fetch_all(a: &FetchArgs, cancel: &AtomicBool) -> Result<ExitCode> {
@@ -246,8 +248,16 @@ fn fetch_all(a: &FetchArgs, cancel: &AtomicBool) -> Result<ExitCode> {
 }
 
 fn list() -> Result<ExitCode> {
-    let cache = Cache::open()?;
-    let mut out = std::io::stdout().lock();
+    let text = inventory(&Cache::open()?)?;
+    // A reader that has seen enough (`| head`) is no failure.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What there is, a line each.
+fn inventory(cache: &Cache) -> Result<String, std::fmt::Error> {
+    use std::fmt::Write;
+    let mut out = String::new();
     writeln!(out, "cache     {}", cache.root().display())?;
     for name in amp_machine::SHIPPED {
         match amp_machine::MachineFile::load(name) {
@@ -267,12 +277,12 @@ fn list() -> Result<ExitCode> {
             Err(e) => writeln!(out, "machine   {name}: {e}")?,
         }
     }
-    match qemu::cached(&cache) {
+    match qemu::cached(cache) {
         Some(q) => writeln!(out, "qemu      {}", q.version)?,
         None => writeln!(out, "qemu      none yet (`scx_amp board fetch`)")?,
     }
     for arch in [Arch::Arm64, Arch::Amd64] {
-        for k in kernel::cached(&cache, arch) {
+        for k in kernel::cached(cache, arch) {
             let verdict = match &k.refused {
                 None => "loads sched_ext".to_string(),
                 Some(why) => format!("REFUSED: {why}"),
@@ -283,7 +293,7 @@ fn list() -> Result<ExitCode> {
                 k.release, k.suite
             )?;
         }
-        for p in packages::cached(&cache, arch) {
+        for p in packages::cached(cache, arch) {
             writeln!(
                 out,
                 "packages  {} ({arch}): {}",
@@ -292,7 +302,7 @@ fn list() -> Result<ExitCode> {
             )?;
         }
         for name in [artifacts::AGENT, "scx_amp", "amp-workload"] {
-            match artifacts::guest_binary(&cache, arch, name) {
+            match artifacts::guest_binary(cache, arch, name) {
                 Ok(p) => writeln!(out, "binary    {name} ({arch}): {}", p.display())?,
                 Err(_) => writeln!(
                     out,
@@ -302,11 +312,11 @@ fn list() -> Result<ExitCode> {
             }
         }
     }
-    match artifacts::plugin(&cache) {
+    match artifacts::plugin(cache) {
         Ok(p) => writeln!(out, "plugin    {}", p.display())?,
         Err(_) => writeln!(out, "plugin    not built ({})", artifacts::BUILD)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(out)
 }
 
 /// Shows events: a progress line on a terminal, script output on standard output.

@@ -280,6 +280,16 @@ impl<'a> Apt<'a> {
             let _ = fs::remove_dir_all(&dir);
             let _ = fs::create_dir_all(&dir);
         }
+        // apt builds its index cache under a name of its own and leaves it when the disk is full.
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            if entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with("pkgcache.bin.")
+            {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     fn stamp(&self, suite: &Suite) -> PathBuf {

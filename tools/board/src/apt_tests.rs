@@ -189,7 +189,7 @@ fn a_full_disk_leaves_no_half_file() {
     let f = Fake::new();
     f.program(
         "apt-get",
-        "printf half > foo_1%3a2-3_arm64.deb; echo 'E: Write error - write (28: No space left on device)' >&2; exit 100",
+        "printf half > foo_1%3a2-3_arm64.deb; printf half > ../pkgcache.bin.Xy12; echo 'E: Write error - write (28: No space left on device)' >&2; exit 100",
     );
     let apt = f.apt(Installed::Nothing);
     let e = apt.fetch_one(&offer(), &no(), &mut |_| ()).unwrap_err();
@@ -209,6 +209,7 @@ fn a_full_disk_leaves_no_half_file() {
         .unwrap()
         .count();
     assert_eq!(left, 0);
+    assert!(!f.dir.path().join("cache/apt/t/pkgcache.bin.Xy12").exists());
 }
 
 #[test]

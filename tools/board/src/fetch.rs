@@ -6,10 +6,10 @@ use crate::cache::Cache;
 use crate::error::BoardError;
 use crate::event::Sink;
 use crate::kernel::{self, KernelChoice};
-use crate::{packages, qemu, run};
+use crate::{packages, qemu};
 use std::sync::atomic::AtomicBool;
 
-/// What is wanted beside QEMU, busybox and the newest kernel of both architectures.
+/// What is wanted beside QEMU, shell and small tools, and the newest kernel of both architectures.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// More kernels, for both architectures.
@@ -43,7 +43,7 @@ pub fn everything(
                 k.release, k.suite
             ));
         }
-        let b = run::busybox(cache, host, arch, again, cancel, sink)?;
+        let b = packages::obtain_base(cache, host, arch, again, cancel, sink)?;
         lines.push(format!("packages {} ({arch})", b.contents.join(", ")));
     }
     if !wanted.packages.is_empty() {

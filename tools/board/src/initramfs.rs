@@ -1,4 +1,4 @@
-//! The guest's file system: busybox, programs from packages, our binaries, the script.
+//! The guest's file system: bash, busybox, programs from packages, our binaries, the script.
 //!
 //! Several cpio archives one after the other, not compressed: the kernel copies them at memory speed, while unpacking
 //! gzip under emulation takes longer than the rest of the boot.
@@ -68,13 +68,14 @@ const FOLDERS: [&str; 16] = [
     "usr/local",
     "usr/local/bin",
 ];
-const LINKS: [(&str, &str); 6] = [
+const LINKS: [(&str, &str); 7] = [
     ("bin", "usr/bin"),
     ("sbin", "usr/sbin"),
     ("lib", "usr/lib"),
     ("lib64", "usr/lib64"),
-    ("usr/bin/sh", "/usr/bin/busybox"),
-    ("usr/bin/env", "/usr/bin/busybox"),
+    ("usr/bin/sh", "bash-static"),
+    ("usr/bin/bash", "bash-static"),
+    ("usr/bin/env", "busybox"),
 ];
 
 /// Builds an initramfs.

@@ -38,4 +38,4 @@ pub use error::{BoardError, FetchFailure};
 pub use event::{Event, Origin, Sink};
 pub use initramfs::{Content, GuestFile};
 pub use kernel::{Kernel, KernelChoice};
-pub use run::{Guest, Limits, Outcome, Run};
+pub use run::{Guest, Limits, Outcome, Run, Shell};

@@ -16,6 +16,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+/// What every guest has: busybox for the small tools, and bash as `/bin/sh`.
+///
+/// Debian's busybox shell runs its own applets in place of programs of the same name, whatever the search path says: a
+/// script's `bzip2` would not be the package's. (Its applets that start programs, such as `taskset` and `timeout`, do so
+/// too; with a path, `taskset 1 /usr/bin/bzip2`, they start what was meant.)
+pub const BASE: [&str; 2] = ["bash-static", "busybox-static"];
+
 /// A set of packages in the cache, dependencies included, ready to be unpacked in a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackageSet {
@@ -149,8 +156,13 @@ fn from_archive(
         Installed::Nothing,
     )?;
     apt.update(lists_age, cancel, sink)?;
-    let set = apt.resolve(&requested, None, cancel)?;
-    let files = apt.fetch_set(&requested, None, &set, cancel, sink)?;
+    let (set, files) = if requested == BASE {
+        fetch_base(&apt, arch, cancel, sink)?
+    } else {
+        let set = apt.resolve(&requested, None, cancel)?;
+        let files = apt.fetch_set(&requested, None, &set, cancel, sink)?;
+        (set, files)
+    };
     let staging = cache.staging()?;
     let archive = staging.path().join("root.cpio");
     let out = File::create(&archive).map_err(BoardError::cache("create", &archive))?;
@@ -164,7 +176,7 @@ fn from_archive(
         );
         let root = staging.path().join(format!("p{i}"));
         apt.unpack(file, &root, cancel)?;
-        let keep_docs = requested.contains(&deb.package);
+        let keep_docs = requested != BASE && requested.contains(&deb.package);
         tree.add(&root, Path::new(""), keep_docs)
             .map_err(BoardError::cache("read", &root))?;
     }
@@ -190,6 +202,57 @@ fn from_archive(
     cache.write_record(&record, &result)?;
     apt.forget_archives(&files);
     Ok(result)
+}
+
+/// The static programs of [`BASE`] alone: what their packages depend on serves a login system, not the guest.
+fn fetch_base(
+    apt: &Apt<'_>,
+    arch: Arch,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<(Vec<DebFile>, Vec<PathBuf>), BoardError> {
+    let (mut set, mut files) = (Vec::new(), Vec::new());
+    for name in BASE {
+        let offers = apt.offers(&[name.to_string()], cancel)?;
+        let Some(offer) = offers.first() else {
+            return Err(BoardError::NoSuchPackage {
+                package: name.into(),
+                arch: arch.debian(),
+                suites: "the machine's own release".into(),
+            });
+        };
+        let file = apt.fetch_one(offer, cancel, sink)?;
+        set.push(DebFile {
+            package: offer.package.clone(),
+            version: offer.version.clone(),
+            file: file.display().to_string(),
+        });
+        files.push(file);
+    }
+    Ok((set, files))
+}
+
+/// The [`BASE`] set.
+///
+/// # Errors
+/// As [`obtain`].
+pub fn obtain_base(
+    cache: &Cache,
+    host: &Host,
+    arch: Arch,
+    refresh: bool,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<PackageSet, BoardError> {
+    obtain(
+        cache,
+        host,
+        arch,
+        &BASE.map(String::from),
+        refresh,
+        cancel,
+        sink,
+    )
 }
 
 fn content_name(requested: &[String], set: &[DebFile]) -> String {

@@ -119,13 +119,32 @@ pub struct Outcome {
     pub host_seconds: f64,
 }
 
+/// A guest that is ready to boot with a shell on this terminal.
+#[derive(Debug)]
+pub struct Shell {
+    command: Command,
+    staging: Staging,
+}
+
+impl Shell {
+    /// Boots it; returns the shell's exit code after power-off.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started or dies, the guest leaves no result, or `cancel` became true.
+    pub fn interact(mut self, cancel: &AtomicBool) -> Result<i32, BoardError> {
+        interact(&mut self.command, cancel)?;
+        let (header, _) = read_mailbox(&self.staging.path().join("mailbox"), &[])?;
+        Ok(header.exit_code)
+    }
+}
+
 /// Everything a run needs from outside.
 struct Parts {
     qemu: Qemu,
     kernel: Kernel,
     agent: PathBuf,
     plugin: Option<PathBuf>,
-    busybox: PackageSet,
+    base: PackageSet,
     packages: Option<PackageSet>,
 }
 
@@ -164,6 +183,7 @@ impl Run {
             "-serial",
             "chardev:con",
         ]);
+        progress(sink, format!("booting {}", parts.kernel.release), None);
         let start = Instant::now();
         let console = follow(
             &mut command,
@@ -188,7 +208,7 @@ impl Run {
         Ok(outcome)
     }
 
-    /// Boots the guest with a shell on this terminal; returns the shell's exit code.
+    /// Fetches and builds what a guest with a shell on this terminal needs.
     ///
     /// # Errors
     /// As [`Run::execute`].
@@ -197,7 +217,7 @@ impl Run {
         cache: &Cache,
         cancel: &AtomicBool,
         sink: &mut Sink<'_>,
-    ) -> Result<i32, BoardError> {
+    ) -> Result<Shell, BoardError> {
         let (parts, staging) = self.prepare(cache, true, cancel, sink)?;
         let mut command = self.command(cache, &parts, &staging, cancel)?;
         command.args([
@@ -206,9 +226,7 @@ impl Run {
             "-serial",
             "chardev:con",
         ]);
-        interact(&mut command, cancel)?;
-        let (header, _) = read_mailbox(&staging.path().join("mailbox"), &Vec::new())?;
-        Ok(header.exit_code)
+        Ok(Shell { command, staging })
     }
 
     fn prepare(
@@ -234,7 +252,7 @@ impl Run {
         let host = Host::default();
         let qemu = qemu::obtain(cache, &host, false, cancel, sink)?;
         let kernel = kernel::obtain(cache, &host, arch, &self.kernel, false, cancel, sink)?;
-        let busybox = busybox(cache, &host, arch, false, cancel, sink)?;
+        let base = packages::obtain_base(cache, &host, arch, false, cancel, sink)?;
         let packages = match self.packages.is_empty() {
             true => None,
             false => Some(packages::obtain(
@@ -256,7 +274,7 @@ impl Run {
             kernel,
             agent,
             plugin,
-            busybox,
+            base,
             packages,
         };
         let staging = cache.staging()?;
@@ -280,7 +298,7 @@ impl Run {
         to: &Path,
     ) -> Result<(), BoardError> {
         let mut b = Builder::create(to)?;
-        b.append(&parts.busybox.archive(cache))?;
+        b.append(&parts.base.archive(cache))?;
         if let Some(set) = &parts.packages {
             b.append(&set.archive(cache))?;
         }
@@ -425,26 +443,6 @@ impl Run {
         fs::write(&path, tree).map_err(BoardError::cache("write", &path))?;
         Ok(path)
     }
-}
-
-/// busybox for the guest: its shell and everything `/init` calls.
-pub(crate) fn busybox(
-    cache: &Cache,
-    host: &Host,
-    arch: Arch,
-    refresh: bool,
-    cancel: &AtomicBool,
-    sink: &mut Sink<'_>,
-) -> Result<PackageSet, BoardError> {
-    packages::obtain(
-        cache,
-        host,
-        arch,
-        &["busybox-static".into()],
-        refresh,
-        cancel,
-        sink,
-    )
 }
 
 /// In QEMU's options a comma ends a value unless doubled.
