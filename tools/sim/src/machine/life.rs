@@ -110,22 +110,19 @@ impl SimMachine {
         p.at_work = p.at_work.saturating_sub(1);
         let barrier_open = p.at_work == 0;
         // As with a futex: who arrives last wakes the others before it sleeps itself.
-        if barrier_open && !self.begin_phase(app) {
+        self.leaving = Some(slot);
+        let goes_on = !barrier_open || self.begin_phase(app);
+        self.leaving = None;
+        if !goes_on {
             self.complete(app);
             return;
         }
         let t = &self.threads[slot as usize];
-        if t.left > 0.0 {
-            return;
-        }
-        match t.state {
-            State::Running(cpu) => {
+        if let State::Running(cpu) = t.state {
+            if t.left <= 0.0 {
                 self.stop(cpu);
                 self.dispatch(cpu);
             }
-            // whom it woke has taken its CPU
-            State::Queued(_) => self.remove(slot),
-            _ => {}
         }
     }
 

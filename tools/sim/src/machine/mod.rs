@@ -115,6 +115,8 @@ pub struct SimMachine {
     snapshot: Snapshot,
     truth: TruthHandle,
     moved: Vec<u32>,
+    /// The thread whose share of the phase has just ended, while it wakes those of the next phase.
+    leaving: Option<u32>,
 }
 
 /// The topology that a machine file describes.
@@ -194,6 +196,7 @@ impl SimMachine {
             snapshot: Snapshot::default(),
             truth: TruthHandle::new(topology.slowest()),
             moved: Vec::new(),
+            leaving: None,
             topology,
             options,
         };

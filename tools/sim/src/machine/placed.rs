@@ -100,12 +100,20 @@ impl SimMachine {
         ty
     }
 
+    /// Whether the thread on `cpu` is about to leave it by itself, having no share of the phase that it opens.
+    fn leaves(&self, cpu: usize) -> bool {
+        let leaving = self.cpus[cpu].running.filter(|s| self.leaving == Some(*s));
+        leaving.is_some_and(|slot| self.threads[slot as usize].left <= 0.0)
+    }
+
     /// CPUs of core type `ty` that run what belongs elsewhere are given back while somebody waits for the type.
+    ///
+    /// A CPU that is about to be free needs no eviction: its thread would be moved, and charged for it, only to sleep.
     fn reclaim(&mut self, ty: usize) {
-        while let Some(cpu) = self.by_type[ty]
-            .clone()
-            .find(|&cpu| self.foreign(cpu) && self.first_for(ty, cpu, |_| true).is_some())
-        {
+        while let Some(cpu) = self.by_type[ty].clone().find(|&cpu| {
+            let wrong = self.foreign(cpu) && !self.leaves(cpu);
+            wrong && self.first_for(ty, cpu, |_| true).is_some()
+        }) {
             let Some(evicted) = self.stop(cpu) else {
                 return;
             };

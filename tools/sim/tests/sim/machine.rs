@@ -106,6 +106,37 @@ fn placement_moves_at_once_and_costs() {
     );
 }
 
+/// A thread that is on the wrong core type, ends its share and thereby wakes the one that belongs there, goes to sleep
+/// where it is: evicted to an idle CPU first, it was charged for a migration that it never got to pay.
+#[test]
+fn who_opens_a_barrier_is_not_moved_to_sleep_elsewhere() {
+    let mut opened_foreign = 0;
+    for departure in 850..900 {
+        let mut a = app("a", 2, 2.1, vec![phase(2.0, true), phase(0.1, false)]);
+        a.restart = false;
+        let mut b = app("b", 1, 100.0, vec![phase(100.0, true)]);
+        b.departure = Some(ms(departure));
+        b.affinity = Some(vec![1]);
+        let mut s = sim(&[1, 1], 1000, &[a, b]);
+        s.run_until(ms(1));
+        let k = keys(&mut s);
+        let a: Vec<usize> = (0..3)
+            .filter(|i| s.sample().unwrap().threads[*i].comm[0] == b'a')
+            .collect();
+        let b = 3 - a[0] - a[1];
+        // a's first thread ends its share at half a second; its second, which shares the small core with b, is then pulled
+        // to the big one, and is still there when b departs and it ends its own
+        place(&mut s, &[(k[a[0]], 0), (k[a[1]], 1), (k[b], 1)]);
+        s.run_until(ms(departure));
+        let threads = &s.sample().unwrap().threads;
+        let opener = threads.iter().find(|t| t.key == k[a[1]]).unwrap();
+        opened_foreign += u32::from(opener.runnable && opener.core_type.0 == 0);
+        end(&mut s);
+        assert_eq!(s.stats().migration_time, ms(s.stats().migrations));
+    }
+    assert!(opened_foreign > 0);
+}
+
 #[test]
 fn a_fast_core_does_not_idle_while_slow_ones_queue() {
     // three threads placed on the small type with its one CPU: the big one takes one of them
