@@ -2,7 +2,7 @@
 //!
 //! Exit status of `board run` and `board shell`: that of the guest's script when it ran to its end (128+n when signal n
 //! ended it). When the board itself fails: 2 bad input (machine, paths, package or kernel that does not exist or cannot
-//! load), 130 interrupted, 124 the guest hung, 125 anything else.
+//! load), 130 interrupted, 124 the guest hung, 125 anything else. Without a guest (`fetch`, `list`) anything else is 1.
 
 use amp_board::{
     artifacts, fetch, kernel, packages, qemu, Arch, BoardError, Cache, Event, Guest, GuestFile,
@@ -112,6 +112,7 @@ pub fn main(args: BoardArgs) -> Result<ExitCode> {
     let flag = cancel.clone();
     // A second handler is refused: then the program has its own and ends by itself.
     let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    let has_guest = matches!(args.command, BoardCommand::Run(_) | BoardCommand::Shell(_));
     let done = match args.command {
         BoardCommand::Run(a) => run(&a, &cancel),
         BoardCommand::Shell(a) => shell(&a, &cancel),
@@ -122,7 +123,7 @@ pub fn main(args: BoardArgs) -> Result<ExitCode> {
         Err(e) => match e.downcast_ref::<BoardError>() {
             Some(board) => {
                 eprintln!("scx_amp board: {board}");
-                Ok(ExitCode::from(status_of(board)))
+                Ok(ExitCode::from(status_of(board, has_guest)))
             }
             None => Err(e),
         },
@@ -130,7 +131,7 @@ pub fn main(args: BoardArgs) -> Result<ExitCode> {
     }
 }
 
-fn status_of(e: &BoardError) -> u8 {
+fn status_of(e: &BoardError, has_guest: bool) -> u8 {
     match e {
         BoardError::Cancelled => 130,
         BoardError::GuestHung { .. } => 124,
@@ -141,7 +142,8 @@ fn status_of(e: &BoardError) -> u8 {
         | BoardError::NoKernel { .. }
         | BoardError::KernelCannotLoad { .. }
         | BoardError::NoSuchPackage { .. } => 2,
-        _ => 125,
+        _ if has_guest => 125,
+        _ => 1,
     }
 }
 
