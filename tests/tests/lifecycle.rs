@@ -2,6 +2,7 @@
 //! x86_64 machine with two kernels.
 
 use amp_board::KernelChoice;
+use amp_sched::evaluation::BenchReport;
 use amp_tests::{Lab, Reply};
 
 /// Starts the scheduler, ends it in every way there is, and reports the kernel's state before and after. `$BIG` is
@@ -37,7 +38,9 @@ echo "nobody $(tr '\n' ' ' </tmp/nobody)"
 for end in KILL INT; do
     scx_amp bench /bench.toml --on host --policies rr --runs 2 --solo-runs 1 $BIG 2>/tmp/bench-err & pid=$!
     i=0; while [ "$(state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
-    sleep 0.5; echo "programs-$end $(programs)"
+    # a slow host takes its time between the scheduler and the programs
+    i=0; while [ "$(programs)" -eq 0 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
+    echo "programs-$end $(programs)"
     kill -$end $pid; wait $pid; echo "bench-status-$end $?"
     echo "bench-down-$end $(wait_for disabled)"
     sleep 0.5; echo "left-$end $(programs)"
@@ -103,6 +106,40 @@ fn on_x86_64_with_kernel_7_0() {
         "--big-cpus 0-1",
     );
     assert!(r.0.kernel.release.starts_with("7.0."));
+}
+
+/// The mix that ships for such machines, as the README has it.
+#[test]
+fn a_bench_on_x86_64_ends_with_its_figures() {
+    let mix = include_str!("../../tools/workloads/mixes/x86-smoke.toml");
+    let r = Lab::x86(KernelChoice::Newest)
+        .file("/mix.toml", mix)
+        .run("scx_amp bench /mix.toml --on host --big-cpus 0-1 --policies eevdf,hsp --runs 2 --solo-runs 1 --json /r >&2 && echo \"report $(tr -d '\\n' </r)\"")
+        .ok();
+    let report: BenchReport = serde_json::from_str(r.line("report")).unwrap();
+    assert_eq!(report.results.len(), 2);
+    for p in &report.results {
+        assert!(
+            p.asp.value > 0.5 && p.asp.u.is_some(),
+            "{}: {:?}",
+            p.policy,
+            p.asp
+        );
+        assert_eq!(p.apps.len(), 4);
+    }
+    let hsp = report.results.iter().find(|p| p.policy == "hsp").unwrap();
+    let big = |name: &str| {
+        hsp.apps
+            .iter()
+            .find(|a| a.name == name)
+            .and_then(|a| a.big_time_share)
+            .unwrap()
+    };
+    assert!(
+        big("alu") > big("branchy"),
+        "the higher speedup factor is on the big cores: {:?}",
+        hsp.apps
+    );
 }
 
 #[test]
