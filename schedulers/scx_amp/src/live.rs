@@ -73,6 +73,11 @@ impl Live {
         })
     }
 
+    /// The last snapshot that was taken.
+    pub fn last(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
     /// What the mechanism counted so far.
     pub fn mechanism(&self) -> MechanismStats {
         let s = self.scheduler.stats();
