@@ -40,7 +40,7 @@ pub enum ChangeError {
         /// What was asked for.
         setting: String,
         /// Why it cannot be.
-        error: KnobError,
+        error: Box<KnobError>,
         /// Settings that may have been meant.
         near: Vec<String>,
     },
@@ -151,7 +151,7 @@ impl Changes {
                         KnobError::Unknown { .. } => near_knobs(&trial[at], s.knob),
                         _ => Vec::new(),
                     },
-                    error,
+                    error: Box::new(error),
                 })?;
         }
         let mut trial = trial.into_iter();
