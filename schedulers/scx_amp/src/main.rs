@@ -5,6 +5,7 @@ mod board_cli;
 mod clock;
 mod control;
 mod live;
+mod only;
 mod realtime;
 mod run;
 mod scheduling;

@@ -2,6 +2,7 @@
 
 use crate::control::{Answer, Call, Request, Server};
 use crate::live::{Live, LiveOptions};
+use crate::only::OnlyCgroup;
 use crate::scheduling::Scheduling;
 use crate::status::{self, Status};
 use crate::usage::{bad_input, BadInput};
@@ -13,7 +14,7 @@ use amp_sched::policy::{self, Policy};
 use amp_sched::{closest, Changes, Topology};
 use anyhow::{Context, Result};
 use clap::Args;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub struct RunArgs {
     /// Time between two decisions, in milliseconds.
     #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
     pub interval: u64,
+    /// Schedule only the threads of this control group and those below it, absolute or below /sys/fs/cgroup.
+    #[arg(long, value_name = "PATH")]
+    pub only_cgroup: Option<PathBuf>,
     /// Print what the scheduler is doing, once per so many seconds.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
@@ -122,6 +126,9 @@ pub fn provider_by_name(name: &str) -> Result<Box<dyn Provider>> {
     })
 }
 
+/// Time between two looks at who is in the control group: children inherit, only those moved into it wait.
+const LOOK: Nanos = Nanos::from_millis(500);
+
 /// What wakes the scheduling thread between two ticks.
 pub enum Event {
     /// The user wants to stop.
@@ -138,6 +145,11 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
     check_settings(&args.settings, std::slice::from_ref(&args.policy))?;
     policy_by_name(&args.policy, args.seed, &args.settings, None)?;
     let provider = provider_by_name(&args.provider)?;
+    let mut only = args
+        .only_cgroup
+        .as_deref()
+        .map(OnlyCgroup::new)
+        .transpose()?;
     let detected = topology::detect(args.big_cpus.as_ref())?;
     let known = Some(&detected.topology);
     let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
@@ -145,7 +157,11 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
         log::warn!("all cores are of one type: name the fast ones with --big-cpus");
     }
     let interval = Nanos::from_millis(args.interval);
-    let machine = Live::attach(&detected, &LiveOptions { interval })?;
+    let options = LiveOptions {
+        interval,
+        only_sched_ext: only.is_some(),
+    };
+    let machine = Live::attach(&detected, &options)?;
     let mut running = Running {
         scheduling: Scheduling::new(machine, policy, provider),
         changes: Changes::new(args.seed),
@@ -163,6 +179,7 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
     log::info!("scheduling with {}: {}", running.what(), what.join(", "));
 
     let mut next = clock::now() + interval;
+    let mut next_look = clock::now();
     let mut next_print = args.stats.map(|s| clock::now() + Nanos(s * 1_000_000_000));
     loop {
         let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
@@ -178,6 +195,10 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
                 }
             }
             Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if let Some(only) = only.as_mut().filter(|_| clock::now() >= next_look) {
+            only.refresh()?;
+            next_look = clock::now() + LOOK;
         }
         running.scheduling.tick().context("scheduling ended")?;
         if let (Some(due), Some(every)) = (next_print, args.stats) {

@@ -82,8 +82,8 @@ impl Occupancy {
         let mut at = 0;
         let mut events = events.into_iter().peekable();
         while let Some((now, what, step)) = events.next() {
-            for cpu in 0..n {
-                if on[cpu] > 0 {
+            for (cpu, on) in on.iter().enumerate() {
+                if *on > 0 {
                     o.ran[cpu] += now - at;
                 } else if wanting > running {
                     o.idle_in_all[cpu] += now - at;
@@ -100,13 +100,14 @@ impl Occupancy {
             if events.peek().is_some_and(|next| next.0 == now) {
                 continue;
             }
-            for cpu in 0..n {
-                let idle = on[cpu] == 0 && wanting > running;
-                match (idle, idle_since[cpu]) {
-                    (true, None) => idle_since[cpu] = Some(now),
+            let cpus = on.iter().zip(&mut idle_since).zip(&mut o.longest_idle);
+            for ((on, idle_since), longest) in cpus {
+                let idle = *on == 0 && wanting > running;
+                match (idle, *idle_since) {
+                    (true, None) => *idle_since = Some(now),
                     (false, Some(since)) => {
-                        o.longest_idle[cpu] = o.longest_idle[cpu].max(now - since);
-                        idle_since[cpu] = None;
+                        *longest = (*longest).max(now - since);
+                        *idle_since = None;
                     }
                     _ => {}
                 }
@@ -133,7 +134,11 @@ mod tests {
     #[test]
     fn spans_end_at_gaps_and_changes_of_cpu() {
         let p = presence(&[(0, 0), (1, 0), (2, 0), (10, 0), (11, 0), (12, 3)]);
-        let spans: Vec<_> = p.spans.iter().map(|s| (s.from / MS, s.to / MS, s.cpu)).collect();
+        let spans: Vec<_> = p
+            .spans
+            .iter()
+            .map(|s| (s.from / MS, s.to / MS, s.cpu))
+            .collect();
         assert_eq!(spans, [(0, 2, 0), (10, 11, 0), (12, 12, 3)]);
         assert_eq!(p.longest_gap, 8 * MS);
     }
