@@ -24,11 +24,10 @@ fn provider() -> String {
 const LOAD: &str = r#"
 state() { echo "$(cat /sys/kernel/sched_ext/state) $(cat /sys/kernel/sched_ext/enable_seq)"; }
 wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; }
-cp "$(which amp-workload)" /tmp/gains; cp /tmp/gains /tmp/middling; cp /tmp/gains /tmp/slow
 load() {
-    /tmp/gains bench spin --threads 3 --name gains --seconds $1 --json >/tmp/1 &
-    /tmp/middling bench spin --threads 2 --name middling --seconds $1 --json >/tmp/2 &
-    /tmp/slow bench spin --threads 3 --name slow --seconds $1 --json >/tmp/3 &
+    amp-workload bench spin --threads 3 --name gains --seconds $1 --json >/tmp/1 & loads=$!
+    amp-workload bench spin --threads 2 --name middling --seconds $1 --json >/tmp/2 & loads="$loads $!"
+    amp-workload bench spin --threads 3 --name slow --seconds $1 --json >/tmp/3 & loads="$loads $!"
 }
 loaded() { cat /tmp/1 /tmp/2 /tmp/3; }
 ask() { scx_amp ctl status | tr -d '\n'; echo; }
@@ -36,20 +35,19 @@ sleep 5
 scx_amp run --policy rr --provider /provider.toml 2>/tmp/log & pid=$!
 wait_for enabled
 # as it is without any change
-load 4; sleep 5; echo control; loaded
+load 4; wait $loads; loaded
 "#;
 
 /// Bad input under load: the policy goes on as it was.
 const REFUSED: &str = r#"
-for bad in "policy bset" "policy eevdf" "set rr.treshold=1" "set rr.threshold=-1" "set rr.threshold=NaN" "set acfs.uf=0.5" "provider nun" "provider /nowhere.toml"; do
+for bad in "policy bset" "policy eevdf" "set rr.treshold=1" "set rr.threshold=-1" "set rr.threshold=NaN" "set acfs.uf=0.5" "provider nome" "provider /nowhere.toml"; do
     scx_amp ctl $bad >/dev/null 2>/tmp/e; echo "bad-status $?"; echo "said $(tr '\n' ' ' </tmp/e)"
 done
 ask
 "#;
 
 const END: &str = r#"
-wait $(jobs -p | grep -v "^$pid$") 2>/dev/null
-echo changed; loaded
+wait $loads; loaded
 scx_amp top --once | sed 's/^/top /'
 kill $pid; wait $pid; echo "status $?"
 echo "log $(grep -c 'now ' /tmp/log)"
