@@ -7,10 +7,16 @@
 //! The engine has no clock and does no I/O of its own: whoever owns the [`Machine`] calls [`Engine::tick`] once per
 //! interval. All buffers are reused, so that a steady state allocates nothing, and a tick costs
 //! O(n log n) in the number of threads.
+//!
+//! Policy, parameters and provider change while it runs ([`Changes`], where it says what each of them keeps).
 
 mod activity;
+mod change;
+mod done;
 
 pub use activity::ActivityRule;
+pub use change::{ChangeError, Changes};
+pub use done::Done;
 
 use crate::machine::{Machine, MachineError, Placement, Topology};
 use crate::policy::Policy;
@@ -72,6 +78,7 @@ struct ThreadState {
     activity: Activity,
     placed: Option<CoreTypeId>,
     allowed: CoreTypeSet,
+    done: Done,
 }
 
 /// Drives a [`Policy`] with metrics from a [`Provider`] over a [`Machine`].
@@ -142,6 +149,16 @@ impl Engine {
         self.provider = provider;
     }
 
+    /// What `thread` has done so far, the last interval included; `None` for a stranger.
+    pub fn done(&self, thread: ThreadKey) -> Option<Done> {
+        self.states.get(&thread).map(|s| s.done)
+    }
+
+    /// The threads that were offered to the policy at the last tick.
+    pub fn offered(&self) -> &[ThreadView] {
+        &self.offered
+    }
+
     /// Counts since the engine was made.
     pub fn totals(&self) -> Totals {
         self.totals
@@ -172,6 +189,13 @@ impl Engine {
             &self.app_views,
             &*self.provider,
         );
+        for th in view.threads {
+            if let Some(more) = done::of(&view, th) {
+                if let Some(s) = self.states.get_mut(&th.key) {
+                    s.done += more;
+                }
+            }
+        }
         self.policy.place(&view, &mut self.decided);
         let swaps = self.keep_what_changes();
         if !self.changed.is_empty() {
@@ -215,6 +239,7 @@ impl Engine {
                 activity: Activity::default(),
                 placed: None,
                 allowed,
+                done: Done::default(),
             });
             let mut ran = [Nanos::ZERO; MAX_CORE_TYPES];
             for ((r, total), before) in ran.iter_mut().zip(t.runtime).zip(state.runtime) {
@@ -260,6 +285,7 @@ impl Engine {
                         core_type: t.core_type,
                         runtime: t.runtime,
                         ran,
+                        done: state.done,
                     });
                 }
                 activity::Step::Release if t.placed.is_some() => self.changed.release(t.key),

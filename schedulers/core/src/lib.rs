@@ -9,6 +9,7 @@
 //! A [`Machine`] is a live kernel or a simulated one; everything here runs unchanged on both.
 #![forbid(unsafe_code)]
 
+mod closest;
 pub mod engine;
 pub mod evaluation;
 mod machine;
@@ -20,7 +21,8 @@ pub mod utility;
 mod view;
 pub mod workload;
 
-pub use engine::{Engine, Tick};
+pub use closest::closest;
+pub use engine::{ChangeError, Changes, Done, Engine, Tick};
 pub use machine::{CoreType, Machine, MachineError, Placement, Topology, TopologyError};
 pub use policy::Policy;
 pub use view::{AppView, ThreadView, View};

@@ -8,6 +8,7 @@ mod svg;
 mod text;
 
 pub use html::html;
+pub use number::measured;
 pub use text::text;
 
 #[cfg(test)]

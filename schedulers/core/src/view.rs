@@ -1,5 +1,6 @@
 //! What a policy sees.
 
+use crate::engine::Done;
 use crate::machine::Topology;
 use crate::utility::Utility;
 use amp_metrics::{
@@ -31,6 +32,8 @@ pub struct ThreadView {
     pub runtime: [Nanos; MAX_CORE_TYPES],
     /// CPU time per core type in this interval.
     pub ran: [Nanos; MAX_CORE_TYPES],
+    /// What it had done before this interval, under whatever policies there were.
+    pub done: Done,
 }
 
 impl ThreadView {

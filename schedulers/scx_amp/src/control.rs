@@ -1,92 +1,113 @@
-//! The control socket of a running scheduler: what it is doing now, for `scx_amp ctl status`.
+//! The control socket of a running scheduler: what it is doing, and changes while it does (`scx_amp ctl`, `scx_amp top`).
 //!
-//! The socket lies in a directory that only root can enter.
+//! ```text
+//! scx_amp ctl ──socket──► server thread ──Call──► scheduling thread (run)
+//!             ◄─ answer ─               ◄─Answer─
+//! ```
+//!
+//! The socket speaks the protocol of `scx_stats`, so that its tools can read the figures too: request `stats` with
+//! target `top` (what it is doing) or `change`. It lies in a directory that only root can enter. The scheduling thread
+//! alone touches the engine: calls wait for it between two ticks.
 
-use anyhow::{bail, Context, Result};
+use crate::status::{Metric, Status, ThreadStatus};
+use crate::usage::bad_input;
+use anyhow::{anyhow, bail, Context, Result};
 use scx_stats::prelude::*;
-use scx_stats_derive::Stats;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::time::Duration;
 
 /// Where the socket is.
 const DIR: &str = "/run/scx_amp";
 
-/// What the scheduler is doing.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
-#[stat(top)]
-pub struct Status {
-    /// Policy.
-    #[stat(desc = "policy")]
-    pub policy: String,
-    /// Provider.
-    #[stat(desc = "metric provider")]
-    pub provider: String,
-    /// Seconds since the start.
-    #[stat(desc = "seconds since the scheduler was attached")]
-    pub uptime_s: f64,
-    /// Ticks.
-    #[stat(desc = "engine ticks since the start")]
-    pub ticks: u64,
-    /// Threads.
-    #[stat(desc = "threads seen at the last tick")]
-    pub threads: u64,
-    /// Active threads.
-    #[stat(desc = "threads offered to the policy at the last tick")]
-    pub active: u64,
-    /// Swaps.
-    #[stat(desc = "threads moved between core types by the policy since the start")]
-    pub swaps: u64,
-    /// Median swap latency.
-    #[stat(
-        desc = "median time from the decision to the thread running on its new core type, microseconds (0 = none yet)"
-    )]
-    pub swap_latency_p50_us: f64,
-    /// Placements in effect.
-    #[stat(desc = "placements that took effect since the start")]
-    pub placements: u64,
-    /// Fallbacks.
-    #[stat(desc = "times BPF shared fairly by itself because no tick came")]
-    pub fallbacks: u64,
-    /// Untracked threads.
-    #[stat(desc = "threads that found the slot table full since the start")]
-    pub untracked: u64,
+/// How long the scheduling thread may take to answer. It answers between two ticks.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is asked of the scheduling thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Request {
+    /// What it is doing.
+    Status,
+    /// Put this policy to work.
+    Policy(String),
+    /// Put this source of metrics to work: a name, or the absolute path of a file.
+    Provider(String),
+    /// Turn these parameters, all or none.
+    Set(Vec<String>),
 }
 
-/// A served status. The socket goes when this is dropped.
+/// What it says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// What it is doing.
+    Status(Box<Status>),
+    /// Done; what is different now.
+    Done(String),
+    /// The request is not right; nothing has changed.
+    Bad(String),
+    /// It could not be done; nothing has changed.
+    Failed(String),
+}
+
+/// A request and where its answer goes.
+#[derive(Debug)]
+pub struct Call {
+    /// What is asked.
+    pub request: Request,
+    /// Where the answer goes; nobody may be there any more.
+    pub answer: Sender<Answer>,
+}
+
+/// The socket, served. It goes when this is dropped.
 pub struct Server {
-    status: Arc<Mutex<Status>>,
     _server: StatsServer<(), ()>,
     path: PathBuf,
 }
 
 impl Server {
-    /// Starts serving.
+    /// Starts serving; requests go to `submit`, which is false when nobody will ever answer.
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn start() -> Result<Server> {
+    pub fn start(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> Result<Server> {
         let path = socket_path(Path::new(DIR))?;
-        let status = Arc::new(Mutex::new(Status::default()));
-        let shared = status.clone();
+        let change = submit.clone();
         let data = StatsServerData::<(), ()>::new()
             .add_meta(Status::meta())
-            .add_stats("top", Box::new(move |_, _| lock(&shared).to_json()));
+            .add_meta(ThreadStatus::meta())
+            .add_meta(Metric::meta())
+            .add_stats(
+                "top",
+                Box::new(move |_, _| match call(&submit, Request::Status)? {
+                    Answer::Status(s) => s.to_json(),
+                    other => Err(unexpected(&other)),
+                }),
+            )
+            .add_stats(
+                "change",
+                Box::new(move |args: &BTreeMap<String, String>, _| {
+                    let answer = match args.get("request").map(|r| serde_json::from_str(r)) {
+                        Some(Ok(request)) => call(&change, request)?,
+                        Some(Err(e)) => Answer::Bad(format!("request: {e}")),
+                        None => Answer::Bad("`request` is missing".into()),
+                    };
+                    Ok(serde_json::to_value(answer)?)
+                }),
+            );
         let server = StatsServer::new(data)
             .set_path(&path)
             .launch()
             .with_context(|| format!("cannot serve the status on {}", path.display()))?;
         Ok(Server {
-            status,
             _server: server,
             path,
         })
-    }
-
-    /// Shows `status` from now on.
-    pub fn show(&self, status: Status) {
-        *lock(&self.status) = status;
     }
 }
 
@@ -96,9 +117,15 @@ impl Drop for Server {
     }
 }
 
-fn lock(m: &Mutex<Status>) -> std::sync::MutexGuard<'_, Status> {
-    // a status is replaced in one step, so one that a panic left behind is whole
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn call(submit: &impl Fn(Call) -> bool, request: Request) -> Result<Answer> {
+    let (answer, answers) = channel();
+    if !submit(Call { request, answer }) {
+        bail!("the scheduler is ending");
+    }
+    answers.recv_timeout(PATIENCE).map_err(|e| match e {
+        RecvTimeoutError::Timeout => anyhow!("the scheduler is too busy to answer"),
+        RecvTimeoutError::Disconnected => anyhow!("the scheduler is ending"),
+    })
 }
 
 /// The socket's path, in a directory that is made, or must be, root's alone.
@@ -125,6 +152,32 @@ fn socket_path(dir: &Path) -> Result<PathBuf> {
 /// # Errors
 /// When none is running, or the caller may not ask it.
 pub fn ask() -> Result<Status> {
+    query("top", Vec::new())
+}
+
+/// Changes the running scheduler; what is different now.
+///
+/// # Errors
+/// [`crate::usage::BadInput`] when the request is not right; failed work when it cannot be done, none is running, or the caller may
+/// not ask it.
+pub fn change(request: &Request) -> Result<String> {
+    let request = serde_json::to_string(request)?;
+    match query::<Answer>("change", vec![("request".into(), request)])? {
+        Answer::Done(text) => Ok(text),
+        Answer::Bad(text) => Err(bad_input(text)),
+        Answer::Failed(text) => bail!(text),
+        other @ Answer::Status(_) => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(answer: &Answer) -> anyhow::Error {
+    anyhow!("the running scheduler's answer makes no sense (another version?): {answer:?}")
+}
+
+fn query<T: serde::de::DeserializeOwned>(
+    target: &str,
+    mut args: Vec<(String, String)>,
+) -> Result<T> {
     let path = Path::new(DIR).join("status.sock");
     let mut client = StatsClient::new()
         .set_path(&path)
@@ -135,9 +188,12 @@ pub fn ask() -> Result<Status> {
                 path.display()
             )
         })?;
-    client
-        .request("stats", Vec::new())
-        .context("the running scheduler does not answer")
+    args.push(("target".into(), target.into()));
+    let answer: Value = client
+        .request("stats", args)
+        .context("the running scheduler does not answer")?;
+    serde_json::from_value(answer)
+        .context("the running scheduler's answer cannot be read (another version?)")
 }
 
 #[cfg(test)]
@@ -156,5 +212,21 @@ mod tests {
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
         let e = socket_path(&dir).unwrap_err().to_string();
         assert!(e.contains("0700"), "{e}");
+    }
+
+    #[test]
+    fn a_call_is_answered_by_whoever_takes_it_or_fails() {
+        let (tx, rx) = channel::<Call>();
+        let taker = std::thread::spawn(move || {
+            let c = rx.recv().unwrap();
+            assert_eq!(c.request, Request::Policy("rr".into()));
+            c.answer.send(Answer::Bad("no".into())).unwrap();
+        });
+        let submit = |c| tx.send(c).is_ok();
+        let answer = call(&submit, Request::Policy("rr".into())).unwrap();
+        assert!(matches!(answer, Answer::Bad(t) if t == "no"));
+        taker.join().unwrap();
+        let e = call(&submit, Request::Status).unwrap_err().to_string();
+        assert!(e.contains("ending"), "{e}");
     }
 }

@@ -19,6 +19,8 @@ const SILENT_TICKS: u32 = 5;
 pub struct LiveOptions {
     /// Time between two ticks of the engine.
     pub interval: Nanos,
+    /// Schedule only threads of class `SCHED_EXT`.
+    pub only_sched_ext: bool,
 }
 
 /// This machine, scheduled by us until it is dropped.
@@ -62,6 +64,7 @@ impl Live {
             .map(|c| detected.llc_of.get(&c).copied().unwrap_or(0))
             .collect();
         config.smt = detected.smt;
+        config.only_sched_ext = options.only_sched_ext;
         let interval = Duration::from_nanos(options.interval.0);
         config.heartbeat_timeout = Some(interval * SILENT_TICKS);
         let mut scheduler = Scheduler::load(&config).map_err(told)?;
@@ -71,6 +74,11 @@ impl Live {
             scheduler,
             snapshot: Snapshot::default(),
         })
+    }
+
+    /// The last snapshot that was taken.
+    pub fn last(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     /// What the mechanism counted so far.

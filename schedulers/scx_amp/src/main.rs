@@ -5,9 +5,12 @@ mod board_cli;
 mod clock;
 mod control;
 mod live;
+mod only;
 mod realtime;
 mod run;
 mod scheduling;
+mod status;
+mod top;
 mod topology;
 mod usage;
 
@@ -17,7 +20,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc;
 use std::sync::Arc;
 
 /// Scheduling for machines whose cores are not alike.
@@ -42,6 +45,8 @@ enum Command {
         #[command(subcommand)]
         what: Ctl,
     },
+    /// Show a running scheduler's threads, metrics and placement (root)
+    Top(top::TopArgs),
     /// Compare policies on a mix of programs: ASP, unfairness, energy-delay
     Bench(bench::BenchArgs),
     /// The virtual AMP board
@@ -74,8 +79,29 @@ enum Help {
 
 #[derive(Subcommand)]
 enum Ctl {
-    /// What the scheduler is doing, as JSON
-    Status,
+    /// What the scheduler is doing, as JSON: policy, knobs, provider, figures, and each thread that is placed
+    Status {
+        /// Write it to FILE; without FILE, or with `-`, to standard output
+        #[arg(long, value_name = "FILE", num_args = 0..=1, default_value = "-", default_missing_value = "-")]
+        json: PathBuf,
+    },
+    /// Put another policy to work, without detaching
+    Policy {
+        /// Its name (see `scx_amp help policy`)
+        name: String,
+    },
+    /// Put another source of metrics to work, without detaching
+    Provider {
+        /// Its name, or a TOML file that describes it
+        #[arg(value_name = "NAME|FILE.toml")]
+        name: String,
+    },
+    /// Turn knobs of a policy, all or none
+    Set {
+        /// Such as `acfs.uf=1.5`; without a policy, the one in use is meant. Those of another policy wait for it
+        #[arg(required = true, value_name = "[POLICY.]KNOB=VALUE")]
+        settings: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -105,11 +131,23 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Run(args) => run::run(&args, &stop_signal()?.1)?,
-        Command::Ctl { what: Ctl::Status } => {
-            println!("{}", serde_json::to_string_pretty(&control::ask()?)?);
+        Command::Run(args) => {
+            let (sender, events) = mpsc::channel();
+            let stop = sender.clone();
+            on_signal(move || {
+                // nobody listens any more: the command is ending already
+                let _ = stop.send(run::Event::Stop);
+            })?;
+            run::run(&args, &sender, &events)?;
         }
-        Command::Bench(args) => bench::main(&args, &stop_signal()?.0)?,
+        Command::Ctl { what } => ctl(what)?,
+        Command::Top(args) => top::main(&args)?,
+        Command::Bench(args) => {
+            let stop = Arc::new(AtomicBool::new(false));
+            let shared = stop.clone();
+            on_signal(move || shared.store(true, Ordering::Relaxed))?;
+            bench::main(&args, &stop)?;
+        }
         Command::Board(args) => return board_cli::main(args),
         Command::Help {
             topic: Help::Policy { name: None },
@@ -139,18 +177,29 @@ fn dispatch(command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// SIGINT, SIGTERM and SIGHUP set the flag and send on the channel.
-fn stop_signal() -> Result<(Arc<AtomicBool>, Receiver<()>)> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let (tx, rx) = mpsc::channel();
-    let shared = flag.clone();
-    ctrlc::set_handler(move || {
-        shared.store(true, Ordering::Relaxed);
-        // nobody listens any more: the command is ending already
-        let _ = tx.send(());
-    })
-    .context("cannot handle signals")?;
-    Ok((flag, rx))
+fn ctl(what: Ctl) -> Result<()> {
+    let request = match what {
+        Ctl::Status { json } => {
+            let text = serde_json::to_string_pretty(&control::ask()?)?;
+            return write_out(&json, &format!("{text}\n"));
+        }
+        Ctl::Policy { name } => control::Request::Policy(name),
+        Ctl::Set { settings } => control::Request::Set(settings),
+        Ctl::Provider { name } => {
+            // the scheduler was started in another folder
+            let path = std::path::Path::new(&name);
+            let file = name.ends_with(".toml");
+            let absolute = |p| std::path::absolute(p).map(|p| p.display().to_string());
+            control::Request::Provider(if file { absolute(path)? } else { name })
+        }
+    };
+    println!("{}", control::change(&request)?);
+    Ok(())
+}
+
+/// Calls `then` on SIGINT, SIGTERM and SIGHUP.
+fn on_signal(then: impl FnMut() + Send + 'static) -> Result<()> {
+    ctrlc::set_handler(then).context("cannot handle signals")
 }
 
 /// Writes to a file, or to standard output for `-`.

@@ -1,19 +1,21 @@
 //! `scx_amp run`: schedules this machine until it is told to stop.
 
-use crate::control::{Server, Status};
+use crate::control::{Answer, Call, Request, Server};
 use crate::live::{Live, LiveOptions};
+use crate::only::OnlyCgroup;
 use crate::scheduling::Scheduling;
-use crate::usage::bad_input;
+use crate::status::{self, Status};
+use crate::usage::{bad_input, BadInput};
 use crate::{clock, topology};
 use amp_machine::CpuList;
 use amp_metrics::providers::{self, Declared};
 use amp_metrics::{Nanos, Provider};
 use amp_sched::policy::{self, Policy};
-use amp_sched::Topology;
+use amp_sched::{closest, Changes, Topology};
 use anyhow::{Context, Result};
 use clap::Args;
-use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// Options of `scx_amp run`.
@@ -34,6 +36,9 @@ pub struct RunArgs {
     /// Time between two decisions, in milliseconds.
     #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
     pub interval: u64,
+    /// Schedule only the threads of this control group and those below it, absolute or below /sys/fs/cgroup.
+    #[arg(long, value_name = "PATH")]
+    pub only_cgroup: Option<PathBuf>,
     /// Print what the scheduler is doing, once per so many seconds.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
@@ -112,17 +117,39 @@ pub fn provider_by_name(name: &str) -> Result<Box<dyn Provider>> {
         let declared = Declared::load(Path::new(name)).map_err(bad_input)?;
         return Ok(Box::new(declared));
     }
-    providers::by_name(name).map_err(bad_input)
+    providers::by_name(name).map_err(|e| {
+        let near = closest(name, providers::PROVIDERS.iter().map(|p| p.name));
+        match near.first() {
+            Some(meant) => bad_input(format!("{e}; did you mean `{meant}`?")),
+            None => bad_input(e),
+        }
+    })
 }
 
-/// Runs until `stop` yields.
+/// Time between two looks at who is in the control group: children inherit, only those moved into it wait.
+const LOOK: Nanos = Nanos::from_millis(500);
+
+/// What wakes the scheduling thread between two ticks.
+pub enum Event {
+    /// The user wants to stop.
+    Stop,
+    /// Somebody asks, or wants something changed.
+    Call(Call),
+}
+
+/// Runs until [`Event::Stop`] comes through `events`, whose other end is `sender`.
 ///
 /// # Errors
 /// When the scheduler cannot be loaded, or the kernel ends it.
-pub fn run(args: &RunArgs, stop: &Receiver<()>) -> Result<()> {
+pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
     check_settings(&args.settings, std::slice::from_ref(&args.policy))?;
     policy_by_name(&args.policy, args.seed, &args.settings, None)?;
     let provider = provider_by_name(&args.provider)?;
+    let mut only = args
+        .only_cgroup
+        .as_deref()
+        .map(OnlyCgroup::new)
+        .transpose()?;
     let detected = topology::detect(args.big_cpus.as_ref())?;
     let known = Some(&detected.topology);
     let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
@@ -130,87 +157,128 @@ pub fn run(args: &RunArgs, stop: &Receiver<()>) -> Result<()> {
         log::warn!("all cores are of one type: name the fast ones with --big-cpus");
     }
     let interval = Nanos::from_millis(args.interval);
-    let names = (policy.name().to_string(), provider.name().to_string());
-    let machine = Live::attach(&detected, &LiveOptions { interval })?;
-    let mut scheduling = Scheduling::new(machine, policy, provider);
-    let server = Server::start()?;
-    let began = clock::now();
+    let options = LiveOptions {
+        interval,
+        only_sched_ext: only.is_some(),
+    };
+    let machine = Live::attach(&detected, &options)?;
+    let mut running = Running {
+        scheduling: Scheduling::new(machine, policy, provider),
+        changes: Changes::new(args.seed),
+        changed: 0,
+        began: clock::now(),
+    };
+    let sender = sender.clone();
+    let _server = Server::start(move |call| sender.send(Event::Call(call)).is_ok())?;
     let what: Vec<String> = detected
         .topology
         .core_types()
         .iter()
         .map(|t| format!("{} {}", t.name, topology::compact(&t.cpus)))
         .collect();
-    log::info!(
-        "scheduling with {} (provider {}): {}",
-        names.0,
-        names.1,
-        what.join(", ")
-    );
+    log::info!("scheduling with {}: {}", running.what(), what.join(", "));
 
     let mut next = clock::now() + interval;
+    let mut next_look = clock::now();
     let mut next_print = args.stats.map(|s| clock::now() + Nanos(s * 1_000_000_000));
     loop {
         let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
-        match stop.recv_timeout(wait) {
+        match events.recv_timeout(wait) {
             Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok(Event::Call(call)) => {
+                let answer = running.answer(call.request);
+                // whoever asked may have gone meanwhile
+                let _ = call.answer.send(answer);
+                // however many ask, the next tick comes in time
+                if clock::now() < next {
+                    continue;
+                }
+            }
+            Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
         }
-        let (offered, threads) = {
-            let t = scheduling.tick().context("scheduling ended")?;
-            (
-                t.offered as u64,
-                t.apps.iter().map(|a| u64::from(a.threads)).sum(),
-            )
-        };
-        let status = status(&scheduling, &names, began, offered, threads);
+        if let Some(only) = only.as_mut().filter(|_| clock::now() >= next_look) {
+            only.refresh()?;
+            next_look = clock::now() + LOOK;
+        }
+        running.scheduling.tick().context("scheduling ended")?;
         if let (Some(due), Some(every)) = (next_print, args.stats) {
             if clock::now() >= due {
-                print_status(&status);
+                print_status(&running.status());
                 next_print = Some(due + Nanos(every * 1_000_000_000));
             }
         }
-        server.show(status);
-        let ticks = scheduling.engine().totals().ticks;
+        let ticks = running.scheduling.engine().totals().ticks;
         if args.panic_after.is_some_and(|n| ticks >= n) {
             panic!("asked for with --panic-after");
         }
         // a round that took longer than the interval is not made up for
         next = (next + interval).max(clock::now());
     }
-    let total = scheduling.engine().totals();
-    drop(scheduling);
+    let total = running.scheduling.engine().totals();
+    drop(running);
     log::info!("stopped after {} ticks, {} swaps", total.ticks, total.swaps);
     Ok(())
 }
 
-fn status(
-    s: &Scheduling,
-    names: &(String, String),
+/// The scheduler at work, and what was changed while it was.
+struct Running {
+    scheduling: Scheduling,
+    changes: Changes,
+    changed: u64,
     began: Nanos,
-    active: u64,
-    threads: u64,
-) -> Status {
-    let totals = s.engine().totals();
-    let mechanism = s.machine().mechanism();
-    Status {
-        policy: names.0.clone(),
-        provider: names.1.clone(),
-        uptime_s: clock::now().saturating_sub(began).as_secs_f64(),
-        ticks: totals.ticks,
-        threads,
-        active,
-        swaps: totals.swaps,
-        swap_latency_p50_us: mechanism.swap_latency_p50.map_or(0.0, |n| n.0 as f64 / 1e3),
-        placements: mechanism.placements,
-        fallbacks: mechanism.fallbacks,
-        untracked: mechanism.untracked,
+}
+
+impl Running {
+    fn status(&self) -> Status {
+        let (engine, machine) = (self.scheduling.engine(), self.scheduling.machine());
+        status::look(engine, machine, self.began, self.changed)
+    }
+
+    /// Policy with its parameters, and provider, in a line.
+    fn what(&self) -> String {
+        let engine = self.scheduling.engine();
+        let knobs = engine.policy().knobs().values();
+        let knobs: Vec<String> = knobs.map(|(k, v)| format!("{k}={v}")).collect();
+        format!(
+            "{} ({}), provider {}",
+            engine.policy().name(),
+            knobs.join(", "),
+            engine.provider().name()
+        )
+    }
+
+    /// Carries out a request. A refused one has changed nothing.
+    fn answer(&mut self, request: Request) -> Answer {
+        let engine = self.scheduling.engine_mut();
+        let done = match &request {
+            Request::Status => return Answer::Status(Box::new(self.status())),
+            Request::Policy(name) => self.changes.policy(engine, name).map_err(bad_input),
+            Request::Set(settings) => {
+                let set = self.changes.set(engine, settings);
+                set.map(|()| true).map_err(bad_input)
+            }
+            Request::Provider(name) => provider_by_name(name).map(|p| {
+                self.changes.provider(engine, p);
+                true
+            }),
+        };
+        match done {
+            Ok(different) => {
+                self.changed += u64::from(different);
+                if different {
+                    log::info!("now {}", self.what());
+                }
+                Answer::Done(self.what())
+            }
+            Err(e) if e.is::<BadInput>() => Answer::Bad(format!("{e:#}")),
+            Err(e) => Answer::Failed(format!("{e:#}")),
+        }
     }
 }
 
 fn print_status(s: &Status) {
     println!(
-        "{:8.1} s  {} ticks  {} threads ({} active)  {} swaps (median latency {:.0} us)  {} untracked",
-        s.uptime_s, s.ticks, s.threads, s.active, s.swaps, s.swap_latency_p50_us, s.untracked
+        "{:8.1} s  {}  {} ticks  {} threads ({} active)  {} swaps (median latency {:.0} us)  {} untracked",
+        s.uptime_s, s.policy, s.ticks, s.threads, s.active, s.swaps, s.swap_latency_p50_us, s.untracked
     );
 }

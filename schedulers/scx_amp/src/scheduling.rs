@@ -78,6 +78,11 @@ impl Scheduling {
         &self.engine
     }
 
+    /// The engine, to change what it works with.
+    pub fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
     /// The machine, for its counts.
     pub fn machine(&self) -> &Live {
         &self.machine

@@ -77,6 +77,12 @@ fn a_bad_provider_is_told_with_file_and_line() {
     let said = told(2, &["run", "--provider", &path.display().to_string()]);
     assert!(said.contains("p.toml") && said.contains("line 3"), "{said}");
     assert!(told(2, &["run", "--provider", "crystal-ball"]).contains("crystal-ball"));
+    assert!(told(2, &["run", "--provider", "declard"]).contains("did you mean `declared`?"));
+    let said = told(2, &["run", "--only-cgroup", "/nowhere"]);
+    assert!(
+        said.contains("/nowhere") && said.contains("cgroup.procs"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -105,8 +111,18 @@ fn a_kernel_without_sched_ext_is_told_how_to_get_one() {
 
 #[test]
 fn status_of_no_scheduler_is_an_error() {
-    let said = told(1, &["ctl", "status"]);
-    assert!(said.contains("no scx_amp is running"), "{said}");
+    for args in [
+        &["ctl", "status"][..],
+        &["ctl", "policy", "rr"],
+        &["ctl", "set", "acfs.uf=1.5"],
+        &["ctl", "provider", "none"],
+        &["top", "--once"],
+    ] {
+        let said = told(1, args);
+        assert!(said.contains("no scx_amp is running"), "{args:?}: {said}");
+    }
+    told(2, &["ctl", "set"]);
+    told(2, &["top", "--every", "0"]);
 }
 
 #[test]

@@ -164,14 +164,11 @@ fn charged(view: &View<'_>, ran: &[Nanos; MAX_CORE_TYPES], pace: &Speedups) -> f
         .sum()
 }
 
-fn past(view: &View<'_>, th: &ThreadView, pace: &Speedups) -> Past {
-    let mut before = th.runtime;
-    for (total, ran) in before.iter_mut().zip(th.ran) {
-        *total = total.saturating_sub(ran);
-    }
+/// Virtual time for what the thread did under other policies: its progress then, at the pace of its weight now.
+fn past(th: &ThreadView, u: f64) -> Past {
     Past {
-        ran: before.iter().copied().sum::<Nanos>().as_secs_f64(),
-        v: charged(view, &before, pace),
+        ran: th.done.rated,
+        v: 100.0 / f64::from(th.weight) * th.done.alone / u,
     }
 }
 
@@ -196,9 +193,10 @@ impl Policy for Acfs {
                 self.progress.skip();
                 continue;
             };
-            let pace = pace(s, th.weight, accepted(uf, s[0], min, max));
+            let u = accepted(uf, s[0], min, max);
+            let pace = pace(s, th.weight, u);
             let dv = charged(view, &th.ran, &pace);
-            self.progress.charge(th, dv, || past(view, th, &pace));
+            self.progress.charge(th, dv, || past(th, u));
         }
         let memory = self.knobs.number(MEMORY) / 1e3;
         self.progress

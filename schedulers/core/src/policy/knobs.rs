@@ -120,6 +120,11 @@ impl Knobs {
         }
     }
 
+    /// The policy whose parameters they are.
+    pub fn policy(&self) -> &'static str {
+        self.policy
+    }
+
     /// The descriptions.
     pub fn iter(&self) -> impl Iterator<Item = &'static Knob> + '_ {
         self.knobs.iter()

@@ -148,10 +148,11 @@ struct Sum {
     cpu: f64,
     pinned: f64,
     free: f64,
-    /// Seconds of work done in this interval, and before it, and their CPU time; in units of slow-core speed.
+    /// Seconds of work done in this interval, in units of slow-core speed.
     done: f64,
-    done_before: f64,
-    ran_before: f64,
+    /// CPU time before this interval, and what it would have been alone.
+    rated_before: f64,
+    alone_before: f64,
 }
 
 impl Pareto {
@@ -204,12 +205,9 @@ impl Pareto {
                 Reach::Both => s.free += cpu,
                 Reach::Slow => {}
             }
-            let now = done(&th.ran);
-            s.done += now;
-            s.done_before += (done(&th.runtime) - now).max(0.0);
-            let total = th.runtime[0].as_secs_f64() + th.runtime[1].as_secs_f64();
-            let ran = th.ran[0].as_secs_f64() + th.ran[1].as_secs_f64();
-            s.ran_before += (total - ran).max(0.0);
+            s.done += done(&th.ran);
+            s.rated_before += th.done.rated;
+            s.alone_before += th.done.alone;
         }
         s
     }
@@ -240,8 +238,8 @@ impl Pareto {
             if let Some(p) = self.past.get_mut(i) {
                 if first {
                     // taken over from another policy
-                    p.time = s.ran_before / s.n;
-                    p.progress = s.done_before / s.n * unit;
+                    p.time = s.rated_before / s.n;
+                    p.progress = s.alone_before / s.n / weight;
                 }
                 p.time += interval;
                 p.progress += s.done / s.n * unit;

@@ -274,6 +274,7 @@ impl Bench<'_> {
         let policy = policy_by_name(policy, self.args.seed, &self.args.settings, known)?;
         let options = LiveOptions {
             interval: self.rules.interval,
+            only_sched_ext: false,
         };
         let machine = Live::attach(&self.detected, &options)?;
         if self.args.provider != "declared" {

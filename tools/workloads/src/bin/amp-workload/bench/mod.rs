@@ -4,6 +4,7 @@
 //! operation. Instructions per operation hardly vary between runs: they are what schedulers are compared by.
 
 mod churn;
+mod occupancy;
 mod pingpong;
 mod spin;
 mod wake;

@@ -1,0 +1,203 @@
+//! What a running scheduler is doing: figures, and one line per thread.
+
+use crate::clock;
+use crate::live::Live;
+use amp_metrics::{
+    CoreTypeId, Estimate, MetricId, Nanos, Provider, Quality, ThreadSample, MAX_CORE_TYPES,
+};
+use amp_sched::{Engine, Topology};
+use scx_stats_derive::Stats;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+
+/// What the scheduler is doing.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+#[stat(top)]
+pub struct Status {
+    /// Policy.
+    #[stat(desc = "policy")]
+    pub policy: String,
+    /// Its parameters.
+    #[stat(desc = "the policy's knobs and their values")]
+    pub knobs: BTreeMap<String, String>,
+    /// Provider.
+    #[stat(desc = "metric provider")]
+    pub provider: String,
+    /// Seconds since the start.
+    #[stat(desc = "seconds since the scheduler was attached")]
+    pub uptime_s: f64,
+    /// Ticks.
+    #[stat(desc = "engine ticks since the start")]
+    pub ticks: u64,
+    /// Changes of policy, knobs or provider.
+    #[stat(desc = "changes of policy, knobs or provider since the start")]
+    pub changes: u64,
+    /// Threads.
+    #[stat(desc = "threads seen at the last tick")]
+    pub threads: u64,
+    /// Active threads.
+    #[stat(desc = "threads offered to the policy at the last tick")]
+    pub active: u64,
+    /// Swaps.
+    #[stat(desc = "threads moved between core types by the policy since the start")]
+    pub swaps: u64,
+    /// Median swap latency.
+    #[stat(
+        desc = "median time from the decision to the thread running on its new core type, microseconds (0 = none yet)"
+    )]
+    pub swap_latency_p50_us: f64,
+    /// Placements in effect.
+    #[stat(desc = "placements that took effect since the start")]
+    pub placements: u64,
+    /// Fallbacks.
+    #[stat(desc = "times BPF shared fairly by itself because no tick came")]
+    pub fallbacks: u64,
+    /// Untracked threads.
+    #[stat(desc = "threads that found the slot table full since the start")]
+    pub untracked: u64,
+    /// The machine's core types, fastest first.
+    #[stat(desc = "core types, fastest first")]
+    pub core_types: Vec<String>,
+    /// Per thread; those that the policy places, unless all were asked for.
+    #[stat(desc = "threads that the policy places")]
+    pub per_thread: Vec<ThreadStatus>,
+}
+
+/// One thread.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+pub struct ThreadStatus {
+    /// Kernel thread id.
+    #[stat(desc = "kernel thread id")]
+    pub tid: i64,
+    /// Its application.
+    #[stat(desc = "process id")]
+    pub app: u64,
+    /// Command name.
+    #[stat(desc = "command name")]
+    pub comm: String,
+    /// Weight.
+    #[stat(desc = "scheduling weight, 100 = nice 0")]
+    pub weight: u64,
+    /// Core type it ran on last.
+    #[stat(desc = "core type it ran on last")]
+    pub core_type: String,
+    /// Core type it is placed on; empty when it is left to the mechanism.
+    #[stat(desc = "core type it is placed on; empty when it is not")]
+    pub placed: String,
+    /// CPU time in all.
+    #[stat(desc = "CPU seconds since it was first seen")]
+    pub cpu_s: f64,
+    /// Share of it on the fastest core type.
+    #[stat(desc = "share of its CPU time on the fastest core type")]
+    pub big_time_share: f64,
+    /// What is known of it, by metric; a metric that the provider does not offer is missing.
+    #[stat(desc = "metrics by name; those that the provider does not offer are missing")]
+    pub metrics: BTreeMap<String, Metric>,
+}
+
+/// An estimate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+pub struct Metric {
+    /// Value.
+    #[stat(desc = "value")]
+    pub value: f64,
+    /// Quality.
+    #[stat(desc = "exact, multiplexed, partial or stale")]
+    pub quality: String,
+    /// Age.
+    #[stat(desc = "seconds since the data behind it was taken")]
+    pub age_s: f64,
+}
+
+impl Metric {
+    fn of(e: Estimate) -> Option<Metric> {
+        let quality = match e.quality {
+            Quality::Exact => "exact",
+            Quality::Multiplexed => "multiplexed",
+            Quality::Partial => "partial",
+            Quality::Stale => "stale",
+        };
+        e.value.is_finite().then(|| Metric {
+            value: e.value,
+            quality: quality.into(),
+            age_s: e.age.as_secs_f64(),
+        })
+    }
+}
+
+/// Looks at the scheduler between two ticks.
+pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Status {
+    let totals = engine.totals();
+    let mechanism = machine.mechanism();
+    let topology = amp_sched::Machine::topology(machine);
+    let snapshot = machine.last();
+    let offered: HashSet<_> = engine.offered().iter().map(|t| t.key).collect();
+    let mut per_thread: Vec<ThreadStatus> = snapshot
+        .threads
+        .iter()
+        .filter(|t| offered.contains(&t.key) || t.placed.is_some())
+        .map(|t| thread(t, topology, engine.provider()))
+        .collect();
+    per_thread.sort_by(|a, b| b.cpu_s.total_cmp(&a.cpu_s).then(a.tid.cmp(&b.tid)));
+    let knobs = engine.policy().knobs().values();
+    Status {
+        policy: engine.policy().name().to_owned(),
+        knobs: knobs.map(|(k, v)| (k.to_owned(), v)).collect(),
+        provider: engine.provider().name().to_owned(),
+        uptime_s: clock::now().saturating_sub(began).as_secs_f64(),
+        ticks: totals.ticks,
+        changes,
+        threads: snapshot.threads.len() as u64,
+        active: engine.offered().len() as u64,
+        swaps: totals.swaps,
+        swap_latency_p50_us: mechanism.swap_latency_p50.map_or(0.0, |n| n.0 as f64 / 1e3),
+        placements: mechanism.placements,
+        fallbacks: mechanism.fallbacks,
+        untracked: mechanism.untracked,
+        core_types: topology
+            .core_types()
+            .iter()
+            .map(|t| t.name.clone())
+            .collect(),
+        per_thread,
+    }
+}
+
+fn thread(t: &ThreadSample, topology: &Topology, provider: &dyn Provider) -> ThreadStatus {
+    let name = |id: CoreTypeId| {
+        let found = topology.core_types().get(id.index());
+        found.map_or_else(|| id.to_string(), |t| t.name.clone())
+    };
+    let end = t.comm.iter().position(|c| *c == 0).unwrap_or(t.comm.len());
+    let cpu_s = t.runtime.iter().copied().sum::<Nanos>().as_secs_f64();
+    let big = t.runtime[CoreTypeId::FASTEST.index()].as_secs_f64();
+    let mut metrics = BTreeMap::new();
+    let types = topology.core_types().len().min(MAX_CORE_TYPES) as u8;
+    for id in (0..types.saturating_sub(1)).map(CoreTypeId) {
+        // with two core types there is one factor of each kind
+        let of = if types == 2 {
+            String::new()
+        } else {
+            format!("_{}", name(id))
+        };
+        for (metric, what) in [
+            (MetricId::SpeedupFactor(id), "sf"),
+            (MetricId::EfficiencyFactor(id), "ef"),
+        ] {
+            if let Some(m) = provider.estimate(t.key, metric).and_then(Metric::of) {
+                metrics.insert(format!("{what}{of}"), m);
+            }
+        }
+    }
+    ThreadStatus {
+        tid: i64::from(t.tid),
+        app: t.app.0,
+        comm: String::from_utf8_lossy(&t.comm[..end]).into_owned(),
+        weight: u64::from(t.weight),
+        core_type: name(t.core_type),
+        placed: t.placed.map(name).unwrap_or_default(),
+        cpu_s,
+        big_time_share: if cpu_s > 0.0 { big / cpu_s } else { 0.0 },
+        metrics,
+    }
+}

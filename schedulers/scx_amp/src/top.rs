@@ -1,0 +1,168 @@
+//! `scx_amp top`: the running scheduler's threads, what is known of them, and where they are.
+
+use crate::control;
+use crate::status::{Metric, Status, ThreadStatus};
+use anyhow::Result;
+use clap::Args;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Options of `scx_amp top`.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// Print one screen and end
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 1.0, value_name = "SECS", value_parser = interval)]
+    pub every: f64,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let secs = text.parse().ok().filter(|s| (0.1..=3600.0).contains(s));
+    secs.ok_or_else(|| "a number of seconds from 0.1 to 3600 is needed".into())
+}
+
+/// Shows it once, or over and over until the user ends it.
+///
+/// # Errors
+/// When no scheduler is running, or the caller may not ask it.
+pub fn main(args: &TopArgs) -> Result<()> {
+    loop {
+        print!("{}", table(&control::ask()?));
+        if args.once {
+            return Ok(());
+        }
+        println!();
+        std::thread::sleep(std::time::Duration::from_secs_f64(args.every));
+    }
+}
+
+/// A table of everything; `-` for what is not known.
+pub fn table(s: &Status) -> String {
+    let mut out = String::new();
+    let knobs: Vec<String> = s.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    // writing to a String cannot fail
+    let _ = writeln!(
+        out,
+        "policy {} ({})  provider {}  up {:.1} s  {} threads, {} active  {} swaps (median latency {:.0} us)",
+        s.policy,
+        knobs.join(", "),
+        s.provider,
+        s.uptime_s,
+        s.threads,
+        s.active,
+        s.swaps,
+        s.swap_latency_p50_us
+    );
+    // whatever the provider offers, the usual ones first
+    let offered: BTreeSet<&str> = s
+        .per_thread
+        .iter()
+        .flat_map(|t| t.metrics.keys().map(String::as_str))
+        .collect();
+    let mut columns = vec!["ipc", "sf", "ef", "phase"];
+    columns.extend(
+        offered
+            .iter()
+            .filter(|m| !["ipc", "sf", "ef", "phase"].contains(m)),
+    );
+    let mut rows: Vec<Vec<String>> = vec![[
+        "tid", "app", "comm", "weight", "on", "placed", "cpu s", "big %",
+    ]
+    .into_iter()
+    .chain(columns.iter().copied())
+    .chain(["quality", "age s"])
+    .map(str::to_owned)
+    .collect()];
+    rows.extend(s.per_thread.iter().map(|t| row(t, &columns)));
+    let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    for row in &rows {
+        let mut line = String::new();
+        for (c, (cell, w)) in row.iter().zip(&widths).enumerate() {
+            let words = matches!(c, 2 | 4 | 5) || c == row.len() - 2;
+            let _ = if words {
+                write!(line, "{cell:<w$}  ")
+            } else {
+                write!(line, "{cell:>w$}  ")
+            };
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out
+}
+
+fn row(t: &ThreadStatus, columns: &[&str]) -> Vec<String> {
+    let known = || "-".to_owned();
+    // a row's metrics are as good as the worst of them
+    let rank = |m: &Metric| match m.quality.as_str() {
+        "exact" => 0,
+        "multiplexed" => 1,
+        "partial" => 2,
+        _ => 3,
+    };
+    let worst = t.metrics.values().max_by_key(|m| rank(m));
+    let oldest = t.metrics.values().map(|m| m.age_s).max_by(f64::total_cmp);
+    let mut cells = vec![
+        t.tid.to_string(),
+        t.app.to_string(),
+        t.comm.clone(),
+        t.weight.to_string(),
+        t.core_type.clone(),
+        if t.placed.is_empty() {
+            known()
+        } else {
+            t.placed.clone()
+        },
+        format!("{:.2}", t.cpu_s),
+        format!("{:.1}", t.big_time_share * 100.0),
+    ];
+    cells.extend(columns.iter().map(|c| {
+        t.metrics
+            .get(*c)
+            .map_or_else(known, |m| format!("{:.2}", m.value))
+    }));
+    cells.push(worst.map_or_else(known, |m| m.quality.clone()));
+    cells.push(oldest.map_or_else(known, |a| format!("{a:.1}")));
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_a_dash() {
+        let known = Metric {
+            value: 2.345,
+            quality: "stale".into(),
+            age_s: 1.26,
+        };
+        let s = Status {
+            policy: "rr".into(),
+            per_thread: vec![
+                ThreadStatus {
+                    tid: 7,
+                    comm: "fp".into(),
+                    core_type: "big".into(),
+                    placed: "little".into(),
+                    metrics: [("sf".to_owned(), known)].into(),
+                    ..ThreadStatus::default()
+                },
+                ThreadStatus::default(),
+            ],
+            ..Status::default()
+        };
+        let text = table(&s);
+        assert!(text.lines().nth(2).unwrap().contains("2.35"), "{text}");
+        assert!(
+            text.lines().nth(2).unwrap().ends_with("stale      1.3"),
+            "{text}"
+        );
+        assert!(
+            text.lines().nth(3).unwrap().trim_end().ends_with('-'),
+            "{text}"
+        );
+    }
+}
