@@ -11,6 +11,12 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// CPU time of the calling thread in nanoseconds.
+pub fn thread_ns() -> u64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 /// Confines the calling thread to `cpu`; threads it starts later inherit that.
 ///
 /// # Errors

@@ -24,14 +24,14 @@ pub struct Args {
     json: bool,
 }
 
-/// Keeps the threads busy for the time and tells the rounds each got done (its share of the machine), the longest time each was kept
-/// from running, how long each CPU ran them, and the longest time each CPU ran none of them while one waited.
+/// Keeps the threads busy for the time and tells the rounds each got done (its share of the machine), its CPU time on each
+/// CPU, the longest time it was kept from running, how long each CPU ran them, and the longest time each CPU ran none of them while one waited.
 pub fn run(args: &Args) -> Result<()> {
     if let Some(cpu) = args.pin {
         machine::pin(cpu)?;
     }
     let end = machine::now_ns() + (args.seconds.max(0.0) * 1e9) as u64;
-    let threads: Vec<(u64, Presence)> = std::thread::scope(|s| {
+    let shares: Vec<Share> = std::thread::scope(|s| {
         let threads: Vec<_> = (0..args.threads)
             .map(|i| {
                 s.spawn(move || {
@@ -46,8 +46,9 @@ pub fn run(args: &Args) -> Result<()> {
             .map(|t| t.join().unwrap_or_default())
             .collect()
     });
-    let rounds: Vec<u64> = threads.iter().map(|(r, _)| *r).collect();
-    let presences: Vec<Presence> = threads.into_iter().map(|(_, p)| p).collect();
+    let rounds: Vec<u64> = shares.iter().map(|s| s.rounds).collect();
+    let cpu_ms: Vec<Vec<f64>> = shares.iter().map(|s| s.cpu_ms.clone()).collect();
+    let presences: Vec<Presence> = shares.into_iter().map(|s| s.presence).collect();
     let cpus = match args.pin {
         Some(cpu) => vec![cpu],
         None => machine::online_cpus(),
@@ -65,6 +66,7 @@ pub fn run(args: &Args) -> Result<()> {
         "bench": "spin",
         "seconds": args.seconds,
         "rounds": rounds,
+        "cpu_ms": cpu_ms,
         "longest_gap_ns": seen.longest_gap,
         "ran_ns": per_cpu(&|i| seen.ran[i]),
         "idle_while_waiting_ns": per_cpu(&|i| seen.idle_in_all[i]),
@@ -74,18 +76,45 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn spin(end: u64) -> (u64, Presence) {
-    let mut rounds = 0u64;
-    let mut presence = Presence::default();
+/// What a thread got.
+#[derive(Default)]
+struct Share {
+    rounds: u64,
+    presence: Presence,
+    /// CPU time on each CPU, in milliseconds.
+    cpu_ms: Vec<f64>,
+}
+
+impl Share {
+    /// Adds the CPU time of the calling thread since `from` to `cpu`; returns the time it has had by now.
+    fn charge(&mut self, cpu: usize, from: u64) -> u64 {
+        let now = machine::thread_ns();
+        if self.cpu_ms.len() <= cpu {
+            self.cpu_ms.resize(cpu + 1, 0.0);
+        }
+        self.cpu_ms[cpu] += (now - from) as f64 / 1e6;
+        now
+    }
+}
+
+/// Keeps the calling thread busy until `end`.
+fn spin(end: u64) -> Share {
+    let mut share = Share::default();
+    let (mut last, mut from) = (rustix::thread::sched_getcpu(), machine::thread_ns());
     loop {
         let now = machine::now_ns();
-        presence.seen(now, rustix::thread::sched_getcpu() as u32);
+        let cpu = rustix::thread::sched_getcpu();
+        share.presence.seen(now, cpu as u32);
+        if cpu != last || now >= end {
+            from = share.charge(last, from);
+            last = cpu;
+        }
         if now >= end {
-            return (rounds, presence);
+            return share;
         }
         for k in 0..2000u64 {
             std::hint::black_box(k);
         }
-        rounds += 1;
+        share.rounds += 1;
     }
 }
