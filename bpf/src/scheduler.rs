@@ -102,14 +102,15 @@ impl Scheduler {
 
     /// Every tracked thread, copied one by one as the iterator advances.
     pub fn threads(&self) -> impl Iterator<Item = Thread> + '_ {
-        (1..self.slots_used()).filter_map(|i| self.table.read(i))
+        (1..self.slots_used()).filter_map(|i| self.table.read(i, |cpu| self.current(cpu)))
     }
 
     /// Places a thread on a core type, or nowhere in particular, as of the next [`commit`](Self::commit) at the latest.
     /// False if the thread has gone. A core type that its affinity excludes stands for the nearest one it admits.
     pub fn place(&self, slot: u32, generation: u32, core_type: Option<u8>) -> bool {
+        let current = |cpu| self.current(cpu);
         self.table
-            .place(slot, generation, core_type, monotonic_ns())
+            .place(slot, generation, core_type, monotonic_ns(), current)
     }
 
     /// Makes the placements written so far take effect at once and tells BPF that user space is alive. One system call.
@@ -198,6 +199,11 @@ impl Scheduler {
 
     fn shared(&self) -> Option<*const Shared> {
         Some(addr_of!(self.skel.maps.bss_data.as_ref()?.shared).cast())
+    }
+
+    /// Slot of the thread that `cpu` runs, 0 if none.
+    fn current(&self, cpu: u32) -> u32 {
+        self.cpu(cpu as usize).map_or(0, |c| c.slot)
     }
 
     fn cpu(&self, cpu: usize) -> Option<Cpu> {

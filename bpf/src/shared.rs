@@ -32,8 +32,8 @@ pub(crate) const MAX_QUEUES: usize = intf::amp_consts_AMP_MAX_QUEUES as usize;
 pub(crate) const ANY: u32 = intf::amp_consts_AMP_ANY;
 pub(crate) const MAX_SLOTS: u32 = 1 << intf::amp_consts_AMP_SLOT_BITS;
 pub(crate) const NR_LATENCIES: usize = intf::amp_consts_AMP_NR_LATENCIES as usize;
-pub(crate) const SLEEPING: u8 = intf::amp_thread_state_AMP_SLEEPING as u8;
-pub(crate) const RUNNING: u8 = intf::amp_thread_state_AMP_RUNNING as u8;
+pub(crate) const QUEUED: u8 = intf::amp_thread_state_AMP_QUEUED as u8;
+pub(crate) const BEGAN: u8 = intf::amp_thread_state_AMP_BEGAN as u8;
 
 // The array map has values of 8-byte multiples and no other padding; the fields that user space writes are where BPF
 // looks for them; the arrays have the lengths of their constants.
@@ -45,7 +45,7 @@ const _: () = {
     assert!(offset_of!(Slot, placement) == 56);
     assert!(offset_of!(Slot, runtime) == 64);
     assert!(offset_of!(Slot, comm) == 152);
-    assert!(size_of::<Cpu>() == 56);
+    assert!(size_of::<Cpu>() == 64);
     assert!(
         size_of::<[u64; MAX_TYPES]>() == offset_of!(Slot, burst_start) - offset_of!(Slot, runtime)
     );

@@ -1,6 +1,6 @@
 //! The table of threads that BPF keeps in shared memory.
 
-use crate::shared::{Slot, ANY, MAX_TYPES, RUNNING, SLEEPING};
+use crate::shared::{Slot, ANY, BEGAN, MAX_TYPES, QUEUED};
 use memmap2::{MmapOptions, MmapRaw};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
@@ -87,8 +87,8 @@ impl Table {
         unsafe { addr_of!((*slot).generation).read_volatile() }
     }
 
-    /// Copies the slot if a thread owns it and went on owning it meanwhile.
-    pub fn read(&self, index: u32) -> Option<Thread> {
+    /// Copies the slot if a thread owns it and went on owning it meanwhile. `current` tells which slot's thread a CPU runs.
+    pub fn read(&self, index: u32, current: impl Fn(u32) -> u32) -> Option<Thread> {
         let slot = self.slot(index)?;
         let before = Self::generation(slot);
         if before % 2 == 0 {
@@ -109,11 +109,7 @@ impl Table {
             comm: s.comm,
             weight: s.weight,
             allowed: s.allowed,
-            state: match s.state {
-                SLEEPING => State::Sleeping,
-                RUNNING => State::Running,
-                _ => State::Queued,
-            },
+            state: state(s.state, index, current(s.cpu)),
             cpu: s.cpu,
             core_type: s.core_type,
             placement: (s.placement != ANY).then_some(s.placement as u8),
@@ -125,7 +121,14 @@ impl Table {
 
     /// Writes a placement. Stamps it with `now` (`CLOCK_MONOTONIC` ns) when the thread wants a CPU and is on another core
     /// type, so that BPF can tell how long the change took. False if the thread has gone.
-    pub fn place(&self, index: u32, generation: u32, placement: Option<u8>, now: u64) -> bool {
+    pub fn place(
+        &self,
+        index: u32,
+        generation: u32,
+        placement: Option<u8>,
+        now: u64,
+        current: impl Fn(u32) -> u32,
+    ) -> bool {
         let Some(slot) = self.slot(index) else {
             return false;
         };
@@ -139,18 +142,29 @@ impl Table {
                 return true;
             }
             addr_of_mut!((*slot).placement).write_volatile(new);
+            let cpu = addr_of!((*slot).cpu).read_volatile();
+            let state = state(addr_of!((*slot).state).read_volatile(), index, current(cpu));
             let moves = placement.is_some_and(|t| addr_of!((*slot).core_type).read_volatile() != t)
-                && addr_of!((*slot).state).read_volatile() != SLEEPING;
+                && state != State::Sleeping;
             addr_of_mut!((*slot).placed_at).write_volatile(if moves { now } else { 0 });
         }
         true
     }
 }
 
+/// What the thread of slot `index` is doing, given the state in its slot and the slot of what its CPU runs.
+fn state(noted: u8, index: u32, current: u32) -> State {
+    match noted {
+        QUEUED => State::Queued,
+        BEGAN if current == index => State::Running,
+        // going to sleep leaves no trace in the slot
+        _ => State::Sleeping,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::RUNNING;
 
     /// A table over a plain file instead of a BPF map, and a way to play BPF's part in it.
     fn table(len: u32) -> Table {
@@ -170,7 +184,7 @@ mod tests {
             s.generation = 7;
             s.pid = 42;
             s.tgid = 40;
-            s.state = RUNNING;
+            s.state = BEGAN;
             s.core_type = 1;
             s.placement = ANY;
             s.comm[..3].copy_from_slice(b"abc");
@@ -182,8 +196,8 @@ mod tests {
     fn reads_only_owned_slots() {
         let t = table(4);
         occupy(&t, 2);
-        assert_eq!((0..9).filter_map(|i| t.read(i)).count(), 1);
-        let thread = t.read(2).unwrap();
+        assert_eq!((0..9).filter_map(|i| t.read(i, |_| 2)).count(), 1);
+        let thread = t.read(2, |_| 2).unwrap();
         assert_eq!(
             (thread.slot, thread.generation, thread.pid, thread.tgid),
             (2, 7, 42, 40)
@@ -194,21 +208,21 @@ mod tests {
         );
         assert_eq!(thread.runtime[1], 5);
         with(&t, 2, |s| s.generation += 1);
-        assert_eq!(t.read(2), None);
+        assert_eq!(t.read(2, |_| 2), None);
     }
 
     #[test]
     fn stamps_a_placement_that_moves_a_thread_that_wants_a_cpu() {
         let t = table(2);
         occupy(&t, 1);
-        assert!(t.place(1, 7, Some(0), 99));
+        assert!(t.place(1, 7, Some(0), 99, |_| 1));
         with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (0, 99)));
-        assert_eq!(t.read(1).unwrap().placement, Some(0));
+        assert_eq!(t.read(1, |_| 1).unwrap().placement, Some(0));
         // the same again is no news
-        assert!(t.place(1, 7, Some(0), 100));
+        assert!(t.place(1, 7, Some(0), 100, |_| 1));
         with(&t, 1, |s| assert_eq!(s.placed_at, 99));
         // back to where it is: nothing to wait for
-        assert!(t.place(1, 7, Some(1), 101));
+        assert!(t.place(1, 7, Some(1), 101, |_| 1));
         with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (1, 0)));
     }
 
@@ -216,10 +230,10 @@ mod tests {
     fn does_not_stamp_a_sleeping_or_a_released_thread() {
         let t = table(2);
         occupy(&t, 1);
-        with(&t, 1, |s| s.state = SLEEPING);
-        assert!(t.place(1, 7, Some(0), 99));
+        assert_eq!(t.read(1, |_| 0).unwrap().state, State::Sleeping);
+        assert!(t.place(1, 7, Some(0), 99, |_| 0));
         with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (0, 0)));
-        assert!(t.place(1, 7, None, 100));
+        assert!(t.place(1, 7, None, 100, |_| 1));
         with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (ANY, 0)));
     }
 
@@ -227,9 +241,9 @@ mod tests {
     fn a_thread_that_has_gone_cannot_be_placed() {
         let t = table(2);
         occupy(&t, 1);
-        assert!(!t.place(1, 5, Some(0), 99), "an earlier owner");
-        assert!(!t.place(1, 8, Some(0), 99), "nobody");
-        assert!(!t.place(9, 7, Some(0), 99), "no such slot");
+        assert!(!t.place(1, 5, Some(0), 99, |_| 1), "an earlier owner");
+        assert!(!t.place(1, 8, Some(0), 99, |_| 1), "nobody");
+        assert!(!t.place(9, 7, Some(0), 99, |_| 9), "no such slot");
         with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (ANY, 0)));
     }
 }

@@ -12,8 +12,9 @@
 #ifndef __AMP_ACCOUNTING_H
 #define __AMP_ACCOUNTING_H
 
-/* A thread never owes or is owed more than this many slices when it joins a queue. */
-#define MAX_LEAD_SLICES 200
+/* How far a thread may be ahead of others when it joins a queue, and behind without having slept, in slices. */
+#define MAX_LEAD 200
+#define MAX_LAG 16
 
 /* Adds what @p has run since the last call to its slot. Not for AMP_UNTRACKED. */
 static __always_inline void fold(const struct task_struct *p, struct amp_slot *s)
@@ -33,22 +34,33 @@ static __always_inline void fold(const struct task_struct *p, struct amp_slot *s
 	s->vtime += ran;
 }
 
-/* Lets @s live on virtual clock @to, keeping its lead or lag within bounds. */
-static __always_inline void set_clock(struct amp_slot *s, u32 to)
+/*
+ * Lets @s live on virtual clock @to, keeping its lead or lag within bounds. Sleep is not saved up: a thread that slept is
+ * owed one slice at most.
+ */
+static __always_inline void set_clock(struct amp_slot *s, u32 to, bool slept)
 {
+	s64 lead, max_lead = MAX_LEAD * slice_ns, max_lag = slept ? slice_ns : MAX_LAG * slice_ns + rotate_ns;
 	u32 from = s->clock;
-	u64 now, lead;
 
 	if (from >= AMP_NR_CLOCKS || to >= AMP_NR_CLOCKS)
 		return;
-	now = shared.clock[to];
 	lead = s->vtime - shared.clock[from];
-	if ((s64)lead < -(s64)slice_ns)
-		lead = -slice_ns;
-	if ((s64)lead > (s64)(MAX_LEAD_SLICES * slice_ns))
-		lead = MAX_LEAD_SLICES * slice_ns;
-	s->vtime = now + lead;
+	if (lead < -max_lag)
+		lead = -max_lag;
+	if (lead > max_lead)
+		lead = max_lead;
+	s->vtime = shared.clock[to] + lead;
 	s->clock = to;
+}
+
+/* Takes from @s what it saved up asleep, for a wake-up that goes past the queues. */
+static __always_inline void forget_sleep(struct amp_slot *s)
+{
+	u64 least = shared.clock[s->clock & 15] - slice_ns;
+
+	if (time_before(s->vtime, least))
+		s->vtime = least;
 }
 
 /* Lets a virtual clock follow its foremost running thread. */

@@ -33,6 +33,42 @@ const volatile u64 heartbeat_ns = 0;
 const volatile u64 rotate_ns = 20 * MSEC;
 const volatile u64 timer_ns = 10 * MSEC;
 
+/*
+ * The flags of the hot paths, as immediates that libbpf fits to the running kernel. The scx headers' own names stand for
+ * loads from memory.
+ */
+#pragma push_macro("SCX_ENQ_WAKEUP")
+#pragma push_macro("SCX_ENQ_LAST")
+#pragma push_macro("SCX_DSQ_LOCAL")
+#pragma push_macro("SCX_WAKE_SYNC")
+#undef SCX_ENQ_WAKEUP
+#undef SCX_ENQ_LAST
+#undef SCX_DSQ_LOCAL
+#undef SCX_WAKE_SYNC
+static __always_inline u64 enq_wakeup(void)
+{
+	return bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_WAKEUP);
+}
+
+static __always_inline u64 enq_last(void)
+{
+	return bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_LAST);
+}
+
+static __always_inline u64 dsq_local(void)
+{
+	return bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL);
+}
+
+static __always_inline u64 wake_sync(void)
+{
+	return bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_SYNC);
+}
+#pragma pop_macro("SCX_WAKE_SYNC")
+#pragma pop_macro("SCX_DSQ_LOCAL")
+#pragma pop_macro("SCX_ENQ_LAST")
+#pragma pop_macro("SCX_ENQ_WAKEUP")
+
 struct amp_shared shared;
 struct amp_cpu cpus[AMP_MAX_CPUS] __attribute__((aligned(64)));
 

@@ -61,7 +61,7 @@ __noinline u32 destination(u32 index, u32 q)
 	type = nearest_type(want, s->allowed);
 	if (type >= nr_types || (q != AMP_FAIR_QUEUE && type == queue_type[q & 63]))
 		return STAYS;
-	set_clock(s, type);
+	set_clock(s, type, false);
 	return queue_near(type, s->cpu, index);
 }
 
@@ -120,7 +120,7 @@ int amp_commit(void *ctx)
 		if (!c->slot)
 			continue;
 		s = slot_at(c->slot);
-		if (!s || s->cpu != cpu || s->state != AMP_RUNNING)
+		if (!s || s->cpu != cpu)
 			continue;
 		if (s->placement >= nr_types || s->placement == type_of(cpu) || !(s->allowed & 1 << s->placement))
 			continue;
@@ -142,7 +142,7 @@ __noinline s64 fair_lead(u32 cpu, u32 to)
 {
 	struct amp_slot *s = slot_at(cpu_record(cpu)->slot);
 
-	if (!s || s->cpu != cpu || s->state != AMP_RUNNING || s->clock != AMP_FAIR_CLOCK)
+	if (!s || s->cpu != cpu || s->clock != AMP_FAIR_CLOCK)
 		return NO_LEAD;
 	if (s->rotation != AMP_ANY || !(s->allowed & to))
 		return NO_LEAD;
@@ -237,6 +237,7 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 
 	if (!scx_bpf_dsq_nr_queued(q))
 		return 0;
+	shared.crowded = 1;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, q, 0) {
 		enum wait w = waited(slot_index(p), now);
@@ -272,6 +273,7 @@ static int amp_timer(void *map, int *key, struct timer_cell *cell)
 		shared.fallback = 1;
 		shared.nr_fallbacks++;
 	}
+	shared.crowded = 0;
 	bpf_for(i, 0, nr_queues)
 		types |= relieve_queue(i, queue_type[i & 63], now);
 	if (shared.fallback) {

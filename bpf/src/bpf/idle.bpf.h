@@ -20,8 +20,36 @@ static s32 idle_cpu_of(struct task_struct *p, s32 prev_cpu, u64 wake_flags, u32 
 }
 
 /*
+ * A CPU of @type that runs a thread placed elsewhere and that @p may use; -EBUSY if there is none. Who claims it is to
+ * displace that thread: nobody else will be told of it.
+ */
+static s32 foreign_cpu(const struct task_struct *p, u32 type, bool claim)
+{
+	bool any = false;
+	u32 cpu;
+
+	if (!(shared.foreign & 1 << type))
+		return -EBUSY;
+	bpf_for(cpu, 0, nr_cpus) {
+		struct amp_cpu *c = cpu_record(cpu);
+
+		if (type_of(cpu) != type || !c->foreign || !c->slot)
+			continue;
+		any = true;
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		if (!claim || __sync_lock_test_and_set(&c->foreign, 0))
+			return cpu;
+	}
+	if (!any)
+		__sync_fetch_and_and(&shared.foreign, ~(1U << type));
+	return -EBUSY;
+}
+
+/*
  * A placed thread: its own type, then faster ones (they have nothing better to do), then, if it runs only for moments,
- * slower ones too. An unplaced thread: any, fastest first.
+ * slower ones too. An unplaced thread: any, fastest first, but none slower than one that it can take from a thread placed
+ * elsewhere.
  */
 static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slot *s, s32 prev_cpu,
 				     u64 wake_flags, bool short_run)
@@ -44,6 +72,8 @@ static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slo
 		cpu = idle_cpu_of(p, prev_cpu, wake_flags, t);
 		if (cpu >= 0)
 			return cpu;
+		if (want == AMP_ANY && !short_run && foreign_cpu(p, t, false) >= 0)
+			break;
 	}
 	return -EBUSY;
 }
@@ -61,25 +91,54 @@ static __always_inline bool claim_prev(const struct amp_slot *s, s32 prev_cpu)
 	return scx_bpf_test_and_clear_cpu_idle(prev_cpu);
 }
 
+/*
+ * A waker that says it is about to sleep hands its CPU over: no search, no other CPU to wake. Only if both are known for
+ * short bursts, because a waker that goes on after all makes the wakee wait; and on one CPU a burst is short only when the
+ * two really go by turns. A writer that runs ahead of its reader fills the pipe first, has a long burst, and the reader
+ * gets a CPU of its own. Never while somebody waits in a queue: the pair would keep that CPU from everybody else. A CPU
+ * faster than the wakee is placed on will do, as it would if it were idle.
+ */
+static __always_inline bool hand_over(struct task_struct *p, const struct amp_slot *s, s32 cpu, s32 prev_cpu)
+{
+	u32 want = placement_of(s), waker = cpu_record(cpu)->slot;
+	const struct amp_slot *w;
+
+	if (shared.crowded || !s->brief || type_of(cpu) > (want == AMP_ANY ? 0 : want))
+		return false;
+	/* an interrupt, or a thread that is not ours, promises nothing */
+	if (waker == AMP_UNTRACKED || slot_index(bpf_get_current_task_btf()) != waker)
+		return false;
+	w = slot_at(waker);
+	if (!w || !w->brief || (cpu != prev_cpu && !bpf_cpumask_test_cpu(cpu, p->cpus_ptr)))
+		return false;
+	return !scx_bpf_dsq_nr_queued(dsq_local());
+}
+
 s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct amp_slot *s = slot_of(p);
-	u64 exec = p->se.sum_exec_runtime;
-	bool short_run;
-	s32 cpu;
+	u64 exec = p->se.sum_exec_runtime, burst;
+	s32 cpu = bpf_get_smp_processor_id();
 
 	if (!s)
 		return prev_cpu;
-	short_run = exec - s->burst_start < short_run_ns;
+	/* of a new thread nothing is known: not that it is a short runner, either */
+	burst = s->state == AMP_NEW ? short_run_ns : exec - s->burst_start;
 	s->burst_start = exec;
-	if (claim_prev(s, prev_cpu)) {
-		cpu = prev_cpu;
-	} else {
-		cpu = pick_idle(p, s, prev_cpu, wake_flags, short_run);
-		if (cpu < 0)
-			return prev_cpu;
+	s->brief = burst < short_run_ns / 4;
+	/* it slept before its turn on a new core type: there is no latency to measure */
+	s->placed_at = 0;
+	if (!(wake_flags & wake_sync()) || !hand_over(p, s, cpu, prev_cpu)) {
+		if (claim_prev(s, prev_cpu)) {
+			cpu = prev_cpu;
+		} else {
+			cpu = pick_idle(p, s, prev_cpu, wake_flags, burst < short_run_ns);
+			if (cpu < 0)
+				return prev_cpu;
+		}
 	}
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+	s->state = AMP_QUEUED;
+	scx_bpf_dsq_insert(p, dsq_local(), slice_ns, 0);
 	return cpu;
 }
 

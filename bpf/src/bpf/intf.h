@@ -31,10 +31,14 @@ enum amp_consts {
 	AMP_NR_LATENCIES = 4096,
 };
 
+/*
+ * Going to sleep leaves no trace, to save a callback: a thread that began to run and is not what its CPU runs any more has
+ * gone to sleep. See amp_cpu.slot.
+ */
 enum amp_thread_state {
-	AMP_SLEEPING = 0,
+	AMP_NEW = 0,
 	AMP_QUEUED = 1,
-	AMP_RUNNING = 2,
+	AMP_BEGAN = 2,
 };
 
 /*
@@ -56,7 +60,9 @@ struct amp_slot {
 	u8 clock;		/* which virtual clock `vtime` refers to */
 	u64 placed_at;		/* CLOCK_MONOTONIC ns of a placement not in effect yet, or 0 */
 	u32 placement;		/* core type, or AMP_ANY */
-	u32 rotation;		/* the fallback's own placement, or AMP_ANY */
+	u8 rotation;		/* the fallback's own placement, or AMP_ANY */
+	u8 brief;		/* its last burst was so short that handing it a CPU cannot hurt */
+	u8 pad8[2];
 	u64 runtime[8];		/* ns on each core type, AMP_MAX_TYPES */
 	u64 burst_start;	/* sum_exec_runtime at its last wake-up */
 	u64 nr_stolen;		/* runs that began on a core type other than the one it is placed on */
@@ -66,22 +72,25 @@ struct amp_slot {
 	u32 pad[5];
 };
 
-/* What a CPU does, and its statistics: written by that CPU only. */
+/* What a CPU does, and its statistics: written by that CPU only, but for `foreign`. */
 struct amp_cpu {
-	u32 slot;		/* of the thread it ran last */
-	u32 foreign;		/* that thread is placed on another core type */
-	u64 nr_idle_wakes;	/* wake-ups that went straight to an idle CPU */
+	u32 slot;		/* of the thread it runs; 0 when idle */
+	u32 foreign;		/* that thread is placed on another core type, and nobody has come to displace it yet */
+	u32 ticked;		/* that thread has run through a tick */
+	u32 pad32;
 	u64 nr_queued;		/* threads put into a queue */
 	u64 nr_taken_up;	/* runs taken from the queue of a slower core type */
 	u64 nr_taken_down;	/* runs taken from the queue of a faster core type */
 	u64 nr_kicks;		/* CPUs made to reschedule */
-	u64 pad;
+	u64 pad[2];		/* a cache line each */
 };
 
 /* The rest of the shared state. User space only reads it. */
 struct amp_shared {
 	u64 free_head;		/* list of free slots: tag in the high half against ABA, index in the low */
 	u32 nr_used;		/* slots below this index have been used */
+	u32 crowded;		/* somebody waits in a queue, or did at the last timer */
+	u32 foreign;		/* bit t: a CPU of core type t may run another type's thread */
 	u32 fallback;		/* user space has been silent: share fairly without it */
 	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */
 	u64 nr_fallbacks;
@@ -93,7 +102,6 @@ struct amp_shared {
 	u64 nr_latencies;	/* recorded so far, also the next index modulo AMP_NR_LATENCIES */
 	u64 latency[4096];	/* ns from placement to running there, AMP_NR_LATENCIES */
 	u64 clock[16];		/* virtual clocks, AMP_NR_CLOCKS */
-	u32 foreign_cpu[8];	/* per core type: 1 + a CPU that began running another type's thread */
 };
 
 #endif

@@ -61,46 +61,59 @@ static __always_inline u32 queue_near(u32 type, u32 cpu, u32 index)
 	return first + (nr > 1 ? index % nr : 0);
 }
 
-/* Chooses a queue for @p and moves its virtual time to that queue's clock. */
-static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_slot *s, u32 index, u32 cpu)
+/*
+ * Chooses a queue for @p and moves its virtual time to that queue's clock. @victim is a CPU that has to give up somebody
+ * else's thread for it, or negative.
+ */
+static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_slot *s, u32 index,
+					u32 cpu, bool slept, s32 *victim)
 {
-	u32 want = placement_of(s), allowed = s->allowed, type, q;
+	u32 want = placement_of(s), allowed = s->allowed, type, t, q;
 
+	*victim = -EBUSY;
 	if (index == AMP_UNTRACKED) {
-		want = type_of(cpu);
-		allowed = ~0U;
+		/* which types its affinity has is not known either: without any it may go anywhere, else it stays */
+		want = p->nr_cpus_allowed < nr_cpus ? type_of(cpu) : AMP_ANY;
 	} else if (shared.fallback && want >= nr_types) {
-		set_clock(s, AMP_FAIR_CLOCK);
+		set_clock(s, AMP_FAIR_CLOCK, slept);
 		return AMP_FAIR_QUEUE;
 	}
-	type = want < nr_types ? nearest_type(want, allowed) : shortest_type(allowed);
+	if (want < nr_types) {
+		type = nearest_type(want, allowed);
+		*victim = foreign_cpu(p, type, true);
+	} else {
+		type = AMP_ANY;
+		bpf_for(t, 0, nr_types - 1) {
+			*victim = foreign_cpu(p, t, true);
+			if (*victim >= 0) {
+				type = t;
+				break;
+			}
+		}
+		if (type >= nr_types)
+			type = shortest_type(allowed);
+	}
 	if (type >= nr_types)
 		type = type_of(cpu);
-	q = queue_near(type, cpu, index);
+	q = *victim >= 0 ? queue_of(*victim) : queue_near(type, cpu, index);
 	if (index != AMP_UNTRACKED)
-		set_clock(s, clock_for(type));
+		set_clock(s, clock_for(type), slept);
 	if (want >= nr_types && type + 1 < nr_types)
 		__sync_fetch_and_or(&shared.relief, 1ULL << (q & 63));
 	return q;
 }
 
-/*
- * A thread that wakes up to busy CPUs of @type takes one that does somebody else's work, or, if it has used less than its
- * share, the one that it ran on last.
- */
+/* Whether the thread of @s has used more than its share. */
+static __always_inline bool ahead(const struct amp_slot *s)
+{
+	return time_before(shared.clock[s->clock & 15] + slice_ns, s->vtime);
+}
+
+/* A thread that wakes up and has used less than its share takes the CPU that it ran on last, if that is of @type. */
 static __always_inline void preempt(const struct amp_slot *s, u32 type)
 {
-	u32 cpu, c = s->clock;
+	u32 c = s->clock;
 
-	type &= AMP_MAX_TYPES - 1;
-	if (shared.foreign_cpu[type]) {
-		cpu = shared.foreign_cpu[type] - 1;
-		shared.foreign_cpu[type] = 0;
-		if (cpu_record(cpu)->foreign) {
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-			return;
-		}
-	}
 	if (c < AMP_NR_CLOCKS && type_of(s->cpu) == type && time_before(s->vtime + slice_ns / 2, shared.clock[c]))
 		scx_bpf_kick_cpu(s->cpu, SCX_KICK_PREEMPT);
 }
@@ -118,40 +131,41 @@ __noinline int kick_idle(u32 type)
 
 void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 {
-	u32 index, cpu, q, weight = p->scx.weight;
-	struct amp_slot *s;
-	u64 key;
-	s32 idle;
+	u32 index = slot_index(p), cpu = cpu_of_task(p), q;
+	struct amp_slot *s = slot_at(index);
+	s32 idle, victim;
+	u64 vtime;
 
-	/*
-	 * A thread with one CPU has nothing to choose: straight to that CPU's own queue. That queue is in order of arrival,
-	 * so a heavier thread gets a longer turn; a lighter one, whose turn cannot be cut below a tick, waits by virtual time.
-	 */
-	if (p->nr_cpus_allowed == 1 && (weight >= 100 || p->flags & PF_KTHREAD)) {
-		u64 slice = slice_ns;
-
-		if (weight > 100)
-			slice = slice * (weight < 2000 ? weight : 2000) / 100;
-		if (p->flags & PF_KTHREAD)
-			enq_flags |= SCX_ENQ_PREEMPT;
-		if (enq_flags & SCX_ENQ_WAKEUP) {
-			s = slot_of(p);
-			if (s)
-				s->state = AMP_QUEUED;
-		}
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
-		return;
-	}
-
-	index = slot_index(p);
-	s = slot_at(index);
 	if (!s)
 		return;
-	cpu = cpu_of_task(p);
+	s->state = AMP_QUEUED;
+
+	/*
+	 * A thread with one CPU has nothing to choose. Waking up or yielding it goes straight to that CPU's own queue, which is
+	 * in order of arrival and comes before all others; having used up its time it waits its turn like everybody else.
+	 */
+	if (p->nr_cpus_allowed == 1 && (enq_flags & enq_wakeup() || !cpu_record(cpu)->ticked)) {
+		bool local = true;
+
+		if (enq_flags & enq_wakeup()) {
+			s->placed_at = 0;
+			/* the kernel's own work for this CPU does not wait for a slice to end */
+			if (p->flags & PF_KTHREAD) {
+				enq_flags |= SCX_ENQ_PREEMPT;
+			} else {
+				forget_sleep(s);
+				local = !ahead(s);
+			}
+		}
+		if (local) {
+			scx_bpf_dsq_insert(p, dsq_local(), slice_ns, enq_flags);
+			return;
+		}
+	}
 	if (index != AMP_UNTRACKED)
 		fold(p, s);
 	/* the CPU is about to go idle for want of anything else: have it look once more at what may have come meanwhile */
-	if (enq_flags & SCX_ENQ_LAST)
+	if (enq_flags & enq_last())
 		scx_bpf_kick_cpu(cpu, 0);
 	if (!__COMPAT_is_enq_cpu_selected(enq_flags)) {
 		idle = pick_idle(p, s, cpu, 0, false);
@@ -160,15 +174,22 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 			return;
 		}
 	}
-	q = choose_queue(p, s, index, cpu);
+	if (!shared.crowded)
+		shared.crowded = 1;
+	q = choose_queue(p, s, index, cpu, enq_flags & enq_wakeup(), &victim);
 	s->queued_at = scx_bpf_now();
-	s->state = AMP_QUEUED;
 	count(cpu, nr_queued);
+	vtime = s->vtime;
+	/* on its way to another core type: at once, whatever its turn */
+	if (s->placed_at || s->rotation != AMP_ANY)
+		vtime = shared.clock[s->clock & 15] - 2 * slice_ns;
 	/* untracked: charged for the part of its slice that is gone */
-	key = index ? queue_key(s->vtime, index) :
-		      p->scx.dsq_vtime + ((slice_ns - p->scx.slice) >> 8 << AMP_SLOT_BITS);
-	scx_bpf_dsq_insert_vtime(p, q, slice_ns, key, enq_flags);
-	if (enq_flags & SCX_ENQ_WAKEUP)
+	if (index == AMP_UNTRACKED)
+		vtime = key_vtime(p->scx.dsq_vtime) + slice_ns - p->scx.slice;
+	scx_bpf_dsq_insert_vtime(p, q, slice_ns, queue_key(vtime, index), enq_flags);
+	if (victim >= 0)
+		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
+	else if (enq_flags & enq_wakeup())
 		preempt(s, queue_type[q & 63]);
 	/*
 	 * A CPU may have found the queue empty a moment ago and be going idle now. A thread on its way to another core type
@@ -195,7 +216,7 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 	want = placement_of(s);
 	if (want < nr_types && s->allowed & 1 << want)
 		return want == type;
-	/* unplaced: not here if a faster CPU is idle */
+	/* unplaced: not here if a faster CPU is idle, or runs what is placed elsewhere */
 	if (type == 0)
 		return true;
 	idle = scx_bpf_get_idle_cpumask();
@@ -203,7 +224,9 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 		u32 key = t;
 		struct type_mask *m = bpf_map_lookup_elem(&type_masks, &key);
 
-		if (m && m->mask && s->allowed & 1 << t && bpf_cpumask_intersects(cast_mask(m->mask), idle)) {
+		if (!m || !m->mask || !(s->allowed & 1 << t))
+			continue;
+		if (shared.foreign & 1 << t || bpf_cpumask_intersects(cast_mask(m->mask), idle)) {
 			better = true;
 			break;
 		}
@@ -212,16 +235,29 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 	return better ? false : true;
 }
 
-/* Whether the first thread of @q comes before @s, which would otherwise go on. */
-static bool head_first(u32 q, struct amp_slot *s, u32 clock)
+/* Whether somebody in @q who can run on @cpu comes before the thread of @s, which would otherwise go on. */
+static bool comes_first(u64 q, s32 cpu, struct amp_slot *s, u32 index, u32 clock)
 {
-	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(q);
+	struct task_struct *p;
+	bool first = false;
+	u32 seen = 0;
+	u64 key;
 
-	if (!head)
-		return false;
-	if (s->clock != clock)
-		set_clock(s, clock);
-	return time_before((head->scx.dsq_vtime & ~SLOT_MASK), queue_key(s->vtime, 0));
+	if (index != AMP_UNTRACKED && s->clock != clock)
+		set_clock(s, clock, false);
+	key = queue_key(s->vtime, 0);
+	bpf_for_each(scx_dsq, p, q, 0) {
+		seen++;
+		__sink(seen);
+		if (seen > MAX_SCAN)
+			break;
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		/* an untracked thread's time is not known until it stops: it gives way */
+		first = index == AMP_UNTRACKED || time_before((p->scx.dsq_vtime & ~SLOT_MASK), key);
+		break;
+	}
+	return first;
 }
 
 /* Whether a CPU of another type than @p waits for may take it now. */
@@ -299,9 +335,9 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 		if (s && may_stay(prev, s, index, type)) {
 			if (index != AMP_UNTRACKED)
 				fold(prev, s);
-			if (head_first(own, s, clock_for(type)) && scx_bpf_dsq_move_to_local(own, 0))
+			if (comes_first(own, cpu, s, index, clock_for(type)) && scx_bpf_dsq_move_to_local(own, 0))
 				return;
-			if (shared.fallback && head_first(AMP_FAIR_QUEUE, s, AMP_FAIR_CLOCK) &&
+			if (shared.fallback && comes_first(AMP_FAIR_QUEUE, cpu, s, index, AMP_FAIR_CLOCK) &&
 			    scx_bpf_dsq_move_to_local(AMP_FAIR_QUEUE, 0))
 				return;
 			scx_bpf_task_set_slice(prev, slice_ns);
@@ -312,7 +348,8 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (shared.fallback && scx_bpf_dsq_move_to_local(AMP_FAIR_QUEUE, 0))
 		return;
-	take_other(cpu, type, own);
+	if (!take_other(cpu, type, own))
+		cpu_record(cpu)->slot = 0;
 	/*
 	 * A misplaced @prev that finds nothing in exchange goes through amp_enqueue() with SCX_ENQ_LAST, which moves it to an
 	 * idle CPU of its own type or to its own queue.
@@ -332,7 +369,7 @@ static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type)
 	if (want < nr_types && want != type) {
 		c->foreign = 1;
 		s->nr_stolen++;
-		shared.foreign_cpu[type & (AMP_MAX_TYPES - 1)] = cpu + 1;
+		__sync_fetch_and_or(&shared.foreign, 1U << (type & (AMP_MAX_TYPES - 1)));
 		/* its own work arrived while the CPU was reaching for this */
 		if (scx_bpf_dsq_nr_queued(queue_of(cpu)))
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
@@ -357,6 +394,7 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 	if (!s)
 		return;
 	c->slot = index;
+	c->ticked = 0;
 	if (index == AMP_UNTRACKED) {
 		c->foreign = 0;
 		return;
@@ -364,24 +402,9 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 	fold(p, s);
 	s->cpu = cpu;
 	s->core_type = type;
-	s->state = AMP_RUNNING;
+	s->state = AMP_BEGAN;
 	if (s->placed_at || c->foreign || s->placement != AMP_ANY || s->rotation != AMP_ANY)
 		note_placement(s, cpu, type);
-}
-
-void BPF_STRUCT_OPS(amp_quiescent, struct task_struct *p, u64 deq_flags)
-{
-	struct amp_slot *s;
-
-	if (!(deq_flags & SCX_DEQ_SLEEP))
-		return;
-	s = slot_of(p);
-	if (!s)
-		return;
-	s->state = AMP_SLEEPING;
-	/* it went to sleep before its turn on the new core type: no latency to measure */
-	if (s->placed_at)
-		s->placed_at = 0;
 }
 
 /* Threads that never stop must show up too. */
@@ -390,11 +413,12 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	u32 index = slot_index(p);
 	struct amp_slot *s = slot_at(index);
 
+	cpu_record(cpu_of_task(p))->ticked = 1;
 	if (!s || index == AMP_UNTRACKED)
 		return;
 	fold(p, s);
 	if ((s->clock == AMP_FAIR_CLOCK) != !!shared.fallback)
-		set_clock(s, clock_for(s->core_type));
+		set_clock(s, clock_for(s->core_type), false);
 	advance_clock(s);
 }
 

@@ -41,6 +41,11 @@ static __always_inline u64 queue_key(u64 vtime, u32 index)
 	return (vtime >> 8) << AMP_SLOT_BITS | index;
 }
 
+static __always_inline u64 key_vtime(u64 key)
+{
+	return key >> AMP_SLOT_BITS << 8;
+}
+
 static __always_inline struct amp_slot *slot_at(u32 index)
 {
 	return bpf_map_lookup_elem(&slots, &index);
@@ -111,6 +116,15 @@ static u32 allowed_types(const struct cpumask *mask)
 	return allowed;
 }
 
+/* NUL-padded: names are compared as a whole. */
+static __always_inline void set_comm(struct amp_slot *s, const char *comm)
+{
+	char padded[sizeof(s->comm)] = {};
+
+	bpf_probe_read_kernel_str(padded, sizeof(padded), comm);
+	__builtin_memcpy(s->comm, padded, sizeof(padded));
+}
+
 void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 {
 	u32 index = slot_take(), type = type_of(cpu_of_task(p));
@@ -129,19 +143,20 @@ void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 	s->vtime = vtime;
 	s->queued_at = 0;
 	s->cpu = cpu_of_task(p);
-	s->state = AMP_SLEEPING;
+	s->state = AMP_NEW;
 	s->core_type = type;
 	s->allowed = allowed_types(p->cpus_ptr);
 	s->clock = type;
 	s->placed_at = 0;
 	s->placement = AMP_ANY;
 	s->rotation = AMP_ANY;
+	s->brief = 0;
 	__builtin_memset(s->runtime, 0, sizeof(s->runtime));
 	s->burst_start = s->exec_seen;
 	s->nr_stolen = 0;
 	s->nr_swaps = 0;
 	/* the parent's until an exec or prctl, see amp_task_rename() */
-	BPF_CORE_READ_STR_INTO(&s->comm, p, comm);
+	set_comm(s, p->comm);
 	/* odd: readers may believe what they see */
 	__sync_fetch_and_add(&s->generation, 1);
 }
@@ -190,7 +205,7 @@ int BPF_PROG(amp_task_rename, struct task_struct *p, const char *comm)
 		return 0;
 	s->pid = p->pid;
 	s->tgid = p->tgid;
-	bpf_probe_read_kernel_str(s->comm, sizeof(s->comm), comm);
+	set_comm(s, comm);
 	return 0;
 }
 
