@@ -122,9 +122,10 @@ impl Machine for Live {
     fn sample(&mut self) -> Result<&Snapshot, MachineError> {
         self.still_ours()?;
         self.snapshot.threads.clear();
-        self.snapshot
-            .threads
-            .extend(self.scheduler.threads().map(|t| sample_of(&t)));
+        // our own threads are no competitors for fast cores: they are woken on any idle CPU
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let others = self.scheduler.threads().filter(|t| t.tgid != own);
+        self.snapshot.threads.extend(others.map(|t| sample_of(&t)));
         self.snapshot.now = clock::now();
         // A tick without a change still says that we are alive.
         self.commit()?;
