@@ -46,9 +46,9 @@ fn complaints(machine: &str, big: u32, cpus: u32) {
     for name in policy::NAMES {
         script += &format!(
             "scx_amp ctl policy {name} >/dev/null || exit 1; sleep 0.5; echo 'policy {name}'
-amp-workload bench spin --threads 1 --seconds 4 --json; sleep 0.3
+amp-workload bench spin --threads 1 --seconds 2 --json; sleep 0.3
 amp-workload bench spin --threads {cpus} --seconds 1 --json; sleep 0.3
-amp-workload bench spin --threads {crowd} --seconds 1.5 --json; sleep 0.3
+amp-workload bench spin --threads {crowd} --seconds 1 --json; sleep 0.3
 "
         );
     }
