@@ -11,7 +11,7 @@
 //! Policy, parameters and provider change while it runs ([`Changes`], where it says what each of them keeps).
 
 mod activity;
-mod change;
+pub mod change;
 mod done;
 
 pub use activity::ActivityRule;

@@ -2,10 +2,12 @@
 
 use crate::control;
 use crate::status::{Metric, Status, ThreadStatus};
-use anyhow::Result;
+use anyhow::{bail, Context, Result};
 use clap::Args;
 use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::process::Command;
 
 /// Options of `scx_amp top`.
 #[derive(Args, Debug)]
@@ -13,6 +15,9 @@ pub struct TopArgs {
     /// Print one screen and end
     #[arg(long)]
     pub once: bool,
+    /// The scheduler of another machine: asks `scx_amp ctl status` there through ssh
+    #[arg(long, value_name = "HOST")]
+    pub ssh: Option<String>,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_name = "SECS", value_parser = interval)]
     pub every: f64,
@@ -28,14 +33,49 @@ fn interval(text: &str) -> Result<f64, String> {
 /// # Errors
 /// When no scheduler is running, or the caller may not ask it.
 pub fn main(args: &TopArgs) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    // a screen of its own only where it can be cleared
+    let clear = if !args.once && out.is_terminal() {
+        "\x1b[H\x1b[2J"
+    } else {
+        ""
+    };
     loop {
-        print!("{}", table(&control::ask()?));
+        let status = match &args.ssh {
+            None => control::ask()?,
+            Some(host) => ask_through_ssh(host)?,
+        };
+        write!(out, "{clear}{}", table(&status))?;
         if args.once {
             return Ok(());
         }
-        println!();
+        writeln!(out)?;
+        out.flush()?;
         std::thread::sleep(std::time::Duration::from_secs_f64(args.every));
     }
+}
+
+fn ask_through_ssh(host: &str) -> Result<Status> {
+    let out = Command::new("ssh")
+        .args([
+            "-o",
+            "BatchMode=yes",
+            "--",
+            host,
+            "scx_amp",
+            "ctl",
+            "status",
+            "--json",
+            "-",
+        ])
+        .output()
+        .context("cannot run ssh")?;
+    if !out.status.success() {
+        let said = String::from_utf8_lossy(&out.stderr);
+        bail!("--ssh {host}: {}", said.trim());
+    }
+    serde_json::from_slice(&out.stdout)
+        .with_context(|| format!("--ssh {host}: the answer cannot be read (another version?)"))
 }
 
 /// A table of everything; `-` for what is not known.
