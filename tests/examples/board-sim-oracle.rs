@@ -12,7 +12,7 @@
 use amp_metrics::uncertainty::Measured;
 use amp_sched::evaluation::{BenchReport, PolicyResult};
 use amp_sched::report::measured;
-use amp_sched::workload::{App, Phase, Workload};
+use amp_sched::workload::{App, Phase, Schedule, Workload};
 use amp_sim::bench::{bench, BenchOptions};
 use amp_tests::{command, repository};
 use std::error::Error;
@@ -127,6 +127,8 @@ fn workload(board: &BenchReport) -> Result<Workload, Box<dyn Error>> {
                 power_big: None,
                 power_small: None,
                 parallel: true,
+                schedule: Schedule::Static,
+                loops: 1,
             }],
         }
     };

@@ -11,6 +11,7 @@
 //! instructions = 40e9          # simulator, with phases
 //! phases = [
 //!   { instructions = 2.0e9, ips_big = 2.4e9, ips_small = 0.8e9, power_big = 0.9, power_small = 0.25, parallel = true },
+//!   { instructions = 9.0e9, ips_big = 2.0e9, ips_small = 0.8e9, schedule = "dynamic", loops = 1 },
 //! ]
 //! ```
 
@@ -73,6 +74,29 @@ pub struct Phase {
     /// Whether all threads run it; `false` marks a serial phase of one runnable thread.
     #[serde(default = "yes")]
     pub parallel: bool,
+    /// How threads share the work of a parallel phase.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// Equal parallel loops that a parallel phase consists of, ≥ 1: after each, threads wait for each other.
+    #[serde(default = "one_loop")]
+    pub loops: u32,
+}
+
+/// How the threads of an application share the work of a parallel phase, in OpenMP's words.
+///
+/// It decides what fast cores are worth to a parallel program of more threads than fast cores. The application-wide speedup
+/// (NB/N)(SF−1)+1 [TR5028 §4] adds up the threads' speeds, which dynamic sharing delivers at any time. With static shares
+/// all wait for the slowest thread: a loop gains what the thread with the least time on fast cores gains, which
+/// is nothing when loops are shorter than the turns that threads take on fast cores; the utility factor of CAMP
+/// describes that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Schedule {
+    /// Each thread has an equal share from the start.
+    #[default]
+    Static,
+    /// Whoever is ready takes the next piece, until there is none left.
+    Dynamic,
 }
 
 /// Why a workload file cannot be used.
@@ -164,6 +188,10 @@ impl App {
         };
         (!self.phases.is_empty()).then(|| time(|p| p.ips_small) / time(|p| p.ips_big))
     }
+}
+
+fn one_loop() -> u32 {
+    1
 }
 
 fn yes() -> bool {
@@ -321,6 +349,10 @@ impl Check<'_> {
         ] {
             self.positive(value, phase.span(), key)?;
         }
+        if p.loops == 0 {
+            let message = "must be at least 1".to_owned();
+            return Err(self.error(phase.span(), "loops", message));
+        }
         for (value, key) in [(p.power_big, "power_big"), (p.power_small, "power_small")] {
             if let Some(v) = value.filter(|v| !(v.is_finite() && *v >= 0.0)) {
                 let message = format!("{v}: a finite number of watts, 0 or more, is needed");
@@ -380,6 +412,21 @@ phases = [
                 &["line 9", "`threads`", "at least 1"][..],
             ),
             ("threads = 4", "threads = -1", &["line 9", "threads = -1"]),
+            (
+                "weight = 200",
+                "weight = -200",
+                &["line 10", "weight = -200"],
+            ),
+            (
+                "ips_small = 0.8e9",
+                "ips_small = 0.8e9, schedule = \"guided\"",
+                &["line 13", "unknown variant `guided`", "`dynamic`"],
+            ),
+            (
+                "ips_small = 0.8e9",
+                "ips_small = 0.8e9, loops = 0",
+                &["line 13", "`loops`", "at least 1"],
+            ),
             (
                 "threads = 4",
                 "treads = 4",

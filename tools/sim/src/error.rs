@@ -26,6 +26,29 @@ pub enum SimError {
         /// What is wrong.
         what: String,
     },
+    /// There are more threads than the scheduler has slots for.
+    #[error(
+        "application `{app}`: with it the mix has {threads} threads, and the machine has slots for {slots}"
+    )]
+    Slots {
+        /// The first application that does not fit.
+        app: String,
+        /// Threads of all applications up to it.
+        threads: u64,
+        /// Slots there are.
+        slots: u32,
+    },
+    /// A comparison, or something that belongs to it, cannot be used.
+    #[error("{path}: {message}")]
+    Comparison {
+        /// The file or folder.
+        path: std::path::PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// The machine has too many core types for the policy.
+    #[error(transparent)]
+    CoreTypes(#[from] amp_sched::policy::TooManyCoreTypes),
     /// A parameter is not right.
     #[error("{0}")]
     Parameter(String),
@@ -66,4 +89,14 @@ pub enum SimError {
     /// Somebody wants it to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl From<amp_sched::policy::PolicyError> for SimError {
+    fn from(e: amp_sched::policy::PolicyError) -> SimError {
+        use amp_sched::policy::PolicyError;
+        match e {
+            PolicyError::Unknown(e) => SimError::Policy(e),
+            PolicyError::CoreTypes(e) => SimError::CoreTypes(e),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`SimMachine`] is an [`amp_sched::Machine`] with virtual time: the same engine, policies and evaluation schedule it
 //! that schedule a real kernel. [`bench`] runs a workload on it under several policies and reports as the live
-//! bench does.
+//! bench does; [`compare`] does so for a folder of mixes, beside published figures.
 //!
 //! ```text
 //! MachineFile ─┐
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod compare;
 mod error;
 mod event;
 mod machine;

@@ -90,6 +90,7 @@ fn positions(topology: &Topology) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amp_sched::workload::Schedule;
     use amp_sched::CoreType;
 
     fn topology(capacities: &[u32]) -> Topology {
@@ -109,6 +110,8 @@ mod tests {
             power_big: Some(2.0),
             power_small: Some(0.0),
             parallel: true,
+            schedule: Schedule::Static,
+            loops: 1,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::SimError;
 use amp_metrics::Nanos;
-use amp_sched::workload::{Phase, Workload};
+use amp_sched::workload::{Phase, Schedule, Workload};
 
 /// An application of a simulated mix.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,8 @@ impl SimApp {
                 power_big: None,
                 power_small: None,
                 parallel: true,
+                schedule: Schedule::Static,
+                loops: 1,
             }],
             affinity: None,
             arrival: Nanos::ZERO,
@@ -97,6 +99,9 @@ pub(crate) fn check(app: &SimApp, cpus: &[u32]) -> Result<(), SimError> {
             .all(positive)
         {
             return bad("instructions and ips of each phase must be finite and above 0".into());
+        }
+        if p.loops == 0 {
+            return bad("a phase has at least one loop".into());
         }
         let watts = |w: Option<f64>| w.is_none_or(|w| w.is_finite() && w >= 0.0);
         if !(watts(p.power_big) && watts(p.power_small)) {

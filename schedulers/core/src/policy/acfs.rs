@@ -21,6 +21,10 @@ fastest cores [ACFS s. 3]. Each thread has a virtual time; per second it ran
     S = 1 on the fastest cores; SP_fastest/SP_t on core type t, SP being the application-wide speedup
     U = 1 + (uf-1)(SP-SP_min)/(SP_max-SP_min), 1 when all speedups are equal
 
+The first line counts what a thread of an application with more threads than fast cores does there as no more than its part of
+what the application would do alone, though it does SF/SP times as much; `progress=exact` counts that too. Both are the same for
+applications of one thread.
+
 Who is behind goes to fast cores. A thread T_B on a fast core and a thread T_S on a slow one change places when
 
     amp_vruntime(T_B) - amp_vruntime(T_S) >= t_swap (1 - 1/SP_avg)
@@ -40,6 +44,7 @@ const T_SWAP: usize = 0;
 const UF: usize = 1;
 const MEMORY: usize = 2;
 const UTILITY: usize = 3;
+const PROGRESS: usize = 4;
 
 const KNOBS: &[Knob] = &[
     Knob {
@@ -75,6 +80,11 @@ const KNOBS: &[Knob] = &[
         key: "utility",
         kind: KnobKind::Choice(&["speedup", "camp"]),
         help: "how the gain of an application with many threads is rated",
+    },
+    Knob {
+        key: "progress",
+        kind: KnobKind::Choice(&["paper", "exact"]),
+        help: "what a thread on a fast core is credited with: 1, or SF/SP",
     },
 ];
 
@@ -143,10 +153,11 @@ impl Acfs {
     }
 }
 
-/// Virtual time per second on each core type of a thread of this speedup and weight, U being the accepted
-/// unfairness [ACFS §3].
-fn pace(s: &Speedups, weight: u32, u: f64) -> Speedups {
-    s.map(|s_t| 100.0 / f64::from(weight) * s_t / s[0] / u)
+/// Virtual time per second on each core type of a thread of this weight, U being the accepted unfairness [ACFS §3].
+/// `speed` is the speed that is counted per core type over the slowest one, `alone` the application-wide speedup on
+/// the fastest.
+fn pace(speed: &Speedups, alone: f64, weight: u32, u: f64) -> Speedups {
+    speed.map(|s_t| 100.0 / f64::from(weight) * s_t / alone / u)
 }
 
 /// What an application of speedup `s` is accepted to fall behind.
@@ -187,14 +198,16 @@ impl Policy for Acfs {
         let t_swap = self.t_swap(view);
         let uf = self.knobs.number(UF);
         let (min, max, threshold) = self.rate(view, t_swap);
+        let exact = self.knobs.choice(PROGRESS) == "exact";
         self.progress.begin();
         for (th, s) in view.threads.iter().zip(&self.speedups) {
             let Some(s) = s else {
                 self.progress.skip();
                 continue;
             };
+            let own = exact.then(|| speedups::factors(view, th)).flatten();
             let u = accepted(uf, s[0], min, max);
-            let pace = pace(s, th.weight, u);
+            let pace = pace(&own.unwrap_or(*s), s[0], th.weight, u);
             let dv = charged(view, &th.ran, &pace);
             self.progress.charge(th, dv, || past(th, u));
         }

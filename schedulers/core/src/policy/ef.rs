@@ -25,7 +25,7 @@ the EF following the phases of the program (the paper evaluated fixed placements
 nothing: threads in a fast core whose EF is within the noise of the best one outside, and threads outside whose EF is within the
 noise of the worst one inside, are ranked by application-wide speedup instead. Noise is
 
-    |ln EF_a - ln EF_b| <= margin + coverage sqrt(u_a^2 + u_b^2),   u the relative standard uncertainty of the estimate
+    |EF_a - EF_b| / min(EF_a, EF_b) <= margin + coverage sqrt(u_a^2 + u_b^2),   u the relative standard uncertainties
 
 A running mean smooths EF and SF, and starts afresh when a value departs from it as at a change of phase; a thread keeps
 its place for a turn at least. A thread with a speedup factor but no EF is ranked by speedup, as though its EF were all
@@ -92,10 +92,12 @@ const KNOBS: &[Knob] = &[
     },
 ];
 
-/// Distance between the classes: above any logarithm of a ratio.
-const CLASS: f64 = 1e3;
+/// Distance between the classes.
+const CLASS: f64 = 1e4;
+/// Factors count up to this one, far below the distance between classes.
+const MOST: f64 = 1e3;
 /// Bonus of a thread whose turn is not over: above any class.
-const KEEP: f64 = 1e4;
+const KEEP: f64 = 1e5;
 /// Leads of threads of one application are remembered up to so many turns.
 const MEMORY: f64 = 8.0;
 
@@ -110,9 +112,9 @@ struct State {
 /// What is known of a thread now.
 #[derive(Clone, Copy, Debug)]
 struct Rating {
-    /// ln EF and its relative standard uncertainty.
+    /// EF and its relative standard uncertainty.
     ef: Option<(f64, f64)>,
-    /// ln of the application-wide speedup.
+    /// Application-wide speedup.
     sp: Option<f64>,
     turn_is_on: bool,
 }
@@ -127,8 +129,18 @@ pub struct EfDriven {
     seats: Seats,
     /// Per thread of the view.
     ratings: Vec<Option<Rating>>,
-    strength: Vec<f64>,
+    rank: Vec<Rank>,
     order: Vec<(f64, usize)>,
+    /// In that order.
+    contested: Vec<bool>,
+}
+
+/// Where a thread stands.
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    class: f64,
+    /// EF or application-wide speedup.
+    factor: f64,
 }
 
 impl EfDriven {
@@ -141,8 +153,9 @@ impl EfDriven {
             turns: Turns::default(),
             seats: Seats::default(),
             ratings: Vec::new(),
-            strength: Vec::new(),
+            rank: Vec::new(),
             order: Vec::new(),
+            contested: Vec::new(),
         }
     }
 
@@ -169,12 +182,14 @@ impl EfDriven {
             let (_, s) = self.states.enter(th.key, State::default);
             let ef = ef.map(|e| {
                 let mean = s.ef.update(e.value, window);
-                (mean.ln(), e.uncertainty.map_or(0.0, |u| u.abs() / e.value))
+                (
+                    mean.min(MOST),
+                    e.uncertainty.map_or(0.0, |u| u.abs() / e.value),
+                )
             });
             let sp = sf.map(|sf| {
                 let sf = s.sf.update(sf, window);
-                let sp = view.utility(th, fast, sf, Utility::Speedup);
-                sp.max(f64::MIN_POSITIVE).ln()
+                view.utility(th, fast, sf, Utility::Speedup).min(MOST)
             });
             if s.placed != th.placed {
                 (s.placed, s.since) = (th.placed, view.now);
@@ -191,8 +206,8 @@ impl EfDriven {
     }
 
     /// Ranks by EF and finds who is contested: indistinguishable from the other side of the cut.
-    fn rank(&mut self, view: &View<'_>) {
-        let margin = (1.0 + self.knobs.number(MARGIN) / 100.0).ln();
+    fn sort_out(&mut self, view: &View<'_>) {
+        let margin = self.knobs.number(MARGIN) / 100.0;
         let coverage = self.knobs.number(COVERAGE);
         let (mut pinned, mut unranked) = (0usize, 0usize);
         self.order.clear();
@@ -205,50 +220,52 @@ impl EfDriven {
                 (Reach::Slow, _) => {}
             }
         }
-        self.order
-            .sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         // seats for the ranked ones, in the proportion in which seats are handed out
         let cpus: usize = view.core_types().map(|t| view.topology.nr_cpus(t)).sum();
         let per_cpu = (view.threads.len() as f64 / cpus.max(1) as f64).max(1.0);
         let fast = view.topology.nr_cpus(CoreTypeId::FASTEST) as f64;
         let owed = self.turns.owed(CoreTypeId::FASTEST);
         let inside = ((fast - owed) * per_cpu - pinned as f64).round().max(0.0) as usize;
-        let uncertainty = |i: usize| self.ratings[i].and_then(|r| r.ef).map_or(0.0, |e| e.1);
-        let same = |a: (f64, usize), b: (f64, usize)| {
-            let u = uncertainty(a.1).hypot(uncertainty(b.1));
-            (a.0 - b.0).abs() <= margin + coverage * u
-        };
-        let worst_inside = inside.checked_sub(1).and_then(|k| self.order.get(k));
-        let best_outside = self.order.get(inside);
+        // the cut: better ones before it, in no order, the best of the others just behind
+        let better = |a: &(f64, usize), b: &(f64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if inside < self.order.len() {
+            self.order.select_nth_unstable_by(inside, better);
+        }
+        let best_outside = self.order.get(inside).copied();
+        let worst_inside = self.order.iter().take(inside).copied().max_by(better);
+        let spread = |i: usize| self.ratings[i].and_then(|r| r.ef).map_or(0.0, |e| e.1);
+        let across = [best_outside, worst_inside].map(|x| x.map(|(ef, i)| (ef, spread(i))));
         // Speedups compare only where all who are contested have one.
-        let contested = |(rank, at): (usize, &(f64, usize))| {
-            let across = if rank < inside {
-                best_outside
-            } else {
-                worst_inside
+        let mut comparable = true;
+        self.contested.clear();
+        for (rank, (ef, i)) in self.order.iter().enumerate() {
+            let contested = match across[usize::from(rank >= inside)] {
+                Some((other, u)) => {
+                    let noise = margin + coverage * (u * u + spread(*i).powi(2)).sqrt();
+                    (ef - other).abs() <= noise * ef.min(other)
+                }
+                // nobody with an EF on the other side, but there are those without
+                None => unranked > 0,
             };
-            across.is_some_and(|x| same(*at, *x)) || unranked > 0 && across.is_none()
-        };
-        let comparable = self
-            .order
-            .iter()
-            .enumerate()
-            .all(|at| !contested(at) || self.ratings[at.1 .1].is_some_and(|r| r.sp.is_some()));
-        self.strength.clear();
-        self.strength.extend(self.ratings.iter().map(|r| match r {
+            let sp = self.ratings[*i].and_then(|r| r.sp);
+            comparable &= !contested || sp.is_some();
+            self.contested.push(contested);
+        }
+        self.rank.clear();
+        self.rank.extend(self.ratings.iter().map(|r| {
             // without an EF: contested
-            Some(Rating { ef: None, sp, .. }) => sp.unwrap_or(0.0),
-            _ => 0.0,
+            let factor = r.and_then(|r| r.sp).unwrap_or(0.0);
+            Rank { class: 0.0, factor }
         }));
-        for (rank, at) in self.order.iter().enumerate() {
-            let (ef, i) = *at;
-            let sp = self.ratings[i].and_then(|r| r.sp);
-            self.strength[i] = match (contested((rank, at)), sp) {
-                (true, Some(sp)) if comparable => sp,
-                (true, _) => ef,
-                (false, _) if rank < inside => CLASS + ef,
-                (false, _) => ef - CLASS,
+        for (rank, ((ef, i), contested)) in self.order.iter().zip(&self.contested).enumerate() {
+            let class = match contested {
+                true => 0.0,
+                false if rank < inside => CLASS,
+                false => -CLASS,
             };
+            let sp = self.ratings[*i].and_then(|r| r.sp);
+            let factor = sp.filter(|_| *contested && comparable).unwrap_or(*ef);
+            self.rank[*i] = Rank { class, factor };
         }
     }
 }
@@ -266,24 +283,26 @@ impl Policy for EfDriven {
 
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let turn = self.knobs.number(TURN) / 1e3;
-        let hysteresis = (1.0 + self.knobs.number(HYSTERESIS) / 100.0).ln();
+        let hysteresis = self.knobs.number(HYSTERESIS) / 100.0;
         self.rate(view, turn);
         let ratings = &self.ratings;
         self.turns.update(view, turn, &|i| ratings[i].is_some());
-        self.rank(view);
-        let (turns, strength, ratings) = (&self.turns, &self.strength, &self.ratings);
+        self.sort_out(view);
+        let (turns, rank, ratings) = (&self.turns, &self.rank, &self.ratings);
         self.seats.assign(view, &mut |i, t| {
             turns.claim(i, t).unwrap_or(Claim {
-                strength: strength[i],
+                strength: rank[i].class + rank[i].factor,
                 bonus: match ratings[i] {
                     Some(r) if r.turn_is_on => KEEP,
-                    _ => hysteresis,
+                    _ => rank[i].factor * hysteresis,
                 },
             })
         });
         self.seats.take_turns(view, &self.siblings, turn, &|a, b| {
-            ratings[a].is_some() == ratings[b].is_some()
-                && (strength[a] - strength[b]).abs() <= hysteresis
+            let (known, other) = (ratings[a].is_some(), ratings[b].is_some());
+            let (a, b) = (rank[a], rank[b]);
+            let near = (a.factor - b.factor).abs() <= hysteresis * a.factor.min(b.factor);
+            known && other && a.class == b.class && near
         });
         self.seats.write(view, out);
     }

@@ -1,7 +1,7 @@
 //! Who has had how much time on fast cores.
 
 use amp_metrics::MAX_CORE_TYPES;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
 /// Rounds after which an absent holder is forgotten.
@@ -16,7 +16,8 @@ const FORGET_AFTER: u64 = 100;
 /// would otherwise pile up a claim against those who come later.
 #[derive(Debug)]
 pub struct Ledger<K> {
-    accounts: HashMap<K, Account>,
+    /// A fast hash, the same in every run: sums over it must not depend on a random order.
+    accounts: FxHashMap<K, Account>,
     round: u64,
 }
 
@@ -31,7 +32,7 @@ struct Account {
 impl<K> Default for Ledger<K> {
     fn default() -> Self {
         Ledger {
-            accounts: HashMap::new(),
+            accounts: FxHashMap::default(),
             round: 0,
         }
     }

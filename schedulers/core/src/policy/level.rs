@@ -3,16 +3,47 @@
 /// Demands x_i(m) = clamp(slope_i·m − offset_i, 0, cap_i) that grow with a common level m ≥ 0.
 ///
 /// Columns rather than rows, so that summing them up is a stream of plain arithmetic.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Demands {
     slope: Vec<f64>,
     offset: Vec<f64>,
     cap: Vec<f64>,
+    /// The level at which demand begins, and the one at which all of it is satisfied; low above high without demand.
+    low: f64,
+    high: f64,
+}
+
+/// Sums over all demands at one level, the second two weighted by value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sums {
+    /// Σ x.
+    pub total: f64,
+    /// Σ x′.
+    pub growth: f64,
+    /// Σ d·x.
+    pub value: f64,
+    /// Σ d·x′.
+    pub value_growth: f64,
 }
 
 /// Steps after which the search for a level stops at what it has. Newton steps on a piecewise linear function hit the
 /// root exactly once they are on its piece; twenty were never needed.
 const STEPS: usize = 100;
+
+/// Sums are kept in so many independent lanes, which lets the compiler use vector arithmetic.
+const LANES: usize = 4;
+
+impl Default for Demands {
+    fn default() -> Self {
+        Demands {
+            slope: Vec::new(),
+            offset: Vec::new(),
+            cap: Vec::new(),
+            low: f64::INFINITY,
+            high: 0.0,
+        }
+    }
+}
 
 impl Demands {
     /// Forgets all demands.
@@ -20,10 +51,15 @@ impl Demands {
         self.slope.clear();
         self.offset.clear();
         self.cap.clear();
+        (self.low, self.high) = (f64::INFINITY, 0.0);
     }
 
     /// Adds a demand; all numbers finite and ≥ 0. With a slope of 0 nothing is ever demanded.
     pub fn push(&mut self, slope: f64, offset: f64, cap: f64) {
+        if slope > 0.0 && cap > 0.0 {
+            self.low = self.low.min(offset / slope);
+            self.high = self.high.max((offset + cap) / slope);
+        }
         self.slope.push(slope);
         self.offset.push(offset);
         self.cap.push(cap);
@@ -46,19 +82,8 @@ impl Demands {
             .min(self.cap[i])
     }
 
-    /// The growth of demand `i` at level `m`.
-    pub fn growth(&self, i: usize, m: f64) -> f64 {
-        let x = self.slope[i] * m - self.offset[i];
-        if x > 0.0 && x < self.cap[i] {
-            self.slope[i]
-        } else {
-            0.0
-        }
-    }
-
     /// The sum of all demands at level `m`, and its growth.
     pub fn sum(&self, m: f64) -> (f64, f64) {
-        const LANES: usize = 4;
         let (mut total, mut growth) = ([0.0; LANES], [0.0; LANES]);
         let chunks = self
             .slope
@@ -75,18 +100,48 @@ impl Demands {
         (total.iter().sum(), growth.iter().sum())
     }
 
+    /// The sums at level `m`, `values` being the value of a unit of each demand.
+    pub fn sums(&self, m: f64, values: &[f64]) -> Sums {
+        let mut lanes = [[0.0; LANES]; 4];
+        let chunks = (self.slope.chunks(LANES))
+            .zip(self.offset.chunks(LANES))
+            .zip(self.cap.chunks(LANES))
+            .zip(values.chunks(LANES));
+        for (((slope, offset), cap), values) in chunks {
+            let rows = slope.iter().zip(offset).zip(cap).zip(values);
+            for (lane, (((q, a), c), d)) in rows.enumerate() {
+                let x = q * m - a;
+                let growth = if x > 0.0 && x < *c { *q } else { 0.0 };
+                let x = x.max(0.0).min(*c);
+                lanes[0][lane] += x;
+                lanes[1][lane] += growth;
+                lanes[2][lane] += d * x;
+                lanes[3][lane] += d * growth;
+            }
+        }
+        let [total, growth, value, value_growth] = lanes.map(|l| l.iter().sum());
+        Sums {
+            total,
+            growth,
+            value,
+            value_growth,
+        }
+    }
+
+    /// For each demand in order, slope, offset and cap.
+    pub fn iter(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
+        self.slope
+            .iter()
+            .zip(&self.offset)
+            .zip(&self.cap)
+            .map(|((q, a), c)| (*q, *a, *c))
+    }
+
     /// The level at which the demands sum up to `supply`: the largest one when there is a range of them and supply is
     /// short, the least that satisfies all demands when there is plenty. The search begins at `start`, for instance
     /// the level of the last time.
     pub fn level(&self, supply: f64, start: f64) -> f64 {
-        // where demand begins, and where all of it is satisfied
-        let (mut low, mut high) = (f64::INFINITY, 0.0f64);
-        for ((q, a), c) in self.slope.iter().zip(&self.offset).zip(&self.cap) {
-            if *q > 0.0 && *c > 0.0 {
-                low = low.min(a / q);
-                high = high.max((a + c) / q);
-            }
-        }
+        let (mut low, mut high) = (self.low, self.high);
         if low > high || self.sum(high).0 <= supply {
             return high;
         }

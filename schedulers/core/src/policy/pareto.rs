@@ -32,7 +32,7 @@ application-wide speedup SP. Hence, per application and linear in G,
 The last condition says that all x lie in [m, unfairness*m] for some m: for a given m a knapsack that goes by (SF-1)/N, and
 concave in m, so that the exact optimum is found by a one-dimensional search. Weights scale x; with more threads than CPUs it is
 scaled by each one's share of CPU time. Progress made so far counts with the length of time it took: what one phase of a
-program lost another may make up for, looking `horizon` ahead. Threads are then steered to their shares by crediting and charging
+program lost another may make up for within a quarter of that time, `horizon` at least. Threads are then steered to their shares by crediting and charging
 time. When the bound cannot be kept (who gains nothing from fast cores cannot be slowed down to the others), the shares
 are the fairest there are.
 
@@ -87,7 +87,7 @@ const KNOBS: &[Knob] = &[
             min: 10.0,
             max: 3_600_000.0,
         },
-        help: "time in which past unfairness is to be made up for",
+        help: "least time in which past unfairness is to be made up for",
     },
     Knob {
         key: "memory",
@@ -100,6 +100,11 @@ const KNOBS: &[Knob] = &[
         help: "how far back progress counts; 0 looks at the present only",
     },
 ];
+
+/// Past unfairness is made up for within this part of the time that it took to come about. Shorter, and the shares would
+/// swing from end to end: at a horizon of h a deviation of x after a time T moves them by T/h as much, and a
+/// single turn moves x.
+const PATIENCE: f64 = 0.25;
 
 /// Progress of an application.
 #[derive(Clone, Copy, Debug, Default)]
@@ -180,9 +185,9 @@ impl Pareto {
         self.smoothed.begin();
         self.sf.clear();
         for th in view.threads {
-            let sf = speedups::factors(view, th).filter(|_| two).map(|sf| {
+            let sf = speedups::fastest(view, th).filter(|_| two).map(|sf| {
                 let (_, s) = self.smoothed.enter(th.key, Smoothed::default);
-                s.update(sf[0], window)
+                s.update(sf, window)
             });
             self.sf.push(sf);
         }
@@ -253,6 +258,7 @@ impl Pareto {
             let place = (cap > 0.0).then(|| {
                 let gain = (sf - 1.0) / s.n;
                 let alpha = (s.cpu / s.n + s.pinned * gain) * unit;
+                let horizon = horizon.max(PATIENCE * past.time);
                 let span = past.time + horizon;
                 self.problem.push(Share {
                     alpha: (past.progress + horizon * alpha.max(1e-9)) / span,

@@ -172,28 +172,29 @@ impl Prim {
     /// Looks at random pairs.
     fn pair_up(&mut self, view: &View<'_>) {
         let slowest = view.topology.slowest();
+        // Those on the slowest type last: the first of a pair is drawn from the others.
         self.candidates.clear();
-        for (i, th) in view.threads.iter().enumerate() {
-            if self.known[i].is_some() && th.placed.is_some_and(|p| p <= slowest) {
-                self.candidates.push(i);
+        let mut faster = 0;
+        for last in [false, true] {
+            for (i, th) in view.threads.iter().enumerate() {
+                let here = th
+                    .placed
+                    .is_some_and(|p| p <= slowest && (p == slowest) == last);
+                if here && self.known[i].is_some() {
+                    self.candidates.push(i);
+                }
+            }
+            if !last {
+                faster = self.candidates.len();
             }
         }
         let n = self.candidates.len();
         let fast: usize = view
             .core_types()
-            .take(view.topology.core_types().len() - 1)
+            .filter(|t| *t != slowest)
             .map(|t| view.topology.nr_cpus(t))
             .sum();
         let pairs = self.knobs.chosen(PAIRS).unwrap_or(fast as f64) as usize;
-        if n < 2 || fast == 0 {
-            return;
-        }
-        // Those on the slowest type last: the first of a pair is drawn from the others.
-        let placed = &self.placed;
-        self.candidates.sort_unstable_by_key(|&i| (placed[i], i));
-        let faster = self
-            .candidates
-            .partition_point(|&i| placed[i].is_some_and(|p| p < slowest));
         if faster == 0 {
             return;
         }

@@ -136,10 +136,13 @@ impl Progress {
                 seated = seated.max(v);
             }
         }
+        // Who held the only fast core may have ended just now.
+        if seated == f64::NEG_INFINITY {
+            seated = self.front;
+        }
         let start = match join {
             _ if maximum == f64::NEG_INFINITY => self.front,
-            Join::Maximum(within) if seated > f64::NEG_INFINITY => maximum.min(seated + within),
-            Join::Maximum(_) => maximum,
+            Join::Maximum(within) => maximum.min(seated + within),
             Join::Front => self.front,
         };
         for n in &self.joining {

@@ -91,7 +91,8 @@ impl PropSp {
         let two = view.topology.core_types().len() == 2;
         self.benefit.clear();
         self.benefit.extend(view.threads.iter().map(|th| {
-            let sp = speedups::of(view, th, rule).filter(|_| two)?[0];
+            let sf = speedups::fastest(view, th).filter(|_| two)?;
+            let sp = view.utility(th, CoreTypeId::FASTEST, sf, rule);
             let n = view.apps.get(th.app).map_or(1, |a| a.threads.len().max(1));
             Some(f64::from(th.weight) * (sp - 1.0).max(LEAST) / n as f64)
         }));

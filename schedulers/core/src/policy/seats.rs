@@ -12,10 +12,13 @@
 //! - **Work conservation:** where affinity left a CPU idle while threads queue elsewhere, threads with the
 //!   weakest claims move over, through other types if need be.
 
+mod pick;
+
 use crate::machine::Placement;
 use crate::policy::ledger::Ledger;
 use crate::view::View;
-use amp_metrics::{CoreTypeId, ThreadKey, MAX_CORE_TYPES};
+use amp_metrics::{CoreTypeId, CoreTypeSet, ThreadKey, MAX_CORE_TYPES};
+use pick::{pick, Candidate, Room};
 use std::cmp::Ordering;
 
 /// How strong a thread's claim to a core type is.
@@ -31,14 +34,6 @@ impl Claim {
     fn in_favour(self, holds: bool) -> f64 {
         self.strength + if holds { self.bonus } else { 0.0 }
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    thread: usize,
-    forced: bool,
-    holds: bool,
-    strength: f64,
 }
 
 /// Hands out core types. Keeps its buffers from decision to decision.
@@ -74,48 +69,43 @@ impl Seats {
         claim: &mut dyn FnMut(usize, CoreTypeId) -> Claim,
     ) -> usize {
         self.candidates.clear();
-        let (mut waiting, mut weight) = (0usize, 0u64);
+        let cpus = view.topology.nr_cpus(t);
+        let mut room = Room {
+            cpus,
+            elsewhere: cpus_left - cpus,
+            waiting: 0,
+            quota: 0.0,
+            seated: 0,
+            weight: 0.0,
+        };
+        let slower =
+            (view.core_types().skip(t.index() + 1)).fold(CoreTypeSet::EMPTY, |all, s| all.with(s));
+        let mut weight = 0u64;
         for (i, th) in view.threads.iter().enumerate() {
             if self.to[i].is_some() {
                 continue;
             }
-            waiting += 1;
+            room.waiting += 1;
             weight += u64::from(th.weight);
-            if th.allowed.contains(t) {
-                let holds = th.holds(t);
-                let slower = view.core_types().skip(t.index() + 1);
-                let forced = !slower.into_iter().any(|s| th.allowed.contains(s));
-                let strength = claim(i, t).in_favour(holds);
-                self.candidates.push(Candidate {
-                    thread: i,
-                    forced,
-                    holds,
-                    strength,
-                });
+            if !th.allowed.contains(t) {
+                continue;
             }
+            if th.allowed.intersection(slower) == CoreTypeSet::EMPTY {
+                self.to[i] = Some(t);
+                room.take(th.weight);
+                continue;
+            }
+            let holds = th.holds(t);
+            let strength = claim(i, t).in_favour(holds);
+            self.candidates
+                .push(Candidate::new(i, strength, holds, th.weight));
         }
-        self.candidates.sort_unstable_by(|a, b| {
-            (b.forced.cmp(&a.forced))
-                .then(b.strength.total_cmp(&a.strength))
-                .then(b.holds.cmp(&a.holds))
-                .then_with(|| view.threads[a.thread].key.cmp(&view.threads[b.thread].key))
+        room.quota = weight as f64 * cpus as f64 / cpus_left.max(1) as f64;
+        let to = &mut self.to;
+        pick(&mut self.candidates, &mut room, |c| {
+            to[c.thread()] = Some(t);
         });
-        let cpus = view.topology.nr_cpus(t);
-        let elsewhere = cpus_left - cpus; // CPUs of slower types
-        let quota = weight as f64 * cpus as f64 / cpus_left.max(1) as f64;
-        let (mut seated, mut seated_weight) = (0usize, 0.0);
-        for c in &self.candidates {
-            let w = f64::from(view.threads[c.thread].weight);
-            let spare = waiting - seated > elsewhere; // enough others to fill the slower types
-            let fits = seated < cpus || (spare && seated_weight + w / 2.0 <= quota);
-            if !(c.forced || fits) {
-                break;
-            }
-            self.to[c.thread] = Some(t);
-            seated += 1;
-            seated_weight += w;
-        }
-        seated
+        room.seated
     }
 
     /// While one type has an idle CPU and another more threads than CPUs, moves threads along the shortest chain of types

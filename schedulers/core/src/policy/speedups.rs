@@ -2,7 +2,7 @@
 
 use crate::utility::Utility;
 use crate::view::{ThreadView, View};
-use amp_metrics::MAX_CORE_TYPES;
+use amp_metrics::{CoreTypeId, MAX_CORE_TYPES};
 
 /// Estimates outside of this range are taken as its ends, so that one wild value cannot swallow all accounts.
 const SANE: std::ops::RangeInclusive<f64> = 0.01..=100.0;
@@ -30,6 +30,12 @@ pub fn factors(view: &View<'_>, th: &ThreadView) -> Option<Speedups> {
             .clamp(*SANE.start(), *SANE.end());
     }
     Some(s)
+}
+
+/// The speedup factor of `th` on the fastest type.
+pub fn fastest(view: &View<'_>, th: &ThreadView) -> Option<f64> {
+    let sf = view.speedup_factor(th, CoreTypeId::FASTEST)?;
+    Some(sf.clamp(*SANE.start(), *SANE.end()))
 }
 
 /// Which rule the word chosen for a `utility` knob means.

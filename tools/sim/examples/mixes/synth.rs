@@ -14,6 +14,8 @@ pub const SEED: u64 = 2017;
 const SECONDS: (f64, f64) = (80.0, 120.0);
 /// Length of a phase on a small core, in seconds (drawn uniformly in the logarithm).
 const PHASE_SECONDS: (f64, f64) = (0.7, 6.0);
+/// Length of a parallel loop on small cores, in seconds, with the fewest threads that a mix gives a program.
+const LOOP_SECONDS: f64 = 0.02;
 /// Part of the time that a partially sequential program is in its serial phase, with the fewest threads that a mix
 /// gives it, on small cores.
 const SERIAL: (f64, f64) = (0.28, 0.40);
@@ -172,8 +174,14 @@ impl Platform {
                     round(small)
                 );
             }
-            let serial = if p.parallel { "" } else { ", parallel = false" };
-            let _ = writeln!(w, "{serial} }},");
+            let sharing = match p.parallel {
+                false => ", parallel = false".to_owned(),
+                true if threads > 1.0 => {
+                    format!(", loops = {}", (p.seconds / LOOP_SECONDS).round().max(1.0))
+                }
+                true => String::new(),
+            };
+            let _ = writeln!(w, "{sharing} }},");
         }
         let _ = writeln!(w, "]");
         Some(())

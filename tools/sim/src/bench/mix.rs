@@ -94,26 +94,30 @@ pub fn run_mix(
     }
     let totals = engine.as_ref().map(Engine::totals).unwrap_or_default();
     Ok(MixRun {
-        run: figures(&sim, apps.len(), engine.is_some().then_some(totals.swaps)),
+        run: figures(&sim, apps, engine.is_some().then_some(totals.swaps)),
         timeline: timeline.entries(),
         engine: totals,
         machine: sim.stats().clone(),
     })
 }
 
-fn figures(sim: &SimMachine, apps: usize, swaps: Option<u64>) -> Run {
+/// A run as the evaluation takes it. As in the live bench, energy is that of one completion of every program, so
+/// that a run that happened to last longer is not charged for it.
+fn figures(sim: &SimMachine, apps: &[SimApp], swaps: Option<u64>) -> Run {
     let types = sim.topology().core_types().len();
-    let stats: Vec<_> = (0..apps).filter_map(|i| sim.app_stats(i)).collect();
+    let stats: Vec<_> = (0..apps.len()).filter_map(|i| sim.app_stats(i)).collect();
     let app = |s: &&crate::machine::AppStats| AppRun {
         completions_s: s.completions.iter().map(|c| c.as_secs_f64()).collect(),
         time_s: s.runtime[..types].iter().map(|t| t.as_secs_f64()).collect(),
     };
     let busy: Option<f64> = stats.iter().map(|s| s.energy_j).sum();
+    let instructions: f64 = stats.iter().flat_map(|s| s.instructions).sum();
+    let once: f64 = apps.iter().map(|a| a.instructions).sum();
     Run {
         apps: stats.iter().map(app).collect(),
         duration_s: sim.now().as_secs_f64(),
-        energy_j: busy.map(|e| e + sim.stats().idle_energy_j),
-        instructions: Some(stats.iter().flat_map(|s| s.instructions).sum()),
+        energy_j: busy.map(|e| (e + sim.stats().idle_energy_j) * once / instructions.max(1.0)),
+        instructions: Some(instructions),
         swaps,
     }
 }

@@ -108,7 +108,7 @@ impl BenchOptions {
         Ok(Some(made))
     }
 
-    fn check(&self, policies: &[&str]) -> Result<(), SimError> {
+    fn check(&self, policies: &[&str], topology: &Topology) -> Result<(), SimError> {
         let bad = |text: &str| Err(SimError::Parameter(text.to_owned()));
         if policies.is_empty() {
             return bad("no policy is named");
@@ -120,7 +120,9 @@ impl BenchOptions {
             return bad("the interval must be longer than 0");
         }
         for name in policies {
-            self.make_policy(name, self.seed)?;
+            if self.make_policy(name, self.seed)?.is_some() {
+                policy::for_machine(name, self.seed, topology)?;
+            }
         }
         for (policy, key, _) in &self.knobs {
             if !policies.contains(&policy.as_str()) {
@@ -147,8 +149,8 @@ pub fn bench(
     options: &BenchOptions,
     watch: &mut dyn FnMut(Step<'_>) -> ControlFlow<()>,
 ) -> Result<BenchReport, SimError> {
-    options.check(policies)?;
     let topology = topology_of(machine)?;
+    options.check(policies, &topology)?;
     let apps = apps_of(workload)?;
     let mut ask = |step: Step<'_>| match watch(step) {
         ControlFlow::Continue(()) => Ok(()),

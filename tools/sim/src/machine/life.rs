@@ -4,6 +4,7 @@ use super::state::{Process, State, Thread};
 use super::SimMachine;
 use crate::event::Event;
 use amp_metrics::{AppId, CoreTypeId, Nanos, MAX_CORE_TYPES};
+use amp_sched::workload::Schedule;
 use rand::seq::SliceRandom;
 
 impl SimMachine {
@@ -40,6 +41,10 @@ impl SimMachine {
             threads,
             phases: 0,
             left: instructions,
+            loops: 0,
+            loop_length: 0.0,
+            pool: 0.0,
+            piece: 0.0,
             at_work: 0,
         });
         self.begin_phase(app);
@@ -69,27 +74,33 @@ impl SimMachine {
         slot
     }
 
-    /// Hands out the next phase and wakes who takes part in it; false when there is none left.
+    /// Hands out the next loop, or phase, and wakes who takes part in it; false when there is none left.
     fn begin_phase(&mut self, app: usize) -> bool {
         let a = &mut self.apps[app];
         let Some(p) = &mut a.process else {
             return false;
         };
-        if p.left <= 0.0 {
-            return false;
+        if p.loops == 0 {
+            if p.left <= 0.0 {
+                return false;
+            }
+            let phase = a.spec.phases[p.phases % a.spec.phases.len()];
+            p.phases += 1;
+            let instructions = phase.instructions.min(p.left);
+            p.left -= instructions;
+            p.loops = if phase.parallel { phase.loops } else { 1 };
+            p.loop_length = instructions / f64::from(p.loops);
         }
-        let index = p.phases % a.spec.phases.len();
+        p.loops -= 1;
+        let index = (p.phases - 1) % a.spec.phases.len();
         let phase = a.spec.phases[index];
-        p.phases += 1;
-        let instructions = phase.instructions.min(p.left);
-        p.left -= instructions;
         let workers = if phase.parallel { p.threads.len() } else { 1 };
-        p.at_work = workers;
+        p.set_out(p.loop_length, workers, phase.schedule == Schedule::Dynamic);
         let to_wake: Vec<u32> = p.threads[..workers].to_vec();
         for slot in &to_wake {
             let t = &mut self.threads[*slot as usize];
             t.phase = index;
-            t.left = instructions / workers as f64;
+            t.left = p.take();
         }
         for slot in to_wake {
             match self.threads[slot as usize].state {
@@ -101,12 +112,20 @@ impl SimMachine {
         true
     }
 
-    /// A running thread has done its share of the phase: it waits for the others, or the next phase begins.
+    /// A running thread has done its piece of the loop: it takes another, waits for the others, or the next loop begins.
     pub(super) fn share_done(&mut self, slot: u32) {
         let app = self.threads[slot as usize].app;
         let Some(p) = &mut self.apps[app].process else {
             return;
         };
+        let t = &mut self.threads[slot as usize];
+        t.left = p.take();
+        if t.left > 0.0 {
+            if let State::Running(cpu) = t.state {
+                self.arm(cpu);
+            }
+            return;
+        }
         p.at_work = p.at_work.saturating_sub(1);
         let barrier_open = p.at_work == 0;
         // As with a futex: who arrives last wakes the others before it sleeps itself.

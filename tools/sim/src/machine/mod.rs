@@ -62,6 +62,8 @@ pub struct MachineOptions {
     /// CPU time that a thread loses when it starts on another CPU than before; the machine file's
     /// `[migration] cost_us` when `None`.
     pub migration_cost: Option<Nanos>,
+    /// Threads that there may be at a time.
+    pub slots: u32,
     /// Whether idle CPUs use the idle power of the machine file's model (nothing where there is no model), scaled as the
     /// workload's own figures cannot be: taken as they stand, in watts.
     pub idle_power: bool,
@@ -79,6 +81,7 @@ impl Default for MachineOptions {
             short_run: Nanos::from_millis(1),
             balance: Nanos::from_millis(100),
             migration_cost: None,
+            slots: 16_383, // the BPF side's table has 16,384, of which the first is nobody's
             idle_power: false,
             completions: 0,
         }
@@ -162,8 +165,18 @@ impl SimMachine {
             by_type.push(first..cpus.len());
         }
         let ids: Vec<u32> = cpus.iter().map(|c| c.id).collect();
+        let (mut threads, slots) = (0, options.slots);
         for app in apps {
             scenario::check(app, &ids)?;
+            threads += u64::from(app.threads);
+            if threads > u64::from(slots) {
+                let app = app.name.clone();
+                return Err(SimError::Slots {
+                    app,
+                    threads,
+                    slots,
+                });
+            }
         }
         let queues = match options.discipline {
             Discipline::Placed => by_type.len(),

@@ -150,8 +150,43 @@ pub(super) struct Process {
     pub phases: usize,
     /// Instructions not yet handed out to a phase.
     pub left: f64,
-    /// Threads that have not ended their share of the present phase.
+    /// Parallel loops of the present phase that have not begun.
+    pub loops: u32,
+    /// Instructions of each of them.
+    pub loop_length: f64,
+    /// Instructions of the present loop that no thread has taken yet.
+    pub pool: f64,
+    /// The least that a thread takes of them.
+    pub piece: f64,
+    /// Threads that have not ended their share of the present loop.
     pub at_work: usize,
+}
+
+/// A thread that takes the next piece of a loop gets half of what would be its equal share of the rest, but at least
+/// this part of its equal share of the whole loop: so few pieces that they cost little, and so small ones in
+/// the end that threads finish almost together (OpenMP's guided schedule).
+const LEAST_PIECE: f64 = 1.0 / 64.0;
+
+impl Process {
+    /// Sets out a loop of `instructions` for so many threads; `dynamic` when they share it piece by piece.
+    pub fn set_out(&mut self, instructions: f64, workers: usize, dynamic: bool) {
+        let share = instructions / workers as f64;
+        self.at_work = workers;
+        self.pool = instructions;
+        self.piece = if dynamic { share * LEAST_PIECE } else { share };
+    }
+
+    /// The next piece of the loop for one thread, in instructions; 0 when there is none left.
+    pub fn take(&mut self) -> f64 {
+        let guided = self.pool / (2 * self.at_work.max(1)) as f64;
+        let mut piece = guided.max(self.piece);
+        // no crumbs: what is left over by rounding belongs to the last piece
+        if self.pool < piece * (1.0 + 1e-9) {
+            piece = self.pool;
+        }
+        self.pool -= piece;
+        piece
+    }
 }
 
 #[derive(Debug)]

@@ -157,6 +157,10 @@ fn bad_input_is_named_and_a_watcher_may_stop_it() {
     assert!(e(&["rr"], knob("rr", "treshold", "1")).contains("treshold"));
     assert!(e(&["rr"], knob("rr", "threshold", "-1")).contains("threshold"));
     assert!(e(&["rr"], knob("hsp", "turn", "1")).contains("hsp.turn"));
+    for bad in ["NaN", "-inf", "1e", "60001"] {
+        let e = e(&["rr"], knob("rr", "threshold", bad));
+        assert!(e.contains("threshold") && e.contains(bad), "{e}");
+    }
     let short = BenchOptions {
         limit: Nanos::from_millis(5000),
         ..d()
@@ -172,6 +176,27 @@ fn bad_input_is_named_and_a_watcher_may_stop_it() {
         e.contains("`l`") && e.contains("`bzip2`") && e.contains("phases"),
         "{e}"
     );
+
+    let app = |i| {
+        format!(
+            "[[app]]\nname = \"a{i}\"\nthreads = 4\ninstructions = 1e9\nphases = [{{ instructions = 1e9, \
+             ips_big = 2e9, ips_small = 1e9 }}]\n"
+        )
+    };
+    let crowd: String = (0..4096).map(app).collect();
+    let crowd = workload(&format!("name = \"crowd\"\n{crowd}"));
+    let e = bench(&crowd, &machine(), &["rr"], &d(), go)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        e.contains("`a4095`") && e.contains("16384 threads") && e.contains("16383"),
+        "{e}"
+    );
+    let three = crate::common::machine(&[1, 1, 1], 0);
+    let e = bench(&workload(MIX), &three, &["ef"], &d(), go)
+        .unwrap_err()
+        .to_string();
+    assert!(e.contains("`ef`") && e.contains("2 core types"), "{e}");
 
     let mut steps = Vec::new();
     let stop = &mut |s: Step<'_>| match s {

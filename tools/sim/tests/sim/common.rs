@@ -2,7 +2,7 @@
 
 use amp_machine::MachineFile;
 use amp_metrics::{CoreTypeId, Nanos, ThreadKey};
-use amp_sched::workload::Phase;
+use amp_sched::workload::{Phase, Schedule};
 use amp_sched::{Machine, Placement};
 use amp_sim::{SimApp, SimMachine};
 use std::path::Path;
@@ -31,6 +31,8 @@ pub fn phase(giga: f64, parallel: bool) -> Phase {
         power_big: Some(2.0),
         power_small: Some(0.5),
         parallel,
+        schedule: Schedule::Static,
+        loops: 1,
     }
 }
 

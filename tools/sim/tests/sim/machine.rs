@@ -2,7 +2,9 @@
 
 use crate::common::{app, keys, machine, ms, phase, place, ran_ms};
 use amp_metrics::{CoreTypeId, Nanos};
+use amp_sched::workload::{Phase, Schedule};
 use amp_sched::Machine;
+use amp_sim::bench::{solo, BenchOptions};
 use amp_sim::{Discipline, MachineOptions, SimApp, SimMachine};
 
 fn sim(cpus: &[u32], cost_us: u32, apps: &[SimApp]) -> SimMachine {
@@ -58,6 +60,33 @@ fn barriers_wait_for_the_slowest_and_serial_phases_run_alone() {
     assert!((end(&mut s) - 2.0).abs() < 1e-6);
     let done: f64 = s.app_stats(0).unwrap().instructions.iter().sum();
     assert!((done - 6e9).abs() < 1.0);
+}
+
+/// What two fast cores are worth to four threads of speedup factor 2 depends on how they share work: the sum of their
+/// speeds, (2/4)(2-1)+1, with dynamic sharing; next to nothing with static shares of short loops.
+#[test]
+fn work_sharing_decides_what_fast_cores_are_worth() {
+    let alone = |schedule, loops| {
+        let p = Phase {
+            schedule,
+            loops,
+            ..phase(4.0, true)
+        };
+        let s = solo(
+            &app("a", 4, 40.0, vec![p]),
+            &machine(&[2, 4], 50),
+            &BenchOptions::default(),
+        )
+        .unwrap();
+        assert!((s.slow_s[0] - 10.0).abs() < 0.1, "{s:?}");
+        s.slow_s[0] / s.fast_s[0]
+    };
+    let dynamic = alone(Schedule::Dynamic, 1);
+    assert!((dynamic - 1.5).abs() < 0.03, "{dynamic}");
+    let dynamic = alone(Schedule::Dynamic, 20);
+    assert!((dynamic - 1.5).abs() < 0.05, "{dynamic}");
+    let fixed = alone(Schedule::Static, 50);
+    assert!((1.0..1.05).contains(&fixed), "{fixed}");
 }
 
 #[test]

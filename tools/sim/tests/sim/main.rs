@@ -2,6 +2,8 @@
 
 mod bench;
 mod common;
+mod comparisons;
+mod complaints;
 mod machine;
 mod mixes;
 mod oracle;

@@ -2,7 +2,7 @@
 
 use crate::common::{machine, ms};
 use amp_metrics::{CoreTypeId, Nanos, MAX_CORE_TYPES};
-use amp_sched::workload::Phase;
+use amp_sched::workload::{Phase, Schedule};
 use amp_sched::{Machine, Placement};
 use amp_sim::{Discipline, MachineOptions, SimApp, SimMachine};
 use proptest::prelude::*;
@@ -22,16 +22,25 @@ struct Scenario {
 }
 
 fn phases() -> impl Strategy<Value = Vec<Phase>> {
-    let phase = (0.01f64..0.4, 1.0f64..4.0, 0.2f64..1.0, any::<bool>()).prop_map(
-        |(giga, sf, gips, parallel)| Phase {
+    let schedule = prop::sample::select(vec![Schedule::Static, Schedule::Dynamic]);
+    let phase = (
+        0.01f64..0.4,
+        1.0f64..4.0,
+        0.2f64..1.0,
+        any::<bool>(),
+        schedule,
+        1u32..4,
+    )
+        .prop_map(|(giga, sf, gips, parallel, schedule, loops)| Phase {
             instructions: giga * 1e9,
             ips_big: sf * gips * 1e9,
             ips_small: gips * 1e9,
             power_big: Some(1.0 + sf),
             power_small: Some(0.5),
             parallel,
-        },
-    );
+            schedule,
+            loops,
+        });
     prop::collection::vec(phase, 1..4)
 }
 

@@ -27,6 +27,9 @@ proptest! {
             for app in 1..=6 { fake.spawn(app); }
             let rows: Vec<_> = (1..=6).map(|a| (a, base, base / 1.5)).collect();
             let mut e = engine(&fake, policy, table(&rows, 0.05, seed));
+            if *policy == "rr" {
+                e.policy_mut().set("threshold", "250").unwrap();
+            }
             for _ in 0..20 { e.tick(&mut fake).unwrap(); }
             let before = e.totals().swaps;
             for _ in 0..1000 { e.tick(&mut fake).unwrap(); }

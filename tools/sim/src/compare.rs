@@ -1,0 +1,216 @@
+//! Policies side by side over a folder of mixes, beside what was published of them.
+//!
+//! A comparison is a file, for instance `tools/workloads/comparisons/quickia.toml`: which machine, which mixes, which
+//! policies with which metrics, and the published figures as claims that either hold here or do not.
+
+mod claim;
+mod table;
+
+pub use claim::{Claim, Figure, Scope};
+
+use crate::bench::{bench, BenchOptions, Step};
+use crate::error::SimError;
+use crate::provider::ProviderSpec;
+use amp_machine::MachineFile;
+use amp_sched::evaluation::PolicyResult;
+use amp_sched::workload::Workload;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// A comparison as its file has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// Title.
+    pub name: String,
+    /// Where the published figures are from.
+    pub source: String,
+    /// A shipped machine by name, or a machine file.
+    pub machine: String,
+    /// The folder of the mixes, relative to the file.
+    pub mixes: PathBuf,
+    /// What is compared.
+    #[serde(rename = "column")]
+    pub columns: Vec<Column>,
+    /// What was published.
+    #[serde(default, rename = "published")]
+    pub claims: Vec<Claim>,
+}
+
+/// A policy and what it goes by.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Column {
+    /// Label, unique in the file.
+    pub label: String,
+    /// The policy, or the baseline.
+    pub policy: String,
+    /// Where its metrics come from.
+    #[serde(default)]
+    pub provider: Source,
+    /// Relative noise of [`Source::True`]; 0 when absent.
+    #[serde(default)]
+    pub sigma: f64,
+    /// Age of the metrics of [`Source::True`], in intervals; 0 when absent.
+    #[serde(default)]
+    pub latency: u32,
+    /// Parameters to turn.
+    #[serde(default)]
+    pub knobs: BTreeMap<String, String>,
+}
+
+/// A source of metrics, as a file names it ([`ProviderSpec`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The truth of the present phase.
+    #[default]
+    True,
+    /// The truth of the whole program: a static assignment.
+    Average,
+    /// IPC sampling.
+    IpcSampling,
+    /// None.
+    None,
+}
+
+impl Column {
+    fn provider(&self) -> ProviderSpec {
+        match self.provider {
+            Source::True => ProviderSpec::Exact {
+                sigma: self.sigma,
+                latency: self.latency,
+            },
+            Source::Average => ProviderSpec::Average,
+            Source::IpcSampling => ProviderSpec::IpcSampling,
+            Source::None => ProviderSpec::None,
+        }
+    }
+
+    fn options(&self, runs: u32, seed: u64) -> BenchOptions {
+        let knobs = self.knobs.iter();
+        BenchOptions {
+            provider: self.provider(),
+            provider_of: Vec::new(),
+            knobs: knobs
+                .map(|(k, v)| (self.policy.clone(), k.clone(), v.clone()))
+                .collect(),
+            runs,
+            seed,
+            ..BenchOptions::default()
+        }
+    }
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Title and source.
+    pub title: String,
+    /// Labels of the columns.
+    pub labels: Vec<String>,
+    /// Per mix: its name, and a result per column.
+    pub mixes: Vec<(String, Vec<PolicyResult>)>,
+    /// The claims, and what they come to here.
+    pub claims: Vec<(Claim, claim::Verdict)>,
+}
+
+impl Comparison {
+    /// Reads a comparison and the mixes of its folder, by file name.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is not right; the text names it.
+    pub fn load(path: &Path) -> Result<Comparison, SimError> {
+        let bad = |message: String| SimError::Comparison {
+            path: path.to_owned(),
+            message,
+        };
+        let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+        let mut c: Comparison = toml::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        if let Some(folder) = path.parent() {
+            c.mixes = folder.join(&c.mixes);
+        }
+        for (i, a) in c.columns.iter().enumerate() {
+            if c.columns[..i].iter().any(|b| b.label == a.label) {
+                return Err(bad(format!("there are two columns `{}`", a.label)));
+            }
+        }
+        let known = |l: &str| c.columns.iter().any(|a| a.label == l);
+        let named = c.claims.iter().flat_map(Claim::labels);
+        if let Some(l) = named.into_iter().find(|l| !known(l)) {
+            return Err(bad(format!(
+                "a published figure names column `{l}`, which there is not"
+            )));
+        }
+        Ok(c)
+    }
+
+    /// The mixes, in the order of their file names.
+    ///
+    /// # Errors
+    /// When the folder or a file in it cannot be read, or there is none.
+    pub fn workloads(&self) -> Result<Vec<Workload>, SimError> {
+        let bad = |message: String| SimError::Comparison {
+            path: self.mixes.clone(),
+            message,
+        };
+        let folder = std::fs::read_dir(&self.mixes).map_err(|e| bad(e.to_string()))?;
+        let mut files: Vec<PathBuf> = folder
+            .filter_map(|e| Some(e.ok()?.path()))
+            .filter(|p| p.extension().is_some_and(|e| e == "toml"))
+            .collect();
+        files.sort();
+        if files.is_empty() {
+            return Err(bad("there is no workload file in it".into()));
+        }
+        let load = |f: &PathBuf| Workload::load(f).map_err(|e| bad(e.to_string()));
+        files.iter().map(load).collect()
+    }
+
+    /// Runs every mix under every column, so often each. `watch` is told the mix and the step before it is taken.
+    ///
+    /// # Errors
+    /// As [`bench`], and when a file is not right.
+    pub fn run(
+        &self,
+        runs: u32,
+        seed: u64,
+        watch: &mut dyn FnMut(&str, Step<'_>) -> ControlFlow<()>,
+    ) -> Result<Outcome, SimError> {
+        let machine = MachineFile::load(&self.machine).map_err(|e| SimError::Comparison {
+            path: self.machine.clone().into(),
+            message: e.to_string(),
+        })?;
+        let mut mixes = Vec::new();
+        for workload in self.workloads()? {
+            let mut results = Vec::with_capacity(self.columns.len());
+            for column in &self.columns {
+                let options = column.options(runs, seed);
+                let watch = &mut |step: Step<'_>| watch(&workload.name, step);
+                let report = bench(&workload, &machine, &[&column.policy], &options, watch)?;
+                results.extend(report.results);
+            }
+            mixes.push((workload.name, results));
+        }
+        let labels: Vec<String> = self.columns.iter().map(|c| c.label.clone()).collect();
+        let judged = |c: &Claim| (c.clone(), c.judge(&labels, &mixes));
+        Ok(Outcome {
+            title: format!("{} ({})", self.name, self.source),
+            claims: self.claims.iter().map(judged).collect(),
+            labels,
+            mixes,
+        })
+    }
+}
+
+impl Outcome {
+    /// What was published and does not hold here.
+    pub fn unmet(&self) -> Vec<String> {
+        let unmet = self.claims.iter().filter(|(_, v)| !v.holds);
+        unmet
+            .map(|(c, v)| format!("{c}; here: {}", v.here))
+            .collect()
+    }
+}
