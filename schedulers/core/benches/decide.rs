@@ -118,6 +118,7 @@ impl Stage {
             core_type: CoreTypeId(1),
             runtime: [Nanos::ZERO; MAX_CORE_TYPES],
             ran: [Nanos::ZERO; MAX_CORE_TYPES],
+            done: Default::default(),
         });
         Stage {
             topology,
