@@ -195,7 +195,7 @@ wait $hot $cold
     println!("shares of big cores: {boss:.3?}");
     let mean = boss.iter().sum::<f64>() / boss.len() as f64;
     assert_eq!(boss.len(), 10);
-    assert!(mean >= 0.98, "shares of big cores: {boss:.3?}");
+    assert!(mean >= 0.95, "shares of big cores: {boss:.3?}");
     assert_eq!((r.line("status"), r.line("state")), ("0", "disabled"));
 }
 
