@@ -519,7 +519,7 @@ fn model_numbers() {
     );
     refused(
         &j,
-        ("overlap_independent = 0.85", 0),
+        ("overlap_independent = 0.76", 0),
         "overlap_independent = 0.2",
         &key(1, &format!("memory.{overlap}")),
         "in-order",
