@@ -136,6 +136,9 @@ fn no_thread_loses_its_cpu_while_policies_change_every_second() {
     let of = |s: &Value, key: &str| s[key].as_f64().unwrap();
     for pair in status.windows(2) {
         assert!(of(pair[1], "ticks") > of(pair[0], "ticks"));
+    }
+    // the last one was asked too soon after the one before for a swap to be certain
+    for pair in status[..status.len() - 1].windows(2) {
         assert!(
             of(pair[1], "placements") > of(pair[0], "placements"),
             "{pair:?}"
