@@ -319,6 +319,7 @@ mod tests {
         let s = Snapshot {
             now: Nanos(1),
             threads: vec![thread(1, 10, "a"), thread(2, 20, "b")],
+            ..Snapshot::default()
         };
         p.observe(&s);
         assert_eq!(sf(&p, 1, 0), None);
@@ -345,6 +346,7 @@ mod tests {
         p.observe(&Snapshot {
             now: Nanos(1),
             threads: vec![thread(1, 10, "a")],
+            ..Snapshot::default()
         });
         let other = ThreadKey {
             slot: 1,
@@ -368,6 +370,7 @@ mod tests {
         p.observe(&Snapshot {
             now: Nanos(1),
             threads,
+            ..Snapshot::default()
         });
         assert_eq!(
             (sf(&p, 1, 0), sf(&p, 2, 1), sf(&p, 3, 0)),
@@ -379,6 +382,7 @@ mod tests {
         p.observe(&Snapshot {
             now: Nanos(2),
             threads: vec![thread(1, 1, "bzip2")],
+            ..Snapshot::default()
         });
         assert_eq!(sf(&p, 1, 0), Some(1.5));
     }
