@@ -14,6 +14,7 @@
 mod estimate;
 pub mod event;
 mod ids;
+pub mod perf;
 pub mod pmu;
 mod provider;
 pub mod providers;

@@ -1,8 +1,10 @@
 //! Performance monitoring units, as the kernel lists them in sysfs.
 
 mod format;
+mod tables;
 
 pub use format::{Format, FormatError};
+pub use tables::{Processor, TableError, Tables, TABLES_VARIABLE};
 
 use crate::event::{Event, EventAttr, EventError, EventSpec, Generic, SpecKind, Term};
 use crate::ids::{CoreTypeId, CoreTypeSet};
