@@ -14,17 +14,19 @@
 mod estimate;
 pub mod event;
 mod ids;
+pub mod multiplex;
 pub mod perf;
 pub mod pmu;
 mod provider;
 pub mod providers;
 mod sample;
 pub mod uncertainty;
+pub mod virtual_counters;
 
 pub use estimate::{Estimate, Quality};
 pub use event::{Event, EventAttr, EventError, EventSet, EventSets, EventSpec, MAX_EVENTS};
 pub use ids::{AppId, CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};
 pub use pmu::{Pmu, Pmus};
-pub use provider::{Health, MetricId, Phase, Provider};
+pub use provider::{Caveats, Health, MetricId, Phase, Provider};
 pub use providers::{Declarations, Declared, Speedups};
 pub use sample::{Reading, Snapshot, Subject, ThreadSample, VirtualCounter, VirtualReading};

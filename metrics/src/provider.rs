@@ -38,6 +38,15 @@ pub enum Health {
     Failed(String),
 }
 
+/// What is to be said against the present estimates of a thread, beyond their uncertainty and quality.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Caveats {
+    /// An input lies outside the range for which the model was made; the uncertainty is widened.
+    pub extrapolated: bool,
+    /// Part of the data was taken in another phase of the program.
+    pub other_phase: bool,
+}
+
 /// A source of metrics. Providers are swapped while the scheduler runs; nothing but this trait is known of them.
 ///
 /// ```text
@@ -74,6 +83,17 @@ pub trait Provider: Send {
 
     /// The present phase of `thread`; `None` when the provider does not follow phases or does not know the thread.
     fn phase(&self, _thread: ThreadKey) -> Option<Phase> {
+        None
+    }
+
+    /// What is to be said against the present estimates of `thread`.
+    fn caveats(&self, _thread: ThreadKey) -> Caveats {
+        Caveats::default()
+    }
+
+    /// A core type on which the provider would like to see `thread` soon, because it lacks data from there. A policy
+    /// may ignore it.
+    fn wanted_on(&self, _thread: ThreadKey) -> Option<CoreTypeId> {
         None
     }
 
