@@ -190,38 +190,38 @@ fn inference_allocates_nothing() {
 #[test]
 fn refusals_name_file_line_and_key() {
     for (from, to, wants) in [
-        ("base = 2.0", "base = nan", ["line 27", "`base`"]),
+        ("base = 2.0", "base = nan", ["line 26", "`base`"]),
         (
             "threshold = 10.0",
             "threshold = inf",
-            ["line 29", "`threshold`"],
+            ["line 28", "`threshold`"],
         ),
         (
             "metric = \"mpki\", thr",
             "metric = \"mpi\", thr",
-            ["line 29", "`ipc`, `mpki`"],
+            ["line 28", "`ipc`, `mpki`"],
         ),
         (
             "linear = { ipc = 0.25 }",
             "linear = { ipx = 0.25 }",
-            ["line 30", "`ipx`"],
+            ["line 29", "`ipx`"],
         ),
-        ("error = 0.1", "error = -0.1", ["line 28", "`error`"]),
+        ("error = 0.1", "error = -0.1", ["line 27", "`error`"]),
         ("error = 0.1", "eror = 0.1", ["line", "eror"]),
         (
             "count = \"misses\"",
             "count = \"mises\"",
-            ["line 22", "`mises`"],
+            ["line 20", "`mises`"],
         ),
         (
             "count = \"misses\"\nper = \"instructions\"",
             "count = \"misses\"\nper = \"branches\"",
-            ["line 23", "never counted in the same"],
+            ["line 21", "never counted in the same"],
         ),
         (
             "range = [0.1, 4.0]",
             "range = [4.0, 0.1]",
-            ["line 19", "`range`"],
+            ["line 17", "`range`"],
         ),
         ("\"round-robin\"", "\"rr\"", ["line 5", "`rate-of-change`"]),
         (
@@ -232,10 +232,10 @@ fn refusals_name_file_line_and_key() {
         (
             "predicts = \"speedup\"\nbase",
             "predicts = \"speed\"\nbase",
-            ["line 26", "`efficiency`"],
+            ["line 25", "`efficiency`"],
         ),
-        ("of = \"big\"", "of = \"little\"", ["line 42", "slowest"]),
-        ("of = \"big\"", "of = \"huge\"", ["line 42", "`huge`"]),
+        ("of = \"big\"", "of = \"little\"", ["line 40", "slowest"]),
+        ("of = \"big\"", "of = \"huge\"", ["line 40", "`huge`"]),
     ] {
         let text = MODEL.replacen(from, to, 1);
         assert_ne!(text, MODEL, "{from}");
