@@ -82,8 +82,8 @@ impl fmt::Display for CoreTypeId {
     }
 }
 
-/// A set of core types, for example those that a thread's affinity admits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A set of core types, for example those that a thread's affinity admits. Empty by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CoreTypeSet(u8);
 
 impl CoreTypeSet {

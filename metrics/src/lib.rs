@@ -6,20 +6,27 @@
 //!  counter deltas)            with age and quality)
 //! ```
 //!
-//! This crate holds the vocabulary of *what was observed* ([`Snapshot`], [`ThreadSample`]) and of *what is
-//! concluded from it* ([`Provider`], [`Estimate`]), and the arithmetic of measurement ([`uncertainty`]). It knows
-//! nothing of scheduling: no placement, no policy, no BPF map.
+//! This crate holds the vocabulary of *what was observed* ([`Snapshot`], [`ThreadSample`], [`Reading`]) and of *what
+//! is concluded from it* ([`Provider`], [`Estimate`]), the hardware side of it ([`pmu`], [`event`]), and the
+//! arithmetic of measurement ([`uncertainty`]). It knows nothing of scheduling: no placement, no policy, no BPF map.
 #![forbid(unsafe_code)]
 
 mod estimate;
+pub mod event;
 mod ids;
+pub mod multiplex;
+pub mod perf;
+pub mod pmu;
 mod provider;
 pub mod providers;
 mod sample;
 pub mod uncertainty;
+pub mod virtual_counters;
 
 pub use estimate::{Estimate, Quality};
+pub use event::{Event, EventAttr, EventError, EventSet, EventSets, EventSpec, MAX_EVENTS};
 pub use ids::{AppId, CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};
-pub use provider::{MetricId, Provider};
+pub use pmu::{Pmu, Pmus};
+pub use provider::{Caveats, Health, MetricId, Phase, Provider};
 pub use providers::{Declarations, Declared, Speedups};
-pub use sample::{Snapshot, ThreadSample};
+pub use sample::{Reading, Snapshot, Subject, ThreadSample, VirtualCounter, VirtualReading};

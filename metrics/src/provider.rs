@@ -1,30 +1,104 @@
 //! The contract of a source of metrics.
 
 use crate::estimate::Estimate;
-use crate::ids::{CoreTypeId, ThreadKey};
+use crate::event::{EventError, EventSets};
+use crate::ids::{CoreTypeId, Nanos, ThreadKey};
+use crate::pmu::Pmus;
 use crate::sample::Snapshot;
 
 /// A quantity a policy may ask for. No policy ever names a hardware event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MetricId {
     /// Instructions per second on this core type over those on the slowest one, at the thread's present phase
     /// (SF; ≥ 0, 1 for the slowest type itself).
     SpeedupFactor(CoreTypeId),
     /// EDP on the slowest core type over that on this one (EF; ≥ 0) [PMCTrack eq. 3-7].
     EfficiencyFactor(CoreTypeId),
+    /// Instructions per cycle on this core type, as last measured there (≥ 0).
+    Ipc(CoreTypeId),
+}
+
+/// A program phase of a thread: a stretch in which its metrics keep about the same values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Running number, from 0; it grows with every change. A phase that comes back gets a new number.
+    pub number: u32,
+    /// Time since it began.
+    pub age: Nanos,
+}
+
+/// Whether a provider can be relied on now.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Health {
+    /// It works.
+    #[default]
+    Working,
+    /// It has failed and answers nothing; the text says why and what happens next.
+    Failed(String),
+}
+
+/// What is to be said against the present estimates of a thread, beyond their uncertainty and quality.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Caveats {
+    /// An input lies outside the range for which the model was made; the uncertainty is widened.
+    pub extrapolated: bool,
+    /// Part of the data was taken in another phase of the program.
+    pub other_phase: bool,
 }
 
 /// A source of metrics. Providers are swapped while the scheduler runs; nothing but this trait is known of them.
 ///
-/// Event sets per core type and virtual counters join this trait with the counting layer: until then a provider
-/// that needs counters cannot be written, so no method pretends otherwise.
+/// ```text
+/// event_sets ─► (the counting layer programs set `active_set(t)` of each core type t) ─► Snapshot.readings
+///      ▲                                                                                     │
+///      └────────────── next interval ◄── active_set ◄── estimate … ◄── observe ◄─────────────┘
+/// ```
 pub trait Provider: Send {
     /// The name it is registered under, for messages and reports.
     fn name(&self) -> &str;
+
+    /// The event sets it needs, per core type, resolved on the PMUs of this machine. Asked once, before the provider
+    /// is put in place; [`crate::sample::Reading::set`] and the order of the deltas refer to what was answered here.
+    /// A provider that needs no counters declares none.
+    ///
+    /// # Errors
+    /// When a core type has no PMU, or the PMU has no such event; the error names both and what there is. The provider
+    /// is not put in place then.
+    fn event_sets(&mut self, _pmus: &Pmus) -> Result<EventSets, EventError> {
+        Ok(EventSets::default())
+    }
+
+    /// The set that is to be counted on core type `t` in the next interval: an index into those declared for `t`.
+    /// Asked after every [`Provider::observe`]; a change is a new generation.
+    fn active_set(&self, _t: CoreTypeId) -> usize {
+        0
+    }
 
     /// Takes in one interval. Called once per interval, before any query for it.
     fn observe(&mut self, snapshot: &Snapshot);
 
     /// The present estimate of `metric` for `thread`; `None` when there is no honest one.
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate>;
+
+    /// The present phase of `thread`; `None` when the provider does not follow phases or does not know the thread.
+    fn phase(&self, _thread: ThreadKey) -> Option<Phase> {
+        None
+    }
+
+    /// What is to be said against the present estimates of `thread`.
+    fn caveats(&self, _thread: ThreadKey) -> Caveats {
+        Caveats::default()
+    }
+
+    /// A core type on which the provider would like to see `thread` soon, because it lacks data from there. A policy
+    /// may ignore it.
+    fn wanted_on(&self, _thread: ThreadKey) -> Option<CoreTypeId> {
+        None
+    }
+
+    /// Whether it can be relied on now. A provider that has failed answers no estimates, and policies fall back.
+    fn health(&self) -> Health {
+        Health::Working
+    }
 }

@@ -1,11 +1,110 @@
-//! The providers that are built in, and their registry.
+//! The providers there are, and how one is chosen, checked and made.
+//!
+//! [`prepare`] makes a provider by name or from a file and checks its event sets against the PMUs of the machine. Only
+//! what it returns is put in place, so a provider that cannot work here never replaces one that does.
 
 pub mod declared;
+mod energy;
+mod exec;
+mod file;
+mod history;
+mod ipc_sampling;
+mod model;
+mod shipped;
+#[cfg(test)]
+pub(crate) mod testing;
+mod threads;
 
-pub use declared::{Declarations, Declared, ProviderFileError, Speedups};
+pub use declared::{Declarations, Declared, Speedups};
+pub use energy::WithEnergy;
+pub use exec::{Exec, ExecFile, PROTOCOL};
+pub use file::{load, parse, ProviderFileError, KINDS};
+pub use history::{History, HistorySettings};
+pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
+pub use model::{Model, PlatformModel, MAX_METRICS};
+pub use shipped::SHIPPED_MODELS;
 
+use crate::event::{EventError, EventSets};
+use crate::pmu::Pmus;
 use crate::provider::Provider;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// What providers are chosen by: the machine they are for.
+#[derive(Clone, Debug)]
+pub struct Context<'a> {
+    /// Its PMUs, core types assigned.
+    pub pmus: &'a Pmus,
+    /// Whether counters can be had: what [`crate::perf::try_all`] said. `Err` says why not.
+    pub counters: Result<(), String>,
+    /// Whether there are energy readings per core type ([`crate::virtual_counters::VirtualCounters::energy_per_core_type`]):
+    /// then every provider gets efficiency factors, see [`WithEnergy`].
+    pub energy_per_core_type: bool,
+    /// A folder with platform models (`*.toml`) that go before the shipped ones.
+    pub models: Option<PathBuf>,
+}
+
+/// A provider that can be put in place.
+pub struct Prepared {
+    /// It.
+    pub provider: Box<dyn Provider>,
+    /// What it wants counted, checked.
+    pub sets: EventSets,
+    /// With `auto`: what would have been better, and why it is not possible here.
+    pub passed_over: Vec<(&'static str, String)>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared")
+            .field("provider", &self.provider.name())
+            .field("passed_over", &self.passed_over)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a provider cannot be put in place.
+#[derive(Debug, Error)]
+pub enum ProviderError {
+    /// There is none of this name.
+    #[error(transparent)]
+    Unknown(#[from] UnknownProvider),
+    /// Its file is not right.
+    #[error(transparent)]
+    File(#[from] ProviderFileError),
+    /// It needs an event that cannot be counted here.
+    #[error("provider `{provider}`: {source}")]
+    Event {
+        /// Its name.
+        provider: String,
+        /// The event at fault.
+        source: Box<EventError>,
+    },
+    /// It needs counters and there are none to be had.
+    #[error("provider `{provider}` needs hardware counters: {why}")]
+    NoCounters {
+        /// Its name.
+        provider: String,
+        /// What a trial said.
+        why: String,
+    },
+    /// The model there is is too rough to be chosen without being asked for.
+    #[error("provider `model`: `{model}` states a standard error of {error} of its speedup factors, above {AUTO_MODEL_ERROR}: ask for `model` by name to use it all the same")]
+    Rough {
+        /// Its name.
+        model: String,
+        /// What it states.
+        error: f64,
+    },
+    /// There is no model for this platform.
+    #[error("provider `model`: no model fits this machine ({}): write one (models/README.md) and name its file", why.join("; "))]
+    NoModel {
+        /// Each model there is, and what differs.
+        why: Vec<String>,
+    },
+}
+
+type Made = Result<Box<dyn Provider>, ProviderError>;
 
 /// A provider that can be had by name.
 #[derive(Clone, Copy)]
@@ -14,23 +113,48 @@ pub struct ProviderEntry {
     pub name: &'static str,
     /// What it rests on, in one line.
     pub summary: &'static str,
-    make: fn() -> Box<dyn Provider>,
+    make: fn(Option<&Context<'_>>) -> Made,
 }
 
-/// Every provider that is built in.
+/// Every provider that is built in, but `auto`, which chooses among them.
 pub const PROVIDERS: &[ProviderEntry] = &[
     ProviderEntry {
         name: "declared",
         summary:
             "speedup factors as declared per application, by the workload file or a provider file",
-        make: || Box::new(Declared::new(Declarations::default())),
+        make: |_| Ok(Box::new(Declared::new(Declarations::default()))),
+    },
+    ProviderEntry {
+        name: "ipc-sampling",
+        summary: "the ratio of what a thread did on each core type, which it has to visit by turns",
+        make: |_| {
+            // the defaults are within their ranges
+            IpcSampling::new("ipc-sampling", IpcSamplingSettings::default())
+                .map(|p| Box::new(p) as Box<dyn Provider>)
+                .map_err(|why| ProviderError::NoCounters {
+                    provider: "ipc-sampling".to_owned(),
+                    why,
+                })
+        },
+    },
+    ProviderEntry {
+        name: "model",
+        summary: "a platform model: factors from counters on the core type the thread is on",
+        make: |context| model_for(context).map(|m| Box::new(Model::new(m)) as Box<dyn Provider>),
     },
     ProviderEntry {
         name: "none",
         summary: "no metrics: policies that need them fall back on fair shares",
-        make: || Box::new(NoMetrics),
+        make: |_| Ok(Box::new(NoMetrics)),
     },
 ];
+
+/// The order in which `auto` tries: the first that is possible is taken.
+const AUTO: &[&str] = &["model", "ipc-sampling", "declared"];
+
+/// Standard error of the speedup factor up to which `auto` trusts a model. The published models' mean absolute errors
+/// are 0.13 to 0.19 [TD]; a worse one has to be asked for by name.
+pub const AUTO_MODEL_ERROR: f64 = 0.3;
 
 /// There is no such provider.
 #[derive(Debug, Error, PartialEq)]
@@ -44,19 +168,165 @@ pub struct UnknownProvider {
 }
 
 fn names() -> String {
-    let names: Vec<String> = PROVIDERS.iter().map(|p| format!("`{}`", p.name)).collect();
+    let names = PROVIDERS.iter().map(|p| p.name).chain(["auto"]);
+    let names: Vec<String> = names.map(|n| format!("`{n}`")).collect();
     names.join(", ")
 }
 
-/// The provider called `name`.
+fn entry(name: &str) -> Result<&'static ProviderEntry, UnknownProvider> {
+    let found = PROVIDERS.iter().find(|p| p.name == name);
+    found.ok_or_else(|| UnknownProvider {
+        name: name.to_owned(),
+    })
+}
+
+/// The provider called `name`, for a machine of which nothing is known; one that depends on the machine is refused.
+/// [`prepare`] is for a real one.
 ///
 /// # Errors
 /// When there is none; the error lists what there is.
-pub fn by_name(name: &str) -> Result<Box<dyn Provider>, UnknownProvider> {
-    let found = PROVIDERS.iter().find(|p| p.name == name);
-    found.map(|p| (p.make)()).ok_or_else(|| UnknownProvider {
-        name: name.to_owned(),
+pub fn by_name(name: &str) -> Result<Box<dyn Provider>, ProviderError> {
+    (entry(name)?.make)(None)
+}
+
+/// Makes the provider called `name`, or the one that the file `name` (`*.toml`) describes, and checks that everything it
+/// wants counted can be counted on this machine.
+///
+/// # Errors
+/// [`ProviderError`], which says what is missing. Whatever is in place stays.
+pub fn prepare(name: &str, context: &Context<'_>) -> Result<Prepared, ProviderError> {
+    if name == "auto" {
+        return auto(context);
+    }
+    let provider = if name.ends_with(".toml") {
+        load(Path::new(name))?
+    } else {
+        (entry(name)?.make)(Some(context))?
+    };
+    check(provider, context)
+}
+
+/// Checks a provider that was made otherwise (declarations that are shared with the caller, a simulated machine's).
+///
+/// # Errors
+/// As [`prepare`].
+pub fn check(
+    mut provider: Box<dyn Provider>,
+    context: &Context<'_>,
+) -> Result<Prepared, ProviderError> {
+    let name = provider.name().to_owned();
+    let event = |source| ProviderError::Event {
+        provider: name.clone(),
+        source: Box::new(source),
+    };
+    let sets = match provider.event_sets(context.pmus) {
+        Ok(sets) => sets,
+        // without counters at all, why there are none is the better answer
+        Err(source) => {
+            return Err(match (&context.counters, &source) {
+                (Err(why), EventError::NoPmu { .. }) => ProviderError::NoCounters {
+                    provider: name,
+                    why: why.clone(),
+                },
+                _ => event(source),
+            })
+        }
+    };
+    if let (false, Err(why)) = (sets.is_empty(), &context.counters) {
+        return Err(ProviderError::NoCounters {
+            provider: name,
+            why: why.clone(),
+        });
+    }
+    sets.check(context.pmus).map_err(event)?;
+    if context.energy_per_core_type {
+        provider = Box::new(WithEnergy::new(provider, context.pmus.core_types().count()));
+    }
+    Ok(Prepared {
+        provider,
+        sets,
+        passed_over: Vec::new(),
     })
+}
+
+fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
+    let mut passed_over = Vec::new();
+    let mut last = None;
+    for name in AUTO {
+        let rough = match *name {
+            "model" => model_for(Some(context)).and_then(|m| match m.error() {
+                e if e > AUTO_MODEL_ERROR => Err(ProviderError::Rough {
+                    model: m.name.clone(),
+                    error: e,
+                }),
+                _ => Ok(()),
+            }),
+            _ => Ok(()),
+        };
+        match rough.and_then(|()| prepare(name, context)) {
+            Ok(prepared) => {
+                return Ok(Prepared {
+                    passed_over,
+                    ..prepared
+                })
+            }
+            Err(e) => {
+                passed_over.push((*name, e.to_string()));
+                last = Some(e);
+            }
+        }
+    }
+    // `declared` needs nothing, so this is never reached while it is in the list
+    Err(last.unwrap_or_else(|| {
+        ProviderError::Unknown(UnknownProvider {
+            name: "auto".to_owned(),
+        })
+    }))
+}
+
+/// The first model that is for this machine: of the context's folder, then of the shipped ones.
+fn model_for(context: Option<&Context<'_>>) -> Result<PlatformModel, ProviderError> {
+    let Some(context) = context else {
+        let why = vec!["the machine is not known".to_owned()];
+        return Err(ProviderError::NoModel { why });
+    };
+    let mut why = Vec::new();
+    let mut try_one = |model: Result<PlatformModel, ProviderFileError>, name: &str| match model {
+        Ok(m) => match m.fits(context.pmus) {
+            Ok(()) => Some(m),
+            Err(reason) => {
+                why.push(format!("{name}: {reason}"));
+                None
+            }
+        },
+        Err(e) => {
+            why.push(e.to_string());
+            None
+        }
+    };
+    let mut files = Vec::new();
+    if let Some(dir) = &context.models {
+        // a folder that is not there has no models in it
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        files.extend(entries.map(|e| e.path()));
+        files.retain(|p| p.extension().is_some_and(|e| e == "toml"));
+        files.sort();
+    }
+    for path in &files {
+        if let Some(m) = try_one(PlatformModel::load(path), &path.display().to_string()) {
+            return Ok(m);
+        }
+    }
+    for (name, text) in SHIPPED_MODELS {
+        let path = PathBuf::from(format!("models/platforms/{name}.toml"));
+        if let Some(m) = try_one(PlatformModel::parse(&path, text), name) {
+            return Ok(m);
+        }
+    }
+    if why.is_empty() {
+        why.push("there are none".to_owned());
+    }
+    Err(ProviderError::NoModel { why })
 }
 
 /// Knows nothing, honestly.
@@ -82,11 +352,26 @@ impl Provider for NoMetrics {
 mod tests {
     use super::*;
 
+    fn context(pmus: &Pmus) -> Context<'_> {
+        Context {
+            pmus,
+            counters: Ok(()),
+            energy_per_core_type: false,
+            models: None,
+        }
+    }
+
+    fn generic(counters: usize) -> Pmus {
+        Pmus::generic(&[vec![0, 1], vec![2, 3]], counters)
+    }
+
     #[test]
     fn every_entry_answers_to_its_name() {
-        for p in PROVIDERS {
+        for p in PROVIDERS.iter().filter(|p| p.name != "model") {
             assert_eq!(by_name(p.name).unwrap().name(), p.name);
         }
+        let e = by_name("model").err().unwrap().to_string();
+        assert!(e.contains("models/README.md"), "{e}");
     }
 
     #[test]
@@ -96,5 +381,48 @@ mod tests {
             e.contains("`pmc`") && e.contains("`declared`") && e.contains(".toml"),
             "{e}"
         );
+    }
+
+    #[test]
+    fn what_a_provider_wants_counted_is_checked_first() {
+        let pmus = generic(2);
+        let p = prepare("ipc-sampling", &context(&pmus)).unwrap();
+        assert_eq!(p.sets.widest(), 2);
+        let pmus = generic(1);
+        let e = prepare("ipc-sampling", &context(&pmus)).unwrap_err();
+        assert!(
+            e.to_string().contains("2 events, at most 1") && e.to_string().contains("nmi_watchdog"),
+            "{e}"
+        );
+        assert!(prepare("none", &context(&pmus)).unwrap().sets.is_empty());
+    }
+
+    #[test]
+    fn without_counters_auto_declares_and_says_why() {
+        let none = Pmus::none().with_core_types(&[vec![0], vec![1]]);
+        let denied = Context {
+            pmus: &none,
+            counters: Err("not permitted: perf_event_paranoid is 3".to_owned()),
+            energy_per_core_type: true,
+            models: None,
+        };
+        let p = prepare("auto", &denied).unwrap();
+        assert_eq!(p.provider.name(), "declared");
+        let of = |n: &str| {
+            let found = p.passed_over.iter().find(|(name, _)| *name == n);
+            found.map(|(_, why)| why.clone()).unwrap()
+        };
+        assert!(of("ipc-sampling").contains("perf_event_paranoid is 3"));
+        assert!(of("model").contains("no model fits"));
+        let e = prepare("ipc-sampling", &denied).unwrap_err();
+        assert!(matches!(e, ProviderError::NoCounters { .. }), "{e}");
+    }
+
+    #[test]
+    fn with_counters_and_no_model_auto_samples() {
+        let pmus = generic(4);
+        let p = prepare("auto", &context(&pmus)).unwrap();
+        assert_eq!(p.provider.name(), "ipc-sampling");
+        assert_eq!(p.passed_over.len(), 1);
     }
 }

@@ -1,6 +1,8 @@
 //! What a machine reports once per interval.
 
+use crate::event::MAX_EVENTS;
 use crate::ids::{AppId, CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};
+use std::fmt;
 
 /// One thread as seen at the end of an interval. All totals are since the thread was first seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,4 +36,149 @@ pub struct Snapshot {
     pub now: Nanos,
     /// Every thread that may be placed, in no particular order.
     pub threads: Vec<ThreadSample>,
+    /// What the counters counted since the previous snapshot: at most one reading per thread, core type, event set
+    /// and generation, in no particular order. Empty where nothing counts.
+    pub readings: Vec<Reading>,
+    /// What the virtual counters (energy, cache occupancy) say of the same interval. Empty where there are none.
+    pub virtual_counters: Vec<VirtualReading>,
+}
+
+/// What one event set counted for one thread on one core type in one interval.
+///
+/// A reading belongs to exactly one programming of the counters: whoever fills it in never charges a delta across
+/// two generations or two CPUs.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Reading {
+    /// The thread.
+    pub thread: ThreadKey,
+    /// The core type it ran on.
+    pub core_type: CoreTypeId,
+    /// Index of the event set among those that the provider declared for that core type.
+    pub set: u32,
+    /// Which programming of the counters counted; changes whenever the sets or the active one change.
+    pub generation: u32,
+    /// CPU time of the thread on this core type in the interval, counted or not.
+    pub ran: Nanos,
+    /// The part of it in which the counters counted; `counted` / `ran` is the coverage.
+    pub counted: Nanos,
+    len: u8,
+    deltas: [u64; MAX_EVENTS],
+}
+
+impl Reading {
+    /// A reading with the increments `deltas`, in the order of the set's events. Whatever is beyond [`MAX_EVENTS`]
+    /// is left out.
+    pub fn new(
+        thread: ThreadKey,
+        core_type: CoreTypeId,
+        set: u32,
+        generation: u32,
+        deltas: &[u64],
+    ) -> Reading {
+        let mut inline = [0; MAX_EVENTS];
+        let len = deltas.len().min(MAX_EVENTS);
+        inline[..len].copy_from_slice(&deltas[..len]);
+        Reading {
+            thread,
+            core_type,
+            set,
+            generation,
+            ran: Nanos::ZERO,
+            counted: Nanos::ZERO,
+            len: len as u8,
+            deltas: inline,
+        }
+    }
+
+    /// The same with `counted` of the `ran` CPU time covered.
+    #[must_use]
+    pub fn over(mut self, ran: Nanos, counted: Nanos) -> Reading {
+        self.ran = ran;
+        self.counted = counted;
+        self
+    }
+
+    /// Increments, in the order of the set's events.
+    pub fn deltas(&self) -> &[u64] {
+        &self.deltas[..usize::from(self.len)]
+    }
+
+    /// The part of the thread's CPU time on this core type in which the counters counted, 0 to 1; 0 when it did not
+    /// run.
+    pub fn coverage(&self) -> f64 {
+        match self.ran.0 {
+            0 => 0.0,
+            ran => (self.counted.0 as f64 / ran as f64).min(1.0),
+        }
+    }
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading")
+            .field("thread", &self.thread)
+            .field("core_type", &self.core_type)
+            .field("set", &self.set)
+            .field("generation", &self.generation)
+            .field("ran", &self.ran)
+            .field("counted", &self.counted)
+            .field("deltas", &self.deltas())
+            .finish()
+    }
+}
+
+/// A quantity that no core PMU counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VirtualCounter {
+    /// Energy, joules; an increment.
+    Energy,
+    /// Last-level cache occupancy, bytes; a level.
+    LlcOccupancy,
+    /// Memory traffic (all, local and remote), bytes; an increment.
+    MemoryTraffic,
+}
+
+impl VirtualCounter {
+    /// Name in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            VirtualCounter::Energy => "energy",
+            VirtualCounter::LlcOccupancy => "llc_occupancy",
+            VirtualCounter::MemoryTraffic => "memory_traffic",
+        }
+    }
+
+    /// Unit of the value.
+    pub fn unit(self) -> &'static str {
+        match self {
+            VirtualCounter::Energy => "J",
+            VirtualCounter::LlcOccupancy | VirtualCounter::MemoryTraffic => "B",
+        }
+    }
+}
+
+/// What a virtual counter speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// The machine, or all of it that the sensor sees.
+    Machine,
+    /// All cores of one type.
+    CoreType(CoreTypeId),
+    /// One CPU.
+    Cpu(u32),
+    /// One application.
+    App(AppId),
+}
+
+/// A virtual counter at the end of an interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VirtualReading {
+    /// What is counted.
+    pub counter: VirtualCounter,
+    /// Of what.
+    pub of: Subject,
+    /// Increment over the interval, or level at its end: see [`VirtualCounter`].
+    pub value: f64,
+    /// Time that an increment covers; zero for a level.
+    pub over: Nanos,
 }

@@ -11,15 +11,15 @@
 //! # speedup = [2.9, 1.8, 1.0]
 //! ```
 
+use super::file::{at_line, read, ProviderFileError};
 use crate::estimate::{Estimate, Quality};
 use crate::ids::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::provider::{MetricId, Provider};
 use crate::sample::Snapshot;
 use serde::Deserialize;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use thiserror::Error;
 use toml::Spanned;
 
 /// Speedup factor per core type, relative to the slowest one.
@@ -147,11 +147,7 @@ impl Declared {
     /// # Errors
     /// When it cannot be read or is not right; the error names the file, the line and the key.
     pub fn load(path: &Path) -> Result<Declared, ProviderFileError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ProviderFileError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Declared::parse(path, &text)
+        Declared::parse(path, &read(path)?)
     }
 
     /// As [`Declared::load`], from text; `path` is for messages.
@@ -228,30 +224,11 @@ impl Provider for Declared {
     }
 }
 
-/// Why a provider file cannot be used.
-#[derive(Debug, Error)]
-pub enum ProviderFileError {
-    /// It cannot be read.
-    #[error("{path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// It is not what a provider file must be.
-    #[error("{path}: {message}")]
-    Bad {
-        /// The file.
-        path: PathBuf,
-        /// Line, key, and what would be right.
-        message: String,
-    },
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProviderFile {
+    #[allow(dead_code)] // dispatched on by whoever reads provider files
+    kind: Option<String>,
     #[serde(rename = "app")]
     apps: Vec<DeclaredApp>,
 }
@@ -271,12 +248,6 @@ struct DeclaredApp {
 enum OneOrMany {
     One(f64),
     Many(Vec<f64>),
-}
-
-/// `message` with the line (from 1) at which byte `offset` of `text` stands.
-fn at_line(text: &str, offset: usize, message: &str) -> String {
-    let line = 1 + text.bytes().take(offset).filter(|b| *b == b'\n').count();
-    format!("line {line}: {message}")
 }
 
 #[cfg(test)]
@@ -319,6 +290,7 @@ mod tests {
         let s = Snapshot {
             now: Nanos(1),
             threads: vec![thread(1, 10, "a"), thread(2, 20, "b")],
+            ..Snapshot::default()
         };
         p.observe(&s);
         assert_eq!(sf(&p, 1, 0), None);
@@ -345,6 +317,7 @@ mod tests {
         p.observe(&Snapshot {
             now: Nanos(1),
             threads: vec![thread(1, 10, "a")],
+            ..Snapshot::default()
         });
         let other = ThreadKey {
             slot: 1,
@@ -368,6 +341,7 @@ mod tests {
         p.observe(&Snapshot {
             now: Nanos(1),
             threads,
+            ..Snapshot::default()
         });
         assert_eq!(
             (sf(&p, 1, 0), sf(&p, 2, 1), sf(&p, 3, 0)),
@@ -379,6 +353,7 @@ mod tests {
         p.observe(&Snapshot {
             now: Nanos(2),
             threads: vec![thread(1, 1, "bzip2")],
+            ..Snapshot::default()
         });
         assert_eq!(sf(&p, 1, 0), Some(1.5));
     }

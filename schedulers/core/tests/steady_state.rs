@@ -79,6 +79,7 @@ fn machine(threads: u32) -> Steady {
         snapshot: Snapshot {
             now: Nanos::ZERO,
             threads: threads.collect(),
+            ..Snapshot::default()
         },
         ticks: 0,
     }

@@ -1,0 +1,163 @@
+//! Hardware events: how they are written, what they are on a given PMU, and the sets in which they are counted.
+//!
+//! ```text
+//! "cpu_core/event=0x2e,umask=0x41/"  ──parse──►  EventSpec  ──Pmus::resolve──►  Event (perf_event_attr fields)
+//! ```
+
+mod generic;
+mod set;
+mod spec;
+
+pub use generic::Generic;
+pub use set::{EventSet, EventSets};
+pub(crate) use spec::{number as parse_number, terms as parse_terms};
+pub use spec::{EventSpec, Modifiers, SpecKind, Term};
+
+use crate::ids::CoreTypeId;
+use thiserror::Error;
+
+/// Most events in one set. The increments of a set are stored inline, per thread; no core PMU in use has more
+/// counters (Arm's and Intel's fixed ones included) that one set could need.
+pub const MAX_EVENTS: usize = 16;
+
+/// What the kernel is told: the fields of `perf_event_attr` that name an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EventAttr {
+    /// Type number of the PMU, or a generic type (`PERF_TYPE_HARDWARE`, `PERF_TYPE_HW_CACHE`).
+    pub type_: u32,
+    /// The event; for generic types the PMU's type number is in the upper 32 bits on hybrids.
+    pub config: u64,
+    /// First extension.
+    pub config1: u64,
+    /// Second extension.
+    pub config2: u64,
+    /// Leave out user mode.
+    pub exclude_user: bool,
+    /// Leave out kernel mode.
+    pub exclude_kernel: bool,
+}
+
+/// An event on one PMU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What it is called in this set: the text it was written as, or a name the provider gave it.
+    pub name: String,
+    /// The PMU's name, for messages.
+    pub pmu: String,
+    /// What the kernel is told.
+    pub attr: EventAttr,
+}
+
+impl Event {
+    /// The same event under another name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Event {
+        self.name = name.to_owned();
+        self
+    }
+}
+
+/// Why an event cannot be had.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum EventError {
+    /// It is not written as events are.
+    #[error("event `{spec}`: {reason}; write `pmu/event=0x2e,umask=0x41/`, `pmu/name/`, a name such as `branch-misses`, or a raw code such as `r412e`")]
+    Syntax {
+        /// As it was written.
+        spec: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The machine has no PMU at all that counts on these cores.
+    #[error("{core_type}: no PMU counts on its CPUs ({looked_in} has none that lists them): a virtual machine without PMU, or no driver for it")]
+    NoPmu {
+        /// The core type.
+        core_type: CoreTypeId,
+        /// Where PMUs are listed.
+        looked_in: String,
+    },
+    /// There is no PMU of this name.
+    #[error("event `{spec}`: no PMU `{pmu}` here; there are {have}")]
+    UnknownPmu {
+        /// As it was written.
+        spec: String,
+        /// The name that was asked for.
+        pmu: String,
+        /// What there is.
+        have: String,
+    },
+    /// The PMU does not count on the core type the event was asked for.
+    #[error("event `{spec}`: PMU `{pmu}` does not count on {core_type}, `{right}` does")]
+    WrongPmu {
+        /// As it was written.
+        spec: String,
+        /// The PMU that was named.
+        pmu: String,
+        /// The core type it was asked for.
+        core_type: CoreTypeId,
+        /// The PMU that counts there.
+        right: String,
+    },
+    /// The PMU has no such event.
+    #[error("event `{spec}`: PMU `{pmu}` has no event `{event}`{closest}")]
+    UnknownEvent {
+        /// As it was written.
+        spec: String,
+        /// The PMU.
+        pmu: String,
+        /// The event name at fault.
+        event: String,
+        /// `; close are …`, or nothing.
+        closest: String,
+    },
+    /// The PMU has no such field.
+    #[error("event `{spec}`: PMU `{pmu}` has no field `{field}`; it has {have}")]
+    UnknownField {
+        /// As it was written.
+        spec: String,
+        /// The PMU.
+        pmu: String,
+        /// The field at fault.
+        field: String,
+        /// What there is.
+        have: String,
+    },
+    /// A value does not fit its field.
+    #[error(
+        "event `{spec}`: {field}={value:#x} does not fit: the field has {bits} bits on PMU `{pmu}`"
+    )]
+    TooLarge {
+        /// As it was written.
+        spec: String,
+        /// The PMU.
+        pmu: String,
+        /// The field.
+        field: String,
+        /// The value.
+        value: u64,
+        /// Width of the field.
+        bits: u32,
+    },
+    /// A description in sysfs is not right.
+    #[error("{file}: {reason}")]
+    Sysfs {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A set has too many events.
+    #[error("event set {set} of {core_type}: {events} events, at most {max} can be counted at once{why}")]
+    TooMany {
+        /// Index of the set.
+        set: usize,
+        /// The core type.
+        core_type: CoreTypeId,
+        /// How many it has.
+        events: usize,
+        /// How many there can be.
+        max: usize,
+        /// Why no more, or nothing.
+        why: String,
+    },
+}

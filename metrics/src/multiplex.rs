@@ -1,0 +1,22 @@
+//! More events than counters: event sets by turns.
+//!
+//! ```text
+//! what a set counted in a window ─► Strategy ─► which set next
+//!                                └► Rounds   ─► one sample of every set, none from another phase
+//! windows of a whole run         ──► reconstruct ─► totals, with what lies between the windows filled in
+//! ```
+//!
+//! Everything here is pure: no clock, no counters. It works on readings of a running machine and on recorded
+//! [`Trace`]s alike.
+
+mod phase;
+mod reconstruct;
+mod rounds;
+mod strategy;
+mod trace;
+
+pub use phase::{PhaseDetector, PhaseRule, DEFAULT_PHASE_RATIO};
+pub use reconstruct::{linear, phase_aware, Plan};
+pub use rounds::{Complete, Rounds, Step};
+pub use strategy::{by_name, Observation, Strategy, UnknownStrategy, STRATEGIES};
+pub use trace::{Trace, TraceError, Window};

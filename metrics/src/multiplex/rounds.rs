@@ -1,0 +1,191 @@
+//! Rounds: one sample of every event set, all from one phase [PMCTrack fig. 7].
+
+use super::phase::{PhaseDetector, PhaseRule};
+use crate::event::MAX_EVENTS;
+use crate::ids::Nanos;
+
+/// One sample of a set: increments, and the time and coverage they rest on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sample {
+    deltas: [u64; MAX_EVENTS],
+    events: u8,
+    at: Nanos,
+    coverage: f64,
+}
+
+/// What a sample led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The round is not complete yet.
+    Collecting,
+    /// A new phase: what the round had was dropped, and it starts again with this sample.
+    Restarted,
+    /// Every set has a sample of this phase; the next sample begins a new round.
+    Complete,
+}
+
+/// The last complete round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Complete {
+    /// When its oldest sample was taken.
+    pub oldest: Nanos,
+    /// The least coverage of its samples, 0 to 1.
+    pub coverage: f64,
+}
+
+/// Collects rounds for one thread on one core type.
+///
+/// A set may be sampled more than once in a round (a [`super::Strategy`] may prefer it): the latest sample counts.
+#[derive(Clone, Debug)]
+pub struct Rounds {
+    current: Vec<Option<Sample>>,
+    complete: Vec<Option<Sample>>,
+    detector: PhaseDetector,
+    phase: u32,
+    phase_since: Nanos,
+}
+
+impl Rounds {
+    /// Rounds over `sets` event sets.
+    pub fn new(sets: usize) -> Rounds {
+        Rounds {
+            current: vec![None; sets],
+            complete: vec![None; sets],
+            detector: PhaseDetector::default(),
+            phase: 0,
+            phase_since: Nanos::ZERO,
+        }
+    }
+
+    /// Takes in a sample of `set` at time `at`, with the IPC in it. A set that does not exist is left out.
+    pub fn add(
+        &mut self,
+        set: usize,
+        deltas: &[u64],
+        ipc: f64,
+        at: Nanos,
+        coverage: f64,
+        rule: &PhaseRule,
+    ) -> Step {
+        if set >= self.current.len() {
+            return Step::Collecting;
+        }
+        let changed = self.detector.step(ipc, rule);
+        if changed {
+            self.current.fill(None);
+            self.phase = self.phase.wrapping_add(1);
+            self.phase_since = at;
+        }
+        let mut sample = Sample {
+            deltas: [0; MAX_EVENTS],
+            events: deltas.len().min(MAX_EVENTS) as u8,
+            at,
+            coverage,
+        };
+        for (to, from) in sample.deltas.iter_mut().zip(deltas) {
+            *to = *from;
+        }
+        self.current[set] = Some(sample);
+        if self.current.iter().all(Option::is_some) {
+            std::mem::swap(&mut self.current, &mut self.complete);
+            self.current.fill(None);
+            return Step::Complete;
+        }
+        if changed {
+            Step::Restarted
+        } else {
+            Step::Collecting
+        }
+    }
+
+    /// Increments of `set` in the last complete round.
+    pub fn deltas(&self, set: usize) -> Option<&[u64]> {
+        let s = self.complete.get(set)?.as_ref()?;
+        s.deltas.get(..usize::from(s.events))
+    }
+
+    /// Age and coverage of the last complete round; `None` before the first.
+    pub fn last(&self) -> Option<Complete> {
+        let mut out: Option<Complete> = None;
+        for s in &self.complete {
+            let s = s.as_ref()?;
+            let o = out.get_or_insert(Complete {
+                oldest: s.at,
+                coverage: s.coverage,
+            });
+            o.oldest = o.oldest.min(s.at);
+            o.coverage = o.coverage.min(s.coverage);
+        }
+        out
+    }
+
+    /// Number of the present phase, and when it began.
+    pub fn phase(&self) -> (u32, Nanos) {
+        (self.phase, self.phase_since)
+    }
+
+    /// Running average of the IPC in the present phase.
+    pub fn ipc(&self) -> Option<f64> {
+        self.detector.average()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn add(r: &mut Rounds, set: usize, ipc: f64, at: u64) -> Step {
+        r.add(
+            set,
+            &[at, set as u64],
+            ipc,
+            Nanos(at),
+            1.0,
+            &PhaseRule::default(),
+        )
+    }
+
+    #[test]
+    fn a_phase_change_restarts_the_round() {
+        let mut r = Rounds::new(3);
+        assert_eq!(add(&mut r, 0, 1.0, 1), Step::Collecting);
+        assert_eq!(add(&mut r, 1, 1.0, 2), Step::Collecting);
+        assert_eq!(add(&mut r, 2, 3.0, 3), Step::Restarted);
+        assert_eq!((r.last(), r.phase()), (None, (1, Nanos(3))));
+        assert_eq!(add(&mut r, 0, 3.0, 4), Step::Collecting);
+        assert_eq!(add(&mut r, 1, 3.0, 5), Step::Complete);
+        let c = r.last().unwrap();
+        assert_eq!(c.oldest, Nanos(3));
+        assert_eq!(r.deltas(0), Some(&[4, 0][..]));
+        assert_eq!(r.deltas(2), Some(&[3, 2][..]));
+        assert_eq!(r.deltas(9), None);
+    }
+
+    #[test]
+    fn one_set_is_complete_with_every_sample() {
+        let mut r = Rounds::new(1);
+        assert_eq!(add(&mut r, 0, 1.0, 1), Step::Complete);
+        assert_eq!(add(&mut r, 0, 9.0, 2), Step::Complete);
+        assert_eq!(r.deltas(0), Some(&[2, 0][..]));
+    }
+
+    proptest! {
+        /// No complete round holds samples of two phases.
+        #[test]
+        fn rounds_never_mix_phases(
+            stream in proptest::collection::vec((0usize..4, prop_oneof![Just(1.0f64), Just(2.0), Just(4.0)]), 1..200),
+        ) {
+            let mut r = Rounds::new(4);
+            let mut ipcs = Vec::new();
+            for (at, (set, ipc)) in stream.into_iter().enumerate() {
+                ipcs.push(ipc);
+                if add(&mut r, set, ipc, at as u64) == Step::Complete {
+                    let times: Vec<usize> = (0..4).map(|s| r.deltas(s).unwrap()[0] as usize).collect();
+                    let from = *times.iter().min().unwrap();
+                    prop_assert!(ipcs[from..=at].iter().all(|i| *i == ipc));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Efficiency factors from speedup factors and energy readings [PMCTrack eq. 3-7].
+
+use super::threads::Threads;
+use crate::estimate::{Estimate, Quality};
+use crate::event::{EventError, EventSets};
+use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::pmu::Pmus;
+use crate::provider::{Caveats, Health, MetricId, Phase, Provider};
+use crate::sample::{Snapshot, Subject, VirtualCounter};
+
+/// Weight of a new interval in a thread's running power.
+const NEW: f64 = 0.3;
+/// Intervals on a core type before its power counts.
+const ENOUGH: u32 = 3;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Power {
+    /// Running mean, watts, and of its squared departures.
+    watts: f64,
+    variance: f64,
+    samples: u32,
+    at: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    power: [Power; MAX_CORE_TYPES],
+    runtime: [Nanos; MAX_CORE_TYPES],
+    seen: bool,
+}
+
+/// Adds efficiency factors to another provider's speedup factors.
+///
+/// EF = EDP_small / EDP_big = SF / ER with ER the energy on the big core over that on the small one for the same
+/// instructions. With the power P of a thread on each core type and time inversely proportional to speed,
+/// ER = (P_big / P_small) / SF, so that EF = SF² · P_small / P_big.
+///
+/// The power of a thread is what the cores of its type drew in an interval, divided by the CPU time of all threads on
+/// them: sensors tell core types apart, not threads. It is exact for a thread that has the cores to itself, and the mean of
+/// those that share them otherwise; idle power is charged to who runs. The quality is therefore never better than
+/// [`Quality::Multiplexed`]. An efficiency factor of the inner provider goes first.
+pub struct WithEnergy {
+    name: String,
+    inner: Box<dyn Provider>,
+    core_types: usize,
+    threads: Threads<Thread>,
+    now: Nanos,
+}
+
+impl std::fmt::Debug for WithEnergy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WithEnergy")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl WithEnergy {
+    /// In front of `inner`, whose name it keeps, on a machine of so many core types.
+    pub fn new(inner: Box<dyn Provider>, core_types: usize) -> WithEnergy {
+        WithEnergy {
+            name: inner.name().to_owned(),
+            inner,
+            core_types: core_types.min(MAX_CORE_TYPES),
+            threads: Threads::default(),
+            now: Nanos::ZERO,
+        }
+    }
+}
+
+impl Provider for WithEnergy {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
+        self.inner.event_sets(pmus)
+    }
+
+    fn active_set(&self, t: CoreTypeId) -> usize {
+        self.inner.active_set(t)
+    }
+
+    fn observe(&mut self, snapshot: &Snapshot) {
+        self.now = snapshot.now;
+        self.inner.observe(snapshot);
+        self.threads.keep(snapshot, Thread::default);
+        let mut joules = [None; MAX_CORE_TYPES];
+        for v in &snapshot.virtual_counters {
+            if let (VirtualCounter::Energy, Subject::CoreType(t)) = (v.counter, v.of) {
+                if let Some(j) = joules.get_mut(t.index()) {
+                    *j = Some(v.value);
+                }
+            }
+        }
+        let mut ran = [Nanos::ZERO; MAX_CORE_TYPES];
+        for t in &snapshot.threads {
+            if let Some(known) = self.threads.get(t.key).filter(|k| k.seen) {
+                for ((sum, total), before) in ran.iter_mut().zip(t.runtime).zip(known.runtime) {
+                    *sum += total.saturating_sub(before);
+                }
+            }
+        }
+        for t in &snapshot.threads {
+            let Some(known) = self.threads.get_mut(t.key) else {
+                continue;
+            };
+            for c in 0..self.core_types {
+                let own = t.runtime[c].saturating_sub(known.runtime[c]);
+                let (Some(j), true) = (joules[c], known.seen && own.0 > 0) else {
+                    continue;
+                };
+                let watts = j / ran[c].as_secs_f64();
+                if !watts.is_finite() || watts <= 0.0 {
+                    continue;
+                }
+                let p = &mut known.power[c];
+                if p.samples == 0 {
+                    p.watts = watts;
+                } else {
+                    let d = watts - p.watts;
+                    p.watts += NEW * d;
+                    p.variance = (1.0 - NEW) * (p.variance + NEW * d * d);
+                }
+                p.samples = p.samples.saturating_add(1);
+                p.at = snapshot.now;
+            }
+            known.runtime = t.runtime;
+            known.seen = true;
+        }
+    }
+
+    fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
+        let said = self.inner.estimate(thread, metric);
+        let MetricId::EfficiencyFactor(c) = metric else {
+            return said;
+        };
+        let slowest = self.core_types.checked_sub(1)?;
+        if said.is_some() || c.index() >= slowest {
+            return said;
+        }
+        let sf = self.inner.estimate(thread, MetricId::SpeedupFactor(c))?;
+        let t = self.threads.get(thread)?;
+        let (big, small) = (t.power.get(c.index())?, t.power.get(slowest)?);
+        if big.samples.min(small.samples) < ENOUGH {
+            return None;
+        }
+        let value = sf.value * sf.value * small.watts / big.watts;
+        let relative = |p: &Power| (p.variance * NEW / (2.0 - NEW)).sqrt() / p.watts;
+        // SF enters squared
+        let u = sf.uncertainty.filter(|_| sf.value > 0.0);
+        let u = u.map(|u| value * (2.0 * u / sf.value).hypot(relative(big).hypot(relative(small))));
+        Some(Estimate {
+            value,
+            uncertainty: u,
+            age: sf.age.max(self.now.saturating_sub(big.at.min(small.at))),
+            quality: sf.quality.max(Quality::Multiplexed),
+        })
+    }
+
+    fn phase(&self, thread: ThreadKey) -> Option<Phase> {
+        self.inner.phase(thread)
+    }
+
+    fn caveats(&self, thread: ThreadKey) -> Caveats {
+        self.inner.caveats(thread)
+    }
+
+    fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
+        self.inner.wanted_on(thread)
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::AppId;
+    use crate::providers::testing::{key, snapshot};
+    use crate::sample::VirtualReading;
+    use crate::{Declarations, Declared, Speedups};
+
+    #[test]
+    fn the_published_ratio() {
+        let d = Declarations::default();
+        d.declare(AppId(1), Speedups::fastest(2.0).unwrap());
+        let mut p = WithEnergy::new(Box::new(Declared::new(d)), 2);
+        let ef = MetricId::EfficiencyFactor(CoreTypeId(0));
+        let mut runtime = [Nanos::ZERO; MAX_CORE_TYPES];
+        for i in 0..8u64 {
+            // by turns 100 ms on big at 3 W and on little at 1 W; the other cores idle
+            let t = (i % 2) as usize;
+            let mut s = snapshot(i * 100, &[1], Vec::new());
+            if i > 0 {
+                runtime[t] += Nanos::from_millis(100);
+            }
+            s.threads[0].runtime = runtime;
+            s.virtual_counters = [0.3, 0.1]
+                .into_iter()
+                .enumerate()
+                .map(|(c, j)| VirtualReading {
+                    counter: VirtualCounter::Energy,
+                    of: Subject::CoreType(CoreTypeId(c as u8)),
+                    value: j,
+                    over: Nanos::from_millis(100),
+                })
+                .collect();
+            p.observe(&s);
+            if i < 5 {
+                assert_eq!(p.estimate(key(1), ef), None, "{i}");
+            }
+        }
+        // SF² · P_small / P_big = 4 / 3; by its definition SF / ER with ER = (3 W · t) / (1 W · 2 t)
+        let e = p.estimate(key(1), ef).unwrap();
+        assert!((e.value - 2.0 / 1.5).abs() < 1e-9, "{e:?}");
+        assert_eq!((e.quality, e.uncertainty), (Quality::Multiplexed, None));
+        assert_eq!(
+            p.estimate(key(1), MetricId::EfficiencyFactor(CoreTypeId(1))),
+            None
+        );
+    }
+}

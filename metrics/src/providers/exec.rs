@@ -1,0 +1,734 @@
+//! A provider in a program of its own, fed samples as JSON lines (protocol: `docs/exec-provider.md`).
+//!
+//! The scheduler never waits for it: lines go through a bounded queue to a thread that writes, answers come from a thread
+//! that reads. A program that ends, says what is no answer, or says nothing, is ended and started again after a pause
+//! that doubles; until it answers there are no estimates.
+
+use super::threads::Threads;
+use crate::estimate::{Estimate, Quality};
+use crate::event::{EventError, EventSet, EventSets, EventSpec};
+use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::pmu::Pmus;
+use crate::provider::{Health, MetricId, Provider};
+use crate::sample::{Snapshot, Subject};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TryRecvError, TrySendError};
+use std::time::Duration;
+
+/// Version of the protocol.
+pub const PROTOCOL: u32 = 1;
+
+/// Longest line that is read, bytes.
+const LONGEST_LINE: u64 = 4 << 20;
+/// Lines that may wait to be written or to be taken in.
+const QUEUE: usize = 4;
+/// First pause before a restart, and the longest.
+const PAUSE: (Nanos, Nanos) = (Nanos(500_000_000), Nanos(60_000_000_000));
+
+/// A provider file of kind `exec`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecFile {
+    #[allow(dead_code)] // dispatched on by whoever reads provider files
+    kind: String,
+    /// Program and arguments. No shell is involved. A program with a `/` in it is looked up from the file's folder.
+    command: Vec<String>,
+    /// Events to count on every core type, by turns if there are several sets; instructions and cycles are always there.
+    #[serde(default)]
+    event_set: Vec<BTreeMap<String, EventSpec>>,
+    /// Without an answer to any sample for so long, the program counts as silent, milliseconds.
+    #[serde(default = "default_silence")]
+    silence_ms: u64,
+    /// Estimates older than this are stale, milliseconds.
+    #[serde(default = "default_stale")]
+    stale_after_ms: u64,
+}
+
+fn default_silence() -> u64 {
+    2000
+}
+
+fn default_stale() -> u64 {
+    5000
+}
+
+#[derive(Serialize)]
+struct Hello<'a> {
+    r#type: &'static str,
+    protocol: u32,
+    /// Names of the events per core type and set, in no particular meaning of order.
+    core_types: Vec<Vec<Vec<&'a str>>>,
+}
+
+#[derive(Serialize)]
+struct SampleLine<'a> {
+    r#type: &'static str,
+    seq: u64,
+    now_ns: u64,
+    threads: Vec<ThreadLine<'a>>,
+    virtual_counters: Vec<VirtualLine>,
+}
+
+#[derive(Serialize)]
+struct ThreadLine<'a> {
+    slot: u32,
+    generation: u32,
+    tid: i32,
+    app: u64,
+    comm: String,
+    core_type: u8,
+    runnable: bool,
+    readings: Vec<ReadingLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct ReadingLine<'a> {
+    core_type: u8,
+    set: u32,
+    ran_ns: u64,
+    counted_ns: u64,
+    counts: BTreeMap<&'a str, u64>,
+}
+
+#[derive(Serialize)]
+struct VirtualLine {
+    counter: &'static str,
+    unit: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    core_type: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app: Option<u64>,
+    value: f64,
+    over_ns: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    seq: u64,
+    #[serde(default)]
+    estimates: Vec<AnswerEstimate>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswerEstimate {
+    slot: u32,
+    generation: u32,
+    metric: AnswerMetric,
+    core_type: u8,
+    value: f64,
+    #[serde(default)]
+    u: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AnswerMetric {
+    Sf,
+    Ef,
+    Ipc,
+}
+
+impl AnswerEstimate {
+    /// The metric; `None` when what was said is no estimate.
+    fn metric(&self) -> Option<MetricId> {
+        let sane = self.value.is_finite()
+            && self.value >= 0.0
+            && self.u.is_none_or(|u| u.is_finite() && u >= 0.0)
+            && usize::from(self.core_type) < MAX_CORE_TYPES;
+        let t = CoreTypeId(self.core_type);
+        sane.then_some(match self.metric {
+            AnswerMetric::Sf => MetricId::SpeedupFactor(t),
+            AnswerMetric::Ef => MetricId::EfficiencyFactor(t),
+            AnswerMetric::Ipc => MetricId::Ipc(t),
+        })
+    }
+}
+
+/// What the reading thread passes on: a line, or why there are no more.
+type Line = Result<String, String>;
+
+struct Running {
+    child: Child,
+    lines: SyncSender<String>,
+    answers: Receiver<Line>,
+    /// When it was asked first without having answered since.
+    asked: Option<Nanos>,
+}
+
+impl Running {
+    fn end(mut self) {
+        // it may have ended by itself
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    value: f64,
+    uncertainty: Option<f64>,
+    at: Nanos,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    /// Speedup, efficiency, IPC; per core type.
+    said: [[Option<Said>; MAX_CORE_TYPES]; 3],
+}
+
+fn place(metric: MetricId) -> (usize, usize) {
+    match metric {
+        MetricId::SpeedupFactor(t) => (0, t.index()),
+        MetricId::EfficiencyFactor(t) => (1, t.index()),
+        MetricId::Ipc(t) => (2, t.index()),
+    }
+}
+
+/// The provider.
+pub struct Exec {
+    name: String,
+    command: Vec<String>,
+    specs: Vec<Vec<(String, EventSpec)>>,
+    silence: Nanos,
+    stale_after: Nanos,
+    sets: EventSets,
+    core_types: usize,
+    turn: usize,
+    running: Option<Running>,
+    failed: Option<String>,
+    retry_at: Nanos,
+    pause: Nanos,
+    seq: u64,
+    threads: Threads<Thread>,
+    now: Nanos,
+}
+
+impl std::fmt::Debug for Exec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exec")
+            .field("command", &self.command)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Exec {
+    /// The provider that runs the program of this file, which lies in `folder`. The program is started with the first
+    /// interval.
+    ///
+    /// # Errors
+    /// Names the key that is not right.
+    pub fn new(name: &str, file: ExecFile, folder: Option<&Path>) -> Result<Exec, String> {
+        let Some(program) = file.command.first().filter(|p| !p.is_empty()) else {
+            return Err(
+                "key `command`: name at least the program, such as [\"./estimate.py\"]".to_owned(),
+            );
+        };
+        let mut command = file.command.clone();
+        let path = PathBuf::from(program);
+        if path.is_relative() && program.contains('/') {
+            command[0] = folder
+                .unwrap_or(Path::new("."))
+                .join(path)
+                .display()
+                .to_string();
+        }
+        if file.silence_ms == 0 {
+            return Err("key `silence_ms`: 0 leaves no time to answer".to_owned());
+        }
+        let mut specs = Vec::new();
+        let none = vec![BTreeMap::new()];
+        for set in if file.event_set.is_empty() {
+            &none
+        } else {
+            &file.event_set
+        } {
+            let mut events = Vec::new();
+            for key in ["instructions", "cycles"] {
+                let spec = match set.get(key) {
+                    Some(s) => s.clone(),
+                    None => key.parse().map_err(|e: EventError| e.to_string())?,
+                };
+                events.push((key.to_owned(), spec));
+            }
+            let others = set
+                .iter()
+                .filter(|(k, _)| *k != "instructions" && *k != "cycles");
+            events.extend(others.map(|(k, s)| (k.clone(), s.clone())));
+            specs.push(events);
+        }
+        Ok(Exec {
+            name: name.to_owned(),
+            command,
+            specs,
+            silence: Nanos::from_millis(file.silence_ms),
+            stale_after: Nanos::from_millis(file.stale_after_ms),
+            sets: EventSets::default(),
+            core_types: 0,
+            turn: 0,
+            running: None,
+            failed: None,
+            retry_at: Nanos::ZERO,
+            pause: PAUSE.0,
+            seq: 0,
+            threads: Threads::default(),
+            now: Nanos::ZERO,
+        })
+    }
+
+    fn start(&mut self) -> Result<Running, String> {
+        let [program, args @ ..] = self.command.as_slice() else {
+            return Err("no program".to_owned());
+        };
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("`{program}` cannot be started: {e}"))?;
+        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("`{program}` has no standard input or output"));
+        };
+        let (lines, to_write) = sync_channel::<String>(QUEUE);
+        let (to_us, answers) = sync_channel::<Line>(QUEUE);
+        // Both threads end with the program: the writer when its queue is dropped or the pipe breaks, the reader at the
+        // end of the output or when nobody listens any more.
+        let writer = move || {
+            while let Ok(line) = to_write.recv() {
+                if stdin
+                    .write_all(line.as_bytes())
+                    .and_then(|()| stdin.flush())
+                    .is_err()
+                {
+                    return;
+                }
+            }
+        };
+        let reader = move || {
+            let mut out = BufReader::new(stdout);
+            loop {
+                let mut line = Vec::new();
+                let line = match out.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+                    Ok(0) => Err("it ended".to_owned()),
+                    Ok(_) if line.last() != Some(&b'\n') => {
+                        Err("it ended within a line, or the line is too long".to_owned())
+                    }
+                    Ok(_) => {
+                        String::from_utf8(line).map_err(|_| "it said what is not UTF-8".to_owned())
+                    }
+                    Err(e) => Err(format!("its output cannot be read: {e}")),
+                };
+                let last = line.is_err();
+                if to_us.send(line).is_err() || last {
+                    return;
+                }
+            }
+        };
+        let threads = std::thread::Builder::new()
+            .name("exec-write".into())
+            .spawn(writer);
+        let threads = threads.and_then(|_| {
+            std::thread::Builder::new()
+                .name("exec-read".into())
+                .spawn(reader)
+        });
+        if let Err(e) = threads {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("no thread to talk to `{program}`: {e}"));
+        }
+        let names =
+            |s: &EventSet| -> Vec<String> { s.events.iter().map(|e| e.name.clone()).collect() };
+        let sets: Vec<Vec<Vec<String>>> = (0..self.core_types)
+            .map(|t| {
+                self.sets
+                    .of(CoreTypeId(t as u8))
+                    .iter()
+                    .map(names)
+                    .collect()
+            })
+            .collect();
+        let hello = Hello {
+            r#type: "hello",
+            protocol: PROTOCOL,
+            core_types: sets
+                .iter()
+                .map(|t| {
+                    t.iter()
+                        .map(|s| s.iter().map(String::as_str).collect())
+                        .collect()
+                })
+                .collect(),
+        };
+        let running = Running {
+            child,
+            lines,
+            answers,
+            asked: None,
+        };
+        let mut line = serde_json::to_string(&hello).map_err(|e| e.to_string())?;
+        line.push('\n');
+        // an empty queue takes it
+        let _ = running.lines.try_send(line);
+        Ok(running)
+    }
+
+    fn fail(&mut self, why: &str) {
+        if let Some(r) = self.running.take() {
+            r.end();
+        }
+        self.threads = Threads::default();
+        let program = self.command.first().map_or("", String::as_str);
+        let pause = self.pause.as_secs_f64();
+        self.failed = Some(format!(
+            "{program}: {why}; it is started again after {pause} s"
+        ));
+        self.retry_at = self.now + self.pause;
+        self.pause = Nanos(self.pause.0.saturating_mul(2)).min(PAUSE.1);
+    }
+
+    fn take_answers(&mut self) -> Result<(), String> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        loop {
+            let line = match running.answers.try_recv() {
+                Ok(line) => line?,
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => return Err("it ended".to_owned()),
+            };
+            let answer: Answer = serde_json::from_str(&line).map_err(|e| {
+                let start: String = line.trim_end().chars().take(60).collect();
+                format!("it said `{start}`, which is no answer ({e})")
+            })?;
+            if answer.seq > self.seq {
+                return Err(format!(
+                    "it answered sample {}, the last one is {}",
+                    answer.seq, self.seq
+                ));
+            }
+            for e in &answer.estimates {
+                let metric = e.metric().ok_or_else(|| {
+                    format!(
+                        "it said {} for core type {} of slot {}, which is no estimate",
+                        e.value, e.core_type, e.slot
+                    )
+                })?;
+                let key = ThreadKey {
+                    slot: e.slot,
+                    generation: e.generation,
+                };
+                let (kind, t) = place(metric);
+                // a thread that has ended meanwhile is no error
+                if let Some(thread) = self.threads.get_mut(key) {
+                    thread.said[kind][t] = Some(Said {
+                        value: e.value,
+                        uncertainty: e.u,
+                        at: self.now,
+                    });
+                }
+            }
+            running.asked = None;
+            self.failed = None;
+            self.pause = PAUSE.0;
+        }
+    }
+
+    fn line(&self, snapshot: &Snapshot) -> Result<String, String> {
+        let mut by_thread: BTreeMap<ThreadKey, Vec<ReadingLine<'_>>> = BTreeMap::new();
+        for r in &snapshot.readings {
+            let Some(set) = self.sets.of(r.core_type).get(r.set as usize) else {
+                continue;
+            };
+            by_thread.entry(r.thread).or_default().push(ReadingLine {
+                core_type: r.core_type.0,
+                set: r.set,
+                ran_ns: r.ran.0,
+                counted_ns: r.counted.0,
+                counts: set
+                    .events
+                    .iter()
+                    .map(|e| e.name.as_str())
+                    .zip(r.deltas().iter().copied())
+                    .collect(),
+            });
+        }
+        let threads = snapshot.threads.iter().map(|t| ThreadLine {
+            slot: t.key.slot,
+            generation: t.key.generation,
+            tid: t.tid,
+            app: t.app.0,
+            comm: {
+                let end = t.comm.iter().position(|b| *b == 0).unwrap_or(t.comm.len());
+                String::from_utf8_lossy(&t.comm[..end]).into_owned()
+            },
+            core_type: t.core_type.0,
+            runnable: t.runnable,
+            readings: by_thread.remove(&t.key).unwrap_or_default(),
+        });
+        let virtual_counters = snapshot.virtual_counters.iter().map(|v| {
+            let (mut core_type, mut cpu, mut app) = (None, None, None);
+            match v.of {
+                Subject::Machine => {}
+                Subject::CoreType(t) => core_type = Some(t.0),
+                Subject::Cpu(c) => cpu = Some(c),
+                Subject::App(a) => app = Some(a.0),
+            }
+            VirtualLine {
+                counter: v.counter.name(),
+                unit: v.counter.unit(),
+                core_type,
+                cpu,
+                app,
+                value: v.value,
+                over_ns: v.over.0,
+            }
+        });
+        let line = SampleLine {
+            r#type: "sample",
+            seq: self.seq,
+            now_ns: snapshot.now.0,
+            threads: threads.collect(),
+            virtual_counters: virtual_counters.collect(),
+        };
+        let mut text = serde_json::to_string(&line).map_err(|e| e.to_string())?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    fn step(&mut self, snapshot: &Snapshot) -> Result<(), String> {
+        if self.running.is_none() {
+            if self.now < self.retry_at {
+                return Ok(());
+            }
+            self.running = Some(self.start()?);
+        }
+        self.take_answers()?;
+        self.seq += 1;
+        let line = self.line(snapshot)?;
+        let (now, silence) = (self.now, self.silence);
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        match running.lines.try_send(line) {
+            Ok(()) => {}
+            // It has not read the last ones yet: this one is left out, and the time it takes counts as silence.
+            Err(TrySendError::Full(_)) => {}
+            Err(TrySendError::Disconnected(_)) => return Err("it ended".to_owned()),
+        }
+        let since = *running.asked.get_or_insert(now);
+        if now.saturating_sub(since) > silence {
+            let ms = silence.0 / 1_000_000;
+            return Err(format!("it has said nothing for {ms} ms"));
+        }
+        Ok(())
+    }
+
+    /// Waits until the program has answered all there is to answer or `patience` is over, and takes the answers in. For
+    /// tests and for offline use; a scheduler must not wait.
+    pub fn wait(&mut self, patience: Duration) {
+        let step = Duration::from_millis(5);
+        let mut waited = Duration::ZERO;
+        while waited < patience {
+            std::thread::sleep(step);
+            waited += step;
+            if let Err(why) = self.take_answers() {
+                self.fail(&why);
+            }
+            if self.running.as_ref().is_none_or(|r| r.asked.is_none()) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        if let Some(r) = self.running.take() {
+            r.end();
+        }
+    }
+}
+
+impl Provider for Exec {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
+        let mut sets = EventSets::default();
+        for t in pmus.core_types() {
+            for events in &self.specs {
+                let events = events.iter().map(|(n, s)| Ok(pmus.resolve(t, s)?.named(n)));
+                sets.push(
+                    t,
+                    EventSet {
+                        events: events.collect::<Result<_, EventError>>()?,
+                    },
+                );
+            }
+        }
+        self.core_types = pmus.core_types().count();
+        self.sets = sets.clone();
+        Ok(sets)
+    }
+
+    fn active_set(&self, _t: CoreTypeId) -> usize {
+        self.turn % self.specs.len().max(1)
+    }
+
+    fn observe(&mut self, snapshot: &Snapshot) {
+        self.now = snapshot.now;
+        self.turn = self.turn.wrapping_add(1);
+        self.threads.keep(snapshot, Thread::default);
+        if let Err(why) = self.step(snapshot) {
+            self.fail(&why);
+        }
+    }
+
+    fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
+        let (kind, t) = place(metric);
+        let said = (*self.threads.get(thread)?.said.get(kind)?.get(t)?)?;
+        let age = self.now.saturating_sub(said.at);
+        Some(Estimate {
+            value: said.value,
+            uncertainty: said.uncertainty,
+            age,
+            quality: if age > self.stale_after {
+                Quality::Stale
+            } else {
+                Quality::Multiplexed
+            },
+        })
+    }
+
+    fn health(&self) -> Health {
+        match &self.failed {
+            Some(why) => Health::Failed(why.clone()),
+            None => Health::Working,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::testing::{key, readings, snapshot};
+
+    const SF: MetricId = MetricId::SpeedupFactor(CoreTypeId(0));
+
+    /// A program in the shell's language, which is read line by line.
+    fn provider(script: &str) -> Exec {
+        let text = format!(
+            "kind = \"exec\"\ncommand = [\"/bin/sh\", \"-c\", {script:?}]\nsilence_ms = 300\n"
+        );
+        let mut p = Exec::new("p.toml", toml::from_str(&text).unwrap(), None).unwrap();
+        p.event_sets(&Pmus::generic(&[vec![0], vec![1]], 4))
+            .unwrap();
+        p
+    }
+
+    fn interval(p: &mut Exec, ms: u64) {
+        p.observe(&snapshot(
+            ms,
+            &[1, 2],
+            vec![readings(1, 0, 0, 100, &[2000, 1000])],
+        ));
+        p.wait(Duration::from_secs(30));
+    }
+
+    /// Answers the hello with nothing and each sample with `answer`, in which N is its number.
+    fn answering(answer: &str) -> String {
+        format!("read -r hello; n=0; while read -r line; do n=$((n+1)); echo '{answer}' | sed \"s/N/$n/\"; done")
+    }
+
+    const HONEST: &str = r#"{"seq":N,"estimates":[{"slot":1,"generation":1,"metric":"sf","core_type":0,"value":2.5,"u":0.1}]}"#;
+
+    #[test]
+    fn a_program_that_answers() {
+        let mut p = provider(&answering(HONEST));
+        interval(&mut p, 0);
+        let e = p.estimate(key(1), SF).unwrap();
+        assert_eq!((e.value, e.uncertainty), (2.5, Some(0.1)));
+        assert_eq!(p.estimate(key(2), SF), None);
+        assert_eq!(p.health(), Health::Working);
+        interval(&mut p, 6000);
+        assert!(p.estimate(key(1), SF).is_some());
+    }
+
+    #[test]
+    fn crash_garbage_and_lies_fail_and_are_told() {
+        let lie = r#"{"seq":N,"estimates":[{"slot":1,"generation":1,"metric":"sf","core_type":0,"value":-1}]}"#;
+        for (script, why) in [
+            ("exit 3".to_owned(), "ended"),
+            (
+                "read -r l; echo hello; cat >/dev/null".to_owned(),
+                "`hello`",
+            ),
+            (answering(r#"{"seq":99}"#), "sample 99"),
+            (answering(lie), "no estimate"),
+            ("read -r l; printf half".to_owned(), "within a line"),
+        ] {
+            let mut p = provider(&script);
+            interval(&mut p, 0);
+            let Health::Failed(text) = p.health() else {
+                panic!("{script}: working");
+            };
+            assert!(
+                text.contains(why) && text.contains("started again after 0.5 s"),
+                "{script}: {text}"
+            );
+            assert_eq!(p.estimate(key(1), SF), None);
+        }
+    }
+
+    #[test]
+    fn silence_fails_and_a_restart_comes_after_a_growing_pause() {
+        let mut p = provider("exec cat >/dev/null");
+        for ms in [0, 100, 200, 300] {
+            p.observe(&snapshot(ms, &[1], vec![]));
+            assert_eq!(p.health(), Health::Working);
+        }
+        p.observe(&snapshot(400, &[1], vec![]));
+        assert!(matches!(p.health(), Health::Failed(t) if t.contains("said nothing for 300 ms")));
+        p.observe(&snapshot(800, &[1], vec![]));
+        assert!(p.running.is_none(), "the pause is not over");
+        p.observe(&snapshot(900, &[1], vec![]));
+        assert!(p.running.is_some());
+        assert!(matches!(p.health(), Health::Failed(_)), "until it answers");
+        p.observe(&snapshot(1300, &[1], vec![]));
+        assert!(matches!(p.health(), Health::Failed(t) if t.contains("after 1 s")));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let text = "kind = \"exec\"\ncommand = [\"./no-such\"]\n";
+        let mut p = Exec::new(
+            "p",
+            toml::from_str(text).unwrap(),
+            Some(Path::new("/nowhere")),
+        )
+        .unwrap();
+        p.observe(&snapshot(0, &[1], vec![]));
+        assert!(matches!(p.health(), Health::Failed(t) if t.contains("/nowhere/./no-such")));
+    }
+
+    #[test]
+    fn nothing_is_left_behind() {
+        let mut p = provider("exec cat >/dev/null");
+        p.observe(&snapshot(0, &[1], vec![]));
+        let pid = p.running.as_ref().unwrap().child.id();
+        drop(p);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

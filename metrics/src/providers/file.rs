@@ -1,0 +1,272 @@
+//! Provider files: a provider by path.
+
+use super::declared::Declared;
+use super::exec::{Exec, ExecFile};
+use super::history::{History, HistorySettings};
+use super::ipc_sampling::{IpcSampling, IpcSamplingSettings};
+use super::model::{Model, PlatformModel};
+use crate::ids::{CoreTypeId, CoreTypeSet, Nanos, MAX_CORE_TYPES};
+use crate::provider::Provider;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why a provider file cannot be used.
+#[derive(Debug, Error)]
+pub enum ProviderFileError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is not what a provider file must be.
+    #[error("{path}: {message}")]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// Line, key, and what would be right.
+        message: String,
+    },
+}
+
+/// Kinds of provider files.
+pub const KINDS: &[&str] = &["declared", "ipc-sampling", "model", "history", "exec"];
+
+#[derive(Deserialize)]
+struct Head {
+    kind: Option<toml::Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IpcSamplingFile {
+    #[allow(dead_code)] // dispatched on before
+    kind: String,
+    #[serde(default)]
+    settings: IpcSamplingSettings,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryFile {
+    #[allow(dead_code)] // dispatched on before
+    kind: String,
+    /// A provider that needs not know the machine, by name, or another file, looked up from this one's folder.
+    inner: toml::Spanned<String>,
+    #[serde(default)]
+    settings: HistoryFileSettings,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HistoryFileSettings {
+    valid_on: Vec<u8>,
+    l1_accesses: String,
+    branches: String,
+    tolerance: f64,
+    entries: usize,
+    misses: u32,
+    refresh_ms: u64,
+}
+
+impl Default for HistoryFileSettings {
+    fn default() -> HistoryFileSettings {
+        let d = HistorySettings::default();
+        HistoryFileSettings {
+            valid_on: vec![0],
+            l1_accesses: d.l1_accesses,
+            branches: d.branches,
+            tolerance: d.tolerance,
+            entries: d.entries,
+            misses: d.misses,
+            refresh_ms: d.refresh_every.0 / 1_000_000,
+        }
+    }
+}
+
+impl HistoryFileSettings {
+    fn check(self) -> Result<HistorySettings, String> {
+        let mut valid_on = CoreTypeSet::EMPTY;
+        for t in self.valid_on {
+            if usize::from(t) >= MAX_CORE_TYPES {
+                return Err(format!(
+                    "key `valid_on`: {t} is no core type (0, the fastest, to {})",
+                    MAX_CORE_TYPES - 1
+                ));
+            }
+            valid_on = valid_on.with(CoreTypeId(t));
+        }
+        if !(self.tolerance > 0.0 && self.tolerance < 1.0) {
+            return Err(format!(
+                "key `tolerance`: {} is not between 0 and 1",
+                self.tolerance
+            ));
+        }
+        if !(1..=4096).contains(&self.entries) {
+            return Err(format!(
+                "key `entries`: {} is not within 1 to 4096",
+                self.entries
+            ));
+        }
+        Ok(HistorySettings {
+            valid_on,
+            l1_accesses: self.l1_accesses,
+            branches: self.branches,
+            tolerance: self.tolerance,
+            entries: self.entries,
+            misses: self.misses,
+            refresh_every: Nanos::from_millis(self.refresh_ms),
+        })
+    }
+}
+
+pub(crate) fn read(path: &Path) -> Result<String, ProviderFileError> {
+    std::fs::read_to_string(path).map_err(|source| ProviderFileError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// `message` with the line (from 1) at which byte `offset` of `text` stands.
+pub(crate) fn at_line(text: &str, offset: usize, message: &str) -> String {
+    let line = 1 + text.bytes().take(offset).filter(|b| *b == b'\n').count();
+    format!("line {line}: {message}")
+}
+
+/// The provider that a file describes. `kind` says which; a file without `kind` declares speedup factors.
+///
+/// # Errors
+/// [`ProviderFileError`], naming file, line and key.
+pub fn load(path: &Path) -> Result<Box<dyn Provider>, ProviderFileError> {
+    parse(path, &read(path)?)
+}
+
+/// As [`load`], from text; `path` is for messages.
+///
+/// # Errors
+/// [`ProviderFileError::Bad`].
+pub fn parse(path: &Path, text: &str) -> Result<Box<dyn Provider>, ProviderFileError> {
+    let bad = |message: String| ProviderFileError::Bad {
+        path: path.to_owned(),
+        message,
+    };
+    let head: Head = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+    let name = path.display().to_string();
+    let Some(kind) = head.kind else {
+        return Ok(Box::new(Declared::parse(path, text)?));
+    };
+    match kind.get_ref().as_str() {
+        "declared" => Ok(Box::new(Declared::parse(path, text)?)),
+        "model" => Ok(Box::new(Model::new(PlatformModel::parse(path, text)?))),
+        "ipc-sampling" => {
+            let file: IpcSamplingFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+            Ok(Box::new(
+                IpcSampling::new(&name, file.settings).map_err(bad)?,
+            ))
+        }
+        "history" => {
+            let file: HistoryFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+            let settings = file.settings.check().map_err(bad)?;
+            let wrong = |why: String| {
+                bad(at_line(
+                    text,
+                    file.inner.span().start,
+                    &format!("key `inner`: {why}"),
+                ))
+            };
+            let inner = file.inner.get_ref();
+            let inner = if inner.ends_with(".toml") {
+                let inner = path.parent().unwrap_or(Path::new(".")).join(inner);
+                let text = read(&inner)?;
+                let head: Head = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+                // one table is enough, and a file that names itself would never end
+                if head.kind.is_some_and(|k| k.get_ref() == "history") {
+                    return Err(wrong("it is of kind `history` itself".to_owned()));
+                }
+                parse(&inner, &text)?
+            } else {
+                super::by_name(inner).map_err(|e| wrong(e.to_string()))?
+            };
+            Ok(Box::new(History::new(inner, settings)))
+        }
+        "exec" => {
+            let file: ExecFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+            Ok(Box::new(
+                Exec::new(&name, file, path.parent()).map_err(bad)?,
+            ))
+        }
+        other => Err(bad(at_line(
+            text,
+            kind.span().start,
+            &format!("key `kind`: `{other}` is none of `{}`", KINDS.join("`, `")),
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        parse(Path::new("p.toml"), text)
+            .err()
+            .map_or_else(String::new, |e| e.to_string())
+    }
+
+    #[test]
+    fn kinds_by_name() {
+        let name = |text: &str| parse(Path::new("p.toml"), text).unwrap().name().to_owned();
+        assert_eq!(name("[[app]]\ncomm = \"a\"\nspeedup = 2\n"), "p.toml");
+        assert_eq!(
+            name("kind = \"declared\"\n[[app]]\ncomm = \"a\"\nspeedup = 2\n"),
+            "p.toml"
+        );
+        assert_eq!(
+            name("kind = \"ipc-sampling\"\n[settings]\nmax = 5.0\n"),
+            "p.toml"
+        );
+        assert_eq!(
+            name("kind = \"history\"\ninner = \"ipc-sampling\"\n[settings]\nvalid_on = [0, 1]\n"),
+            "history(ipc-sampling)"
+        );
+        assert_eq!(
+            name("kind = \"exec\"\ncommand = [\"/bin/cat\"]\n"),
+            "p.toml"
+        );
+    }
+
+    #[test]
+    fn refusals_name_file_line_and_key() {
+        for (text, wants) in [
+            ("kind = \"modle\"", ["line 1", "`model`"]),
+            (
+                "kind = \"ipc-sampling\"\n[settings]\nmaxx = 5.0\n",
+                ["line 3", "maxx"],
+            ),
+            (
+                "kind = \"ipc-sampling\"\n[settings]\nmax = 0.5\n",
+                ["`max`", "within"],
+            ),
+            ("kind = \"exec\"\n", ["line 1", "command"]),
+            ("kind = \"exec\"\ncommand = []\n", ["`command`", "program"]),
+            (
+                "kind = \"history\"\ninner = \"ipc\"\n",
+                ["line 2", "`ipc-sampling`"],
+            ),
+            (
+                "kind = \"history\"\ninner = \"none\"\n[settings]\ntolerance = 2.0\n",
+                ["`tolerance`", "between"],
+            ),
+            ("kind = 3\n", ["line 1", "string"]),
+        ] {
+            let e = refusal(text);
+            assert!(
+                e.starts_with("p.toml: ") && wants.iter().all(|w| e.contains(w)),
+                "{text}: {e}"
+            );
+        }
+    }
+}

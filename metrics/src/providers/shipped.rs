@@ -1,0 +1,5 @@
+//! The platform models that come with the project.
+
+/// Name and text of each, the file's name without `.toml`.
+pub const SHIPPED_MODELS: &[(&str, &str)] =
+    &[("juno", include_str!("../../../models/platforms/juno.toml"))];

@@ -1,0 +1,209 @@
+//! Virtual counters: what no core PMU counts, sampled in step with the counters.
+//!
+//! | source | counts | of |
+//! |---|---|---|
+//! | [`Powercap`] | energy | the machine (RAPL packages) |
+//! | [`PowerPmu`] | energy | the machine (perf's `power` PMU, where powercap is not readable) |
+//! | [`Hwmon`] | energy | core types whose sensors are told by label, else the machine |
+//! | [`BoardEnergy`] | energy | each CPU and each core type of the virtual board |
+//! | [`Resctrl`] | LLC occupancy, memory traffic | applications |
+//!
+//! The first interval has no increments: a source needs two readings for one.
+
+mod board;
+mod energy;
+mod hwmon;
+mod resctrl;
+
+pub use board::BoardEnergy;
+pub use energy::{PowerPmu, Powercap};
+pub use hwmon::Hwmon;
+pub use resctrl::{Resctrl, ResctrlFs, SysResctrl};
+
+use crate::ids::{CoreTypeId, Nanos};
+use crate::pmu::Pmus;
+use crate::sample::{Snapshot, ThreadSample, VirtualReading};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why a source cannot be used, or can no longer be.
+#[derive(Debug, Error)]
+pub enum VirtualError {
+    /// There is none on this machine.
+    #[error("{what}: none here ({reason})")]
+    None {
+        /// The source.
+        what: &'static str,
+        /// What was looked for.
+        reason: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file does not hold what it must.
+    #[error("{path}: `{text}` is not {want}")]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        text: String,
+        /// What it should.
+        want: &'static str,
+    },
+    /// A counter cannot be opened or read.
+    #[error(transparent)]
+    Counter(#[from] crate::perf::CounterError),
+    /// The board's page cannot be read.
+    #[error(transparent)]
+    Board(#[from] amp_machine::page::PageError),
+}
+
+/// A source of virtual counters.
+pub trait VirtualSource: Send {
+    /// Its name, for messages.
+    fn name(&self) -> &'static str;
+
+    /// Adds what it counted since the last call, at time `now`.
+    ///
+    /// # Errors
+    /// When it can no longer be read.
+    fn sample(
+        &mut self,
+        now: Nanos,
+        threads: &[ThreadSample],
+        out: &mut Vec<VirtualReading>,
+    ) -> Result<(), VirtualError>;
+}
+
+/// Where sources are looked for.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    /// `/sys`.
+    pub sysfs: PathBuf,
+    /// `/sys/fs/resctrl`.
+    pub resctrl: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Roots {
+        Roots {
+            sysfs: "/sys".into(),
+            resctrl: "/sys/fs/resctrl".into(),
+        }
+    }
+}
+
+/// All sources of a machine. Dropping it removes what they created (resctrl groups).
+pub struct VirtualCounters {
+    sources: Vec<Box<dyn VirtualSource>>,
+    missing: Vec<String>,
+}
+
+impl VirtualCounters {
+    /// Finds the sources of this machine. One of energy is taken, the most detailed there is: the board's page, sensors
+    /// per core type, RAPL through powercap, RAPL through perf. `labels` are texts that tell a sensor's core type.
+    pub fn detect(roots: &Roots, pmus: &Pmus, labels: &[(String, CoreTypeId)]) -> VirtualCounters {
+        let mut all = VirtualCounters {
+            sources: Vec::new(),
+            missing: Vec::new(),
+        };
+        let sysfs = roots.sysfs.as_path();
+        let energy: [&dyn Fn() -> Result<Box<dyn VirtualSource>, VirtualError>; 4] = [
+            &|| Ok(Box::new(BoardEnergy::open(sysfs)?)),
+            &|| Ok(Box::new(Hwmon::open(&sysfs.join("class/hwmon"), labels)?)),
+            &|| Ok(Box::new(Powercap::open(&sysfs.join("class/powercap"))?)),
+            &|| Ok(Box::new(PowerPmu::open(sysfs, pmus)?)),
+        ];
+        for open in energy {
+            match open() {
+                Ok(source) => {
+                    all.sources.push(source);
+                    break;
+                }
+                Err(e) => all.missing.push(e.to_string()),
+            }
+        }
+        match Resctrl::open(Box::new(SysResctrl::new(&roots.resctrl))) {
+            Ok(r) => all.sources.push(Box::new(r)),
+            Err(e) => all.missing.push(e.to_string()),
+        }
+        all
+    }
+
+    /// These sources.
+    pub fn of(sources: Vec<Box<dyn VirtualSource>>) -> VirtualCounters {
+        VirtualCounters {
+            sources,
+            missing: Vec::new(),
+        }
+    }
+
+    /// Whether a source in use tells the energy of core types apart.
+    pub fn energy_per_core_type(&self) -> bool {
+        self.names().any(|n| n == "board" || n == "hwmon")
+    }
+
+    /// Names of the sources in use.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.sources.iter().map(|s| s.name())
+    }
+
+    /// What is not there, and why; grows when a source fails.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// Replaces the virtual counters of `snapshot` by those of the interval that ends with it. A source that fails is
+    /// dropped, and noted in [`VirtualCounters::missing`].
+    pub fn sample(&mut self, snapshot: &mut Snapshot) {
+        snapshot.virtual_counters.clear();
+        let (now, threads, out) = (
+            snapshot.now,
+            &snapshot.threads,
+            &mut snapshot.virtual_counters,
+        );
+        let missing = &mut self.missing;
+        self.sources
+            .retain_mut(|s| match s.sample(now, threads, out) {
+                Ok(()) => true,
+                Err(e) => {
+                    missing.push(format!("{}: {e}", s.name()));
+                    false
+                }
+            });
+    }
+}
+
+/// The text of a file, trimmed.
+fn read(path: &Path) -> Result<String, VirtualError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(source) => Err(VirtualError::Io {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// The number in a file.
+fn number(path: &Path) -> Result<u64, VirtualError> {
+    let text = read(path)?;
+    text.parse().map_err(|_| VirtualError::Bad {
+        path: path.to_owned(),
+        text,
+        want: "a number",
+    })
+}
+
+/// Folders in `dir`, by name; none when it is not there.
+fn folders(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut out: Vec<PathBuf> = entries.map(|e| e.path()).filter(|p| p.is_dir()).collect();
+    out.sort();
+    out
+}

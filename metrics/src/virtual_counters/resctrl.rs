@@ -1,0 +1,461 @@
+//! Last-level cache occupancy and memory traffic per application, through resctrl monitoring groups.
+
+use super::{VirtualError, VirtualSource};
+use crate::ids::{AppId, Nanos};
+use crate::sample::{Subject, ThreadSample, VirtualCounter, VirtualReading};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Begin of the names of our groups.
+const PREFIX: &str = "scx_amp-";
+
+/// What is needed of the resctrl file system. All paths are relative to its root.
+pub trait ResctrlFs: Send {
+    /// Makes a group.
+    ///
+    /// # Errors
+    /// `ENOSPC` (28) when every RMID is in use.
+    fn make(&mut self, group: &str) -> io::Result<()>;
+    /// Removes a group; its tasks go back to the default one.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn remove(&mut self, group: &str) -> io::Result<()>;
+    /// Names in a folder.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn read(&self, file: &str) -> io::Result<String>;
+    /// Writes a text to a file.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn write(&mut self, file: &str, text: &str) -> io::Result<()>;
+    /// Its root, for messages.
+    fn root(&self) -> &Path;
+}
+
+/// The mounted file system.
+#[derive(Debug)]
+pub struct SysResctrl {
+    root: PathBuf,
+}
+
+impl SysResctrl {
+    /// That at `root` (`/sys/fs/resctrl`).
+    pub fn new(root: &Path) -> SysResctrl {
+        SysResctrl {
+            root: root.to_owned(),
+        }
+    }
+}
+
+impl ResctrlFs for SysResctrl {
+    fn make(&mut self, group: &str) -> io::Result<()> {
+        std::fs::create_dir(self.root.join(group))
+    }
+
+    fn remove(&mut self, group: &str) -> io::Result<()> {
+        std::fs::remove_dir(self.root.join(group))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = std::fs::read_dir(self.root.join(folder))?.flatten();
+        Ok(entries
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .collect())
+    }
+
+    fn read(&self, file: &str) -> io::Result<String> {
+        std::fs::read_to_string(self.root.join(file))
+    }
+
+    fn write(&mut self, file: &str, text: &str) -> io::Result<()> {
+        std::fs::write(self.root.join(file), text)
+    }
+
+    fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    /// Threads that were moved into it.
+    tasks: BTreeSet<i32>,
+    traffic: Option<u64>,
+}
+
+/// One monitoring group per application. When the RMIDs are used up, the group that is oldest gives way: first in, first
+/// out, so that the RMID that was released longest ago, whose lines have had most time to leave the cache, is next.
+/// Dropping it removes every group.
+pub struct Resctrl {
+    fs: Box<dyn ResctrlFs>,
+    groups: BTreeMap<AppId, Group>,
+    /// Oldest first.
+    order: VecDeque<AppId>,
+    /// Applications that gave way, and when (a running number).
+    gave_way: BTreeMap<AppId, u64>,
+    turn: u64,
+    occupancy: bool,
+    traffic: bool,
+    at: Option<Nanos>,
+}
+
+fn name(app: AppId) -> String {
+    format!("mon_groups/{PREFIX}{}", app.0)
+}
+
+impl Resctrl {
+    /// Uses the resctrl file system behind `fs`. Groups that an earlier run left behind (it was killed) are removed.
+    ///
+    /// # Errors
+    /// When it is not mounted, or the processor monitors nothing.
+    pub fn open(fs: Box<dyn ResctrlFs>) -> Result<Resctrl, VirtualError> {
+        let root = fs.root().display().to_string();
+        let features = fs.read("info/L3_MON/mon_features").map_err(|_| VirtualError::None {
+            what: "resctrl",
+            reason: format!(
+                "{root} has no info/L3_MON: not mounted (`mount -t resctrl resctrl /sys/fs/resctrl`) or no such hardware"
+            ),
+        })?;
+        let has = |f: &str| features.lines().any(|l| l.trim() == f);
+        let mut r = Resctrl {
+            occupancy: has("llc_occupancy"),
+            traffic: has("mbm_total_bytes"),
+            fs,
+            groups: BTreeMap::new(),
+            order: VecDeque::new(),
+            gave_way: BTreeMap::new(),
+            turn: 0,
+            at: None,
+        };
+        if !r.occupancy && !r.traffic {
+            return Err(VirtualError::None {
+                what: "resctrl",
+                reason: "neither llc_occupancy nor mbm_total_bytes among its features".to_owned(),
+            });
+        }
+        for left in r.fs.list("mon_groups").unwrap_or_default() {
+            if left.starts_with(PREFIX) {
+                // somebody else's instance may be running: then it stays
+                let _ = r.fs.remove(&format!("mon_groups/{left}"));
+            }
+        }
+        Ok(r)
+    }
+
+    /// How many groups there are now.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    fn io(&self, file: &str, source: io::Error) -> VirtualError {
+        VirtualError::Io {
+            path: self.fs.root().join(file),
+            source,
+        }
+    }
+
+    fn forget(&mut self, app: AppId) -> Result<(), VirtualError> {
+        self.order.retain(|a| *a != app);
+        if self.groups.remove(&app).is_some() {
+            let group = name(app);
+            self.fs.remove(&group).map_err(|e| self.io(&group, e))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a group for `app`, in place of the oldest one if need be and `replace` admits it; false when there is no
+    /// RMID to be had.
+    fn make(&mut self, app: AppId, mut replace: bool) -> Result<bool, VirtualError> {
+        let group = name(app);
+        loop {
+            match self.fs.make(&group) {
+                Ok(()) => break,
+                Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => {
+                    match self.order.front().copied() {
+                        Some(oldest) if replace => {
+                            replace = false;
+                            self.forget(oldest)?;
+                            self.turn += 1;
+                            self.gave_way.insert(oldest, self.turn);
+                        }
+                        _ => return Ok(false),
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => break,
+                Err(e) => return Err(self.io(&group, e)),
+            }
+        }
+        self.groups.insert(app, Group::default());
+        self.order.push_back(app);
+        Ok(true)
+    }
+
+    /// Sum of `file` over the cache domains of the group; `None` when no domain has a value.
+    fn sum(&self, app: AppId, file: &str) -> Option<u64> {
+        let data = format!("{}/mon_data", name(app));
+        let domains = self.fs.list(&data).ok()?;
+        let values = domains
+            .iter()
+            .filter(|d| d.starts_with("mon_L3_"))
+            .filter_map(|d| {
+                // `Unavailable` and `Error` are said too
+                self.fs
+                    .read(&format!("{data}/{d}/{file}"))
+                    .ok()?
+                    .trim()
+                    .parse::<u64>()
+                    .ok()
+            });
+        values.fold(None, |sum: Option<u64>, v| {
+            Some(sum.unwrap_or(0).saturating_add(v))
+        })
+    }
+}
+
+impl VirtualSource for Resctrl {
+    fn name(&self) -> &'static str {
+        "resctrl"
+    }
+
+    fn sample(
+        &mut self,
+        now: Nanos,
+        threads: &[ThreadSample],
+        out: &mut Vec<VirtualReading>,
+    ) -> Result<(), VirtualError> {
+        let mut apps: BTreeMap<AppId, Vec<i32>> = BTreeMap::new();
+        for t in threads {
+            apps.entry(t.app).or_default().push(t.tid);
+        }
+        let gone: Vec<AppId> = self
+            .groups
+            .keys()
+            .filter(|a| !apps.contains_key(a))
+            .copied()
+            .collect();
+        for app in gone {
+            self.forget(app)?;
+        }
+        // Read first what the interval did, then take in who is new.
+        let over = now.saturating_sub(self.at.unwrap_or(now));
+        let known: Vec<AppId> = self.groups.keys().copied().collect();
+        for app in known {
+            let of = Subject::App(app);
+            if let Some(bytes) = self
+                .occupancy
+                .then(|| self.sum(app, "llc_occupancy"))
+                .flatten()
+            {
+                out.push(VirtualReading {
+                    counter: VirtualCounter::LlcOccupancy,
+                    of,
+                    value: bytes as f64,
+                    over: Nanos::ZERO,
+                });
+            }
+            let total = self
+                .traffic
+                .then(|| self.sum(app, "mbm_total_bytes"))
+                .flatten();
+            if let (Some(total), Some(group)) = (total, self.groups.get_mut(&app)) {
+                if let Some(last) = group.traffic.replace(total) {
+                    out.push(VirtualReading {
+                        counter: VirtualCounter::MemoryTraffic,
+                        of,
+                        value: total.saturating_sub(last) as f64,
+                        over,
+                    });
+                }
+            }
+        }
+        self.at = Some(now);
+        // Who never had a group goes first, then who gave way longest ago. One replacement per interval: a group needs two
+        // readings for an increment.
+        self.gave_way.retain(|a, _| apps.contains_key(a));
+        let mut new: Vec<AppId> = apps
+            .keys()
+            .filter(|a| !self.groups.contains_key(a))
+            .copied()
+            .collect();
+        new.sort_by_key(|a| self.gave_way.get(a).copied());
+        for (i, app) in new.into_iter().enumerate() {
+            if !self.make(app, i == 0)? {
+                break;
+            }
+        }
+        for (app, tids) in apps {
+            let Some(group) = self.groups.get_mut(&app) else {
+                continue;
+            };
+            group.tasks.retain(|t| tids.contains(t));
+            for tid in tids {
+                if group.tasks.insert(tid) {
+                    // a thread that has ended meanwhile cannot be moved
+                    let _ = self
+                        .fs
+                        .write(&format!("{}/tasks", name(app)), &format!("{tid}\n"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Resctrl {
+    fn drop(&mut self) {
+        for app in self.groups.keys() {
+            let _ = self.fs.remove(&name(*app));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::testing::snapshot;
+    use std::sync::{Arc, Mutex};
+
+    /// Groups with their tasks, and how many there may be.
+    #[derive(Default)]
+    struct State {
+        groups: BTreeMap<String, Vec<String>>,
+        removed: Vec<String>,
+        most: usize,
+        occupancy: u64,
+    }
+
+    #[derive(Clone, Default)]
+    struct Fake(Arc<Mutex<State>>);
+
+    impl ResctrlFs for Fake {
+        fn make(&mut self, group: &str) -> io::Result<()> {
+            let mut s = self.0.lock().unwrap();
+            if s.groups.len() >= s.most {
+                return Err(io::Error::from_raw_os_error(28));
+            }
+            s.groups.insert(group.to_owned(), Vec::new());
+            Ok(())
+        }
+        fn remove(&mut self, group: &str) -> io::Result<()> {
+            let mut s = self.0.lock().unwrap();
+            s.removed.push(group.to_owned());
+            s.groups
+                .remove(group)
+                .map(|_| ())
+                .ok_or_else(|| io::Error::from_raw_os_error(2))
+        }
+        fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+            let s = self.0.lock().unwrap();
+            Ok(if folder == "mon_groups" {
+                s.groups
+                    .keys()
+                    .filter_map(|g| g.strip_prefix("mon_groups/").map(str::to_owned))
+                    .collect()
+            } else {
+                vec!["mon_L3_00".into(), "mon_L3_01".into(), "other".into()]
+            })
+        }
+        fn read(&self, file: &str) -> io::Result<String> {
+            let s = self.0.lock().unwrap();
+            Ok(match file {
+                f if f.ends_with("mon_features") => "llc_occupancy\nmbm_total_bytes\n".into(),
+                f if f.contains("mon_L3_01") => "Unavailable\n".into(),
+                _ => format!("{}\n", s.occupancy),
+            })
+        }
+        fn write(&mut self, file: &str, text: &str) -> io::Result<()> {
+            let group = file.trim_end_matches("/tasks").to_owned();
+            let mut s = self.0.lock().unwrap();
+            s.groups
+                .entry(group)
+                .or_default()
+                .push(text.trim().to_owned());
+            Ok(())
+        }
+        fn root(&self) -> &Path {
+            Path::new("/fake")
+        }
+    }
+
+    fn with(most: usize) -> (Fake, Resctrl) {
+        let fake = Fake::default();
+        fake.0.lock().unwrap().most = most;
+        let r = Resctrl::open(Box::new(fake.clone())).unwrap();
+        (fake, r)
+    }
+
+    fn groups(f: &Fake) -> Vec<String> {
+        f.0.lock().unwrap().groups.keys().cloned().collect()
+    }
+
+    #[test]
+    fn groups_come_and_go_with_applications_and_all_at_the_end() {
+        let (fake, mut r) = with(10);
+        let mut out = Vec::new();
+        let s = |apps: &[u32]| snapshot(0, apps, Vec::new()).threads;
+        r.sample(Nanos(0), &s(&[1, 2]), &mut out).unwrap();
+        assert!(out.is_empty());
+        assert_eq!(
+            groups(&fake),
+            ["mon_groups/scx_amp-1", "mon_groups/scx_amp-2"]
+        );
+        assert_eq!(fake.0.lock().unwrap().groups["mon_groups/scx_amp-2"], ["2"]);
+        fake.0.lock().unwrap().occupancy = 4096;
+        r.sample(Nanos(100), &s(&[1, 2]), &mut out).unwrap();
+        fake.0.lock().unwrap().occupancy = 5000;
+        out.clear();
+        r.sample(Nanos(200), &s(&[2]), &mut out).unwrap();
+        let value = |c| out.iter().find(|v| v.counter == c).map(|v| v.value);
+        assert_eq!(value(VirtualCounter::LlcOccupancy), Some(5000.0));
+        assert_eq!(value(VirtualCounter::MemoryTraffic), Some(904.0));
+        assert!(out.iter().all(|v| v.of == Subject::App(AppId(2))));
+        drop(r);
+        assert!(groups(&fake).is_empty());
+    }
+
+    #[test]
+    fn the_oldest_group_gives_way() {
+        let (fake, mut r) = with(2);
+        let mut out = Vec::new();
+        for apps in [&[1][..], &[1, 2], &[1, 2, 3]] {
+            r.sample(Nanos(0), &snapshot(0, apps, Vec::new()).threads, &mut out)
+                .unwrap();
+        }
+        assert_eq!(
+            groups(&fake),
+            ["mon_groups/scx_amp-2", "mon_groups/scx_amp-3"]
+        );
+        assert_eq!(fake.0.lock().unwrap().removed, ["mon_groups/scx_amp-1"]);
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_and_a_machine_without_says_so() {
+        let fake = Fake::default();
+        fake.0
+            .lock()
+            .unwrap()
+            .groups
+            .insert("mon_groups/scx_amp-77".into(), Vec::new());
+        fake.0
+            .lock()
+            .unwrap()
+            .groups
+            .insert("mon_groups/others".into(), Vec::new());
+        let r = Resctrl::open(Box::new(fake.clone())).unwrap();
+        assert_eq!(groups(&fake), ["mon_groups/others"]);
+        drop(r);
+        let e = Resctrl::open(Box::new(SysResctrl::new(Path::new("/nowhere"))))
+            .err()
+            .unwrap();
+        assert!(e.to_string().contains("mount -t resctrl"), "{e}");
+    }
+}

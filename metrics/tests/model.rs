@@ -1,0 +1,314 @@
+//! Platform models: files, inference, cost.
+
+mod common;
+
+use amp_metrics::providers::{
+    prepare, Context, Model, PlatformModel, ProviderError, SHIPPED_MODELS,
+};
+use amp_metrics::{
+    AppId, CoreTypeId, CoreTypeSet, MetricId, Nanos, Pmus, Provider, Quality, Reading, Snapshot,
+    ThreadKey, ThreadSample, MAX_CORE_TYPES,
+};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::Path;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|a| a.set(a.get() + 1));
+        // SAFETY: as required of the caller.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as required of the caller.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Two core types; two sets on the big one, one on the little one.
+const MODEL: &str = r#"
+kind = "model"
+name = "test"
+[settings]
+strategy = "round-robin"
+
+[[core_type]]
+name = "big"
+[[core_type.event_set]]
+misses = "cache-misses"
+[[core_type.event_set]]
+branches = "branches"
+[[core_type.metric]]
+name = "ipc"
+count = "instructions"
+per = "cycles"
+range = [0.1, 4.0]
+[[core_type.metric]]
+name = "mpki"
+count = "misses"
+per = "instructions"
+scale = 1000.0
+range = [0.0, 50.0]
+[[core_type.factor]]
+predicts = "speedup"
+base = 2.0
+error = 0.1
+stump = [{ metric = "mpki", threshold = 10.0, at_most = 0.5, above = -0.5 }]
+linear = { ipc = 0.25 }
+
+[[core_type]]
+name = "little"
+[[core_type.event_set]]
+[[core_type.metric]]
+name = "ipc"
+count = "instructions"
+per = "cycles"
+[[core_type.factor]]
+predicts = "speedup"
+of = "big"
+base = 1.0
+error = 0.2
+linear = { ipc = 1.0 }
+"#;
+
+const SF: MetricId = MetricId::SpeedupFactor(CoreTypeId(0));
+
+fn key(slot: u32) -> ThreadKey {
+    ThreadKey {
+        slot,
+        generation: 1,
+    }
+}
+
+fn snapshot(ms: u64, readings: &[(u8, u32, &[u64])]) -> Snapshot {
+    let ran = Nanos::from_millis(100);
+    Snapshot {
+        now: Nanos::from_millis(ms),
+        threads: vec![ThreadSample {
+            key: key(1),
+            tid: 1,
+            app: AppId(1),
+            comm: [0; 16],
+            weight: 100,
+            allowed: CoreTypeSet::ALL,
+            runnable: true,
+            core_type: CoreTypeId(0),
+            placed: None,
+            runtime: [Nanos::ZERO; MAX_CORE_TYPES],
+        }],
+        readings: readings
+            .iter()
+            .map(|(t, set, d)| Reading::new(key(1), CoreTypeId(*t), *set, 1, d).over(ran, ran))
+            .collect(),
+        ..Snapshot::default()
+    }
+}
+
+fn parse(text: &str) -> Result<PlatformModel, String> {
+    PlatformModel::parse(Path::new("m.toml"), text).map_err(|e| e.to_string())
+}
+
+fn provider() -> Model {
+    let mut p = Model::new(parse(MODEL).unwrap());
+    let sets = p
+        .event_sets(&Pmus::generic(&[vec![0], vec![1]], 4))
+        .unwrap();
+    assert_eq!(sets.of(CoreTypeId(0)).len(), 2);
+    assert_eq!(sets.of(CoreTypeId(0))[0].position("misses"), Some(2));
+    p
+}
+
+#[test]
+fn a_round_of_one_phase_gives_a_factor() {
+    let mut p = provider();
+    p.observe(&snapshot(100, &[(0, 0, &[1000, 500, 5])]));
+    assert_eq!(p.estimate(key(1), SF), None, "half a round");
+    p.observe(&snapshot(200, &[(0, 1, &[1000, 500, 90])]));
+    let e = p.estimate(key(1), SF).unwrap();
+    // mpki 5, ipc 2
+    assert!((e.value - (2.0 + 0.5 + 0.5)).abs() < 1e-9, "{e:?}");
+    assert_eq!(
+        (e.uncertainty, e.quality),
+        (Some(0.1), Quality::Multiplexed)
+    );
+    assert_eq!(
+        e.age,
+        Nanos::from_millis(100),
+        "as old as the oldest sample"
+    );
+    // a phase change in the middle of a round: the old factor stays
+    p.observe(&snapshot(300, &[(0, 0, &[1000, 500, 20])]));
+    p.observe(&snapshot(400, &[(0, 1, &[4000, 500, 90])]));
+    assert!((p.estimate(key(1), SF).unwrap().value - 3.0).abs() < 1e-9);
+    assert_eq!(p.phase(key(1)).unwrap().number, 1);
+    p.observe(&snapshot(500, &[(0, 0, &[4000, 500, 80])]));
+    let e = p.estimate(key(1), SF).unwrap();
+    // mpki 20, ipc 8, which is one width of the range beyond it
+    assert!((e.value - (2.0 - 0.5 + 2.0)).abs() < 1e-9, "{e:?}");
+    assert!(p.caveats(key(1)).extrapolated);
+    assert!(e.uncertainty.unwrap() > 0.2, "{e:?}");
+    // on the other core type, from one set
+    p.observe(&snapshot(600, &[(1, 0, &[600, 500])]));
+    let e = p.estimate(key(1), SF).unwrap();
+    assert!(
+        (e.value - 2.2).abs() < 1e-9 && e.quality == Quality::Exact,
+        "{e:?}"
+    );
+    // nothing new for long
+    p.observe(&snapshot(20_000, &[]));
+    assert_eq!(p.estimate(key(1), SF).unwrap().quality, Quality::Stale);
+}
+
+#[test]
+fn inference_allocates_nothing() {
+    let mut p = provider();
+    let snapshots = [
+        snapshot(100, &[(0, 0, &[1000, 500, 5]), (1, 0, &[600, 500])]),
+        snapshot(200, &[(0, 1, &[1000, 500, 90]), (1, 0, &[600, 500])]),
+    ];
+    for s in snapshots.iter().cycle().take(10) {
+        p.observe(s);
+    }
+    let before = ALLOCATIONS.with(Cell::get);
+    for s in snapshots.iter().cycle().take(100) {
+        p.observe(s);
+        assert!(p.estimate(key(1), SF).is_some());
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+}
+
+#[test]
+fn refusals_name_file_line_and_key() {
+    for (from, to, wants) in [
+        ("base = 2.0", "base = nan", ["line 26", "`base`"]),
+        (
+            "threshold = 10.0",
+            "threshold = inf",
+            ["line 28", "`threshold`"],
+        ),
+        (
+            "metric = \"mpki\", thr",
+            "metric = \"mpi\", thr",
+            ["line 28", "`ipc`, `mpki`"],
+        ),
+        (
+            "linear = { ipc = 0.25 }",
+            "linear = { ipx = 0.25 }",
+            ["line 29", "`ipx`"],
+        ),
+        ("error = 0.1", "error = -0.1", ["line 27", "`error`"]),
+        ("error = 0.1", "eror = 0.1", ["line", "eror"]),
+        (
+            "count = \"misses\"",
+            "count = \"mises\"",
+            ["line 20", "`mises`"],
+        ),
+        (
+            "count = \"misses\"\nper = \"instructions\"",
+            "count = \"misses\"\nper = \"branches\"",
+            ["line 21", "never counted in the same"],
+        ),
+        (
+            "range = [0.1, 4.0]",
+            "range = [4.0, 0.1]",
+            ["line 17", "`range`"],
+        ),
+        ("\"round-robin\"", "\"rr\"", ["line 5", "`rate-of-change`"]),
+        (
+            "misses = \"cache-misses\"",
+            "misses = \"cpu/event=\"",
+            ["line 10", "closing"],
+        ),
+        (
+            "predicts = \"speedup\"\nbase",
+            "predicts = \"speed\"\nbase",
+            ["line 25", "`efficiency`"],
+        ),
+        ("of = \"big\"", "of = \"little\"", ["line 40", "slowest"]),
+        ("of = \"big\"", "of = \"huge\"", ["line 40", "`huge`"]),
+    ] {
+        let text = MODEL.replacen(from, to, 1);
+        assert_ne!(text, MODEL, "{from}");
+        let e = parse(&text).unwrap_err();
+        assert!(
+            e.starts_with("m.toml: ") && wants.iter().all(|w| e.contains(w)),
+            "{to}: {e}"
+        );
+    }
+}
+
+#[test]
+fn shipped_models_are_right_and_fit_their_platform() {
+    for (name, text) in SHIPPED_MODELS {
+        PlatformModel::parse(Path::new(name), text).unwrap();
+    }
+    let tree = common::sysfs("juno");
+    let types = [vec![0, 1], vec![2, 3, 4, 5]];
+    let pmus = Pmus::discover(tree.path()).unwrap().with_core_types(&types);
+    let context = Context {
+        pmus: &pmus,
+        counters: Ok(()),
+        energy_per_core_type: false,
+        models: None,
+    };
+    let p = prepare("model", &context).unwrap();
+    assert_eq!(p.provider.name(), "juno");
+    assert_eq!(p.sets.of(CoreTypeId(1))[0].events[2].attr.config, 0x10);
+    // too rough to be taken without being asked for
+    let p = prepare("auto", &context).unwrap();
+    assert_eq!(p.provider.name(), "ipc-sampling");
+    assert!(p.passed_over[0].1.contains("0.65"), "{:?}", p.passed_over);
+    // another platform
+    let tree = common::sysfs("alderlake");
+    let types = [(0..16).collect(), (16..24).collect()];
+    let pmus = Pmus::discover(tree.path()).unwrap().with_core_types(&types);
+    let context = Context {
+        pmus: &pmus,
+        counters: Ok(()),
+        energy_per_core_type: false,
+        models: None,
+    };
+    let e = prepare("model", &context).unwrap_err();
+    assert!(
+        matches!(e, ProviderError::NoModel { .. }) && e.to_string().contains("`cpu_core`"),
+        "{e}"
+    );
+}
+
+#[test]
+fn a_model_by_path_and_one_whose_event_is_missing() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("my.toml");
+    let tree = common::sysfs("juno");
+    let types = [vec![0, 1], vec![2, 3, 4, 5]];
+    let pmus = Pmus::discover(tree.path()).unwrap().with_core_types(&types);
+    let context = Context {
+        pmus: &pmus,
+        counters: Ok(()),
+        energy_per_core_type: false,
+        models: None,
+    };
+    let name = path.display().to_string();
+    std::fs::write(&path, MODEL).unwrap();
+    assert_eq!(prepare(&name, &context).unwrap().provider.name(), "test");
+    std::fs::write(
+        &path,
+        MODEL.replace("\"cache-misses\"", "\"l2d_cache_refil\""),
+    )
+    .unwrap();
+    let e = prepare(&name, &context).unwrap_err().to_string();
+    assert!(
+        e.contains("armv8_cortex_a57") && e.contains("close are `l2d_cache_refill`"),
+        "{e}"
+    );
+}
