@@ -49,6 +49,7 @@ impl Provider for Factors {
         let value = match metric {
             MetricId::SpeedupFactor(_) => sf * self.noisy(thread.slot, 0),
             MetricId::EfficiencyFactor(_) => (5.0 - sf) / 2.0 * self.noisy(thread.slot, 1 << 32),
+            _ => return None,
         };
         Some(Estimate {
             value,
