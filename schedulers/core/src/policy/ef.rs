@@ -51,9 +51,17 @@ const KNOBS: &[Knob] = &[
         help: "how far apart two EFs must be to be told apart",
     },
     Knob::percent("margin", 3.0, "difference between two EFs that never counts"),
-    Knob::percent("hysteresis", 4.0, "how much better a thread must be to take a seat from its holder"),
+    Knob::percent(
+        "hysteresis",
+        4.0,
+        "how much better a thread must be to take a seat from its holder",
+    ),
     Knob::smoothing(16.0, "length of the running means of EF and SF"),
-    Knob::milliseconds("turn", 250.0, "how long a thread keeps its place at least, and the turn of equal threads of an application"),
+    Knob::milliseconds(
+        "turn",
+        250.0,
+        "how long a thread keeps its place at least, and the turn of equal threads of an application",
+    ),
 ];
 
 /// Distance between the classes.
