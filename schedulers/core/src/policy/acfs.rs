@@ -76,11 +76,7 @@ const KNOBS: &[Knob] = &[
         },
         help: "leads and lags beyond it are forgotten",
     },
-    Knob {
-        key: "utility",
-        kind: KnobKind::Choice(&["speedup", "camp"]),
-        help: "how the gain of an application with many threads is rated",
-    },
+    Knob::UTILITY,
     Knob {
         key: "progress",
         kind: KnobKind::Choice(&["paper", "exact"]),

@@ -29,16 +29,7 @@ const ROUND: usize = 0;
 const RATING: usize = 1;
 
 const KNOBS: &[Knob] = &[
-    Knob {
-        key: "round",
-        kind: KnobKind::Number {
-            unit: "ms",
-            default: 250.0,
-            min: 1.0,
-            max: 60_000.0,
-        },
-        help: "scaled CPU time of a round for weight 100",
-    },
+    Knob::milliseconds("round", 250.0, "scaled CPU time of a round for weight 100"),
     Knob {
         key: "rating",
         kind: KnobKind::Auto {

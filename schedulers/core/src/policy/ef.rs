@@ -50,46 +50,18 @@ const KNOBS: &[Knob] = &[
         },
         help: "how far apart two EFs must be to be told apart",
     },
-    Knob {
-        key: "margin",
-        kind: KnobKind::Number {
-            unit: "%",
-            default: 3.0,
-            min: 0.0,
-            max: 100.0,
-        },
-        help: "difference between two EFs that never counts",
-    },
-    Knob {
-        key: "hysteresis",
-        kind: KnobKind::Number {
-            unit: "%",
-            default: 4.0,
-            min: 0.0,
-            max: 100.0,
-        },
-        help: "how much better a thread must be to take a seat from its holder",
-    },
-    Knob {
-        key: "smoothing",
-        kind: KnobKind::Number {
-            unit: "intervals",
-            default: 16.0,
-            min: 1.0,
-            max: 1000.0,
-        },
-        help: "length of the running means of EF and SF",
-    },
-    Knob {
-        key: "turn",
-        kind: KnobKind::Number {
-            unit: "ms",
-            default: 250.0,
-            min: 1.0,
-            max: 60_000.0,
-        },
-        help: "how long a thread keeps its place at least, and the turn of equal threads of an application",
-    },
+    Knob::percent("margin", 3.0, "difference between two EFs that never counts"),
+    Knob::percent(
+        "hysteresis",
+        4.0,
+        "how much better a thread must be to take a seat from its holder",
+    ),
+    Knob::smoothing(16.0, "length of the running means of EF and SF"),
+    Knob::milliseconds(
+        "turn",
+        250.0,
+        "how long a thread keeps its place at least, and the turn of equal threads of an application",
+    ),
 ];
 
 /// Distance between the classes.

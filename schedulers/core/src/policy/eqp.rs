@@ -1,7 +1,7 @@
 //! EQP: equal progress for all threads.
 
 use crate::machine::Placement;
-use crate::policy::knobs::{Knob, KnobKind, Knobs};
+use crate::policy::knobs::{Knob, Knobs};
 use crate::policy::seats::{Claim, Seats};
 use crate::policy::smooth::Smoothed;
 use crate::policy::speedups::{self, Speedups};
@@ -34,26 +34,8 @@ const TURN: usize = 0;
 const SMOOTHING: usize = 1;
 
 const KNOBS: &[Knob] = &[
-    Knob {
-        key: "turn",
-        kind: KnobKind::Number {
-            unit: "ms",
-            default: 250.0,
-            min: 1.0,
-            max: 60_000.0,
-        },
-        help: "how long a thread keeps its place at least",
-    },
-    Knob {
-        key: "smoothing",
-        kind: KnobKind::Number {
-            unit: "intervals",
-            default: 4.0,
-            min: 1.0,
-            max: 1000.0,
-        },
-        help: "length of the running mean of speedup factors",
-    },
+    Knob::milliseconds("turn", 250.0, "how long a thread keeps its place at least"),
+    Knob::smoothing(4.0, "length of the running mean of speedup factors"),
 ];
 
 /// Bonus of a thread whose turn is not over: above any slowdown.

@@ -1,7 +1,7 @@
 //! HSP: fast cores to those who gain most from them.
 
 use crate::machine::Placement;
-use crate::policy::knobs::{Knob, KnobKind, Knobs};
+use crate::policy::knobs::{Knob, Knobs};
 use crate::policy::ledger::Ledger;
 use crate::policy::seats::{Claim, Seats};
 use crate::policy::smooth::Smoothed;
@@ -33,41 +33,18 @@ const TURN: usize = 2;
 const UTILITY: usize = 3;
 
 const KNOBS: &[Knob] = &[
-    Knob {
-        key: "hysteresis",
-        kind: KnobKind::Number {
-            unit: "%",
-            default: 4.0,
-            min: 0.0,
-            max: 100.0,
-        },
-        help: "how much better a speedup must be to take a seat from its holder",
-    },
-    Knob {
-        key: "smoothing",
-        kind: KnobKind::Number {
-            unit: "intervals",
-            default: 16.0,
-            min: 1.0,
-            max: 1000.0,
-        },
-        help: "length of the running mean of speedup factors",
-    },
-    Knob {
-        key: "turn",
-        kind: KnobKind::Number {
-            unit: "ms",
-            default: 250.0,
-            min: 1.0,
-            max: 60_000.0,
-        },
-        help: "difference in fast-core time at which fair-shared threads change places",
-    },
-    Knob {
-        key: "utility",
-        kind: KnobKind::Choice(&["speedup", "camp"]),
-        help: "how the gain of an application with many threads is rated",
-    },
+    Knob::percent(
+        "hysteresis",
+        4.0,
+        "how much better a speedup must be to take a seat from its holder",
+    ),
+    Knob::smoothing(16.0, "length of the running mean of speedup factors"),
+    Knob::milliseconds(
+        "turn",
+        250.0,
+        "difference in fast-core time at which fair-shared threads change places",
+    ),
+    Knob::UTILITY,
 ];
 
 /// Leads of threads of one application are remembered up to so many turns.

@@ -41,6 +41,53 @@ pub struct Knob {
     pub help: &'static str,
 }
 
+/// Parameters that several policies have, each with its own default and meaning.
+impl Knob {
+    /// How an application of many threads is rated ([`crate::policy::speedups::rule`]).
+    pub const UTILITY: Knob = Knob {
+        key: "utility",
+        kind: KnobKind::Choice(&["speedup", "camp"]),
+        help: "how the gain of an application with many threads is rated",
+    };
+
+    /// A turn, round or threshold, from a millisecond to a minute.
+    pub const fn milliseconds(key: &'static str, default: f64, help: &'static str) -> Knob {
+        let kind = KnobKind::Number {
+            unit: "ms",
+            default,
+            min: 1.0,
+            max: 60_000.0,
+        };
+        Knob { key, kind, help }
+    }
+
+    /// A ratio of up to 100 %.
+    pub const fn percent(key: &'static str, default: f64, help: &'static str) -> Knob {
+        let kind = KnobKind::Number {
+            unit: "%",
+            default,
+            min: 0.0,
+            max: 100.0,
+        };
+        Knob { key, kind, help }
+    }
+
+    /// The length of a running mean ([`crate::policy::smooth`]).
+    pub const fn smoothing(default: f64, help: &'static str) -> Knob {
+        let kind = KnobKind::Number {
+            unit: "intervals",
+            default,
+            min: 1.0,
+            max: 1000.0,
+        };
+        Knob {
+            key: "smoothing",
+            kind,
+            help,
+        }
+    }
+}
+
 /// Why a parameter cannot be turned.
 #[derive(Debug, Error, PartialEq)]
 pub enum KnobError {

@@ -59,26 +59,12 @@ const KNOBS: &[Knob] = &[
         },
         help: "largest over smallest slowdown that is accepted; inf is any",
     },
-    Knob {
-        key: "turn",
-        kind: KnobKind::Number {
-            unit: "ms",
-            default: 250.0,
-            min: 1.0,
-            max: 60_000.0,
-        },
-        help: "difference in credit at which two threads change places",
-    },
-    Knob {
-        key: "smoothing",
-        kind: KnobKind::Number {
-            unit: "intervals",
-            default: 16.0,
-            min: 1.0,
-            max: 1000.0,
-        },
-        help: "length of the running mean of speedup factors",
-    },
+    Knob::milliseconds(
+        "turn",
+        250.0,
+        "difference in credit at which two threads change places",
+    ),
+    Knob::smoothing(16.0, "length of the running mean of speedup factors"),
     Knob {
         key: "horizon",
         kind: KnobKind::Number {

@@ -52,16 +52,7 @@ const KNOBS: &[Knob] = &[
         kind: KnobKind::Choice(&["energy", "throughput"]),
         help: "the rule set",
     },
-    Knob {
-        key: "smoothing",
-        kind: KnobKind::Number {
-            unit: "intervals",
-            default: 16.0,
-            min: 1.0,
-            max: 1000.0,
-        },
-        help: "length of the running mean of factors",
-    },
+    Knob::smoothing(16.0, "length of the running mean of factors"),
 ];
 
 #[derive(Clone, Copy, Debug, Default)]

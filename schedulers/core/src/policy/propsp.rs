@@ -1,7 +1,7 @@
 //! Prop-SP: fast cores in proportion to what they are worth to an application.
 
 use crate::machine::Placement;
-use crate::policy::knobs::{Knob, KnobKind, Knobs};
+use crate::policy::knobs::{Knob, Knobs};
 use crate::policy::level::Demands;
 use crate::policy::room::{Reach, Room};
 use crate::policy::seats::{Claim, Seats};
@@ -33,21 +33,12 @@ const TURN: usize = 0;
 const UTILITY: usize = 1;
 
 const KNOBS: &[Knob] = &[
-    Knob {
-        key: "turn",
-        kind: KnobKind::Number {
-            unit: "ms",
-            default: 250.0,
-            min: 1.0,
-            max: 60_000.0,
-        },
-        help: "difference in credit at which two threads change places",
-    },
-    Knob {
-        key: "utility",
-        kind: KnobKind::Choice(&["speedup", "camp"]),
-        help: "how the gain of an application with many threads is rated",
-    },
+    Knob::milliseconds(
+        "turn",
+        250.0,
+        "difference in credit at which two threads change places",
+    ),
+    Knob::UTILITY,
 ];
 
 /// Benefit that is assumed of everybody, so that what nobody gains from is shared by weight.

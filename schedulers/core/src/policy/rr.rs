@@ -27,16 +27,11 @@ const THRESHOLD: usize = 0;
 const SHARE: usize = 1;
 
 const KNOBS: &[Knob] = &[
-    Knob {
-        key: "threshold",
-        kind: KnobKind::Number {
-            unit: "ms",
-            default: 100.0,
-            min: 1.0,
-            max: 60_000.0,
-        },
-        help: "difference in fast-core time at which two threads change places",
-    },
+    Knob::milliseconds(
+        "threshold",
+        100.0,
+        "difference in fast-core time at which two threads change places",
+    ),
     Knob {
         key: "share",
         kind: KnobKind::Choice(&["app", "thread"]),
