@@ -3,6 +3,7 @@
 mod bench;
 mod board_cli;
 mod clock;
+mod compare;
 mod control;
 mod live;
 mod only;
@@ -49,6 +50,8 @@ enum Command {
     Top(top::TopArgs),
     /// Compare policies on a mix of programs: ASP, unfairness, energy-delay
     Bench(bench::BenchArgs),
+    /// Compare policies over folders of mixes on the simulator, beside published figures
+    Compare(compare::CompareArgs),
     /// The virtual AMP board
     Board(board_cli::BoardArgs),
     /// Show this machine's core types
@@ -142,12 +145,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         }
         Command::Ctl { what } => ctl(what)?,
         Command::Top(args) => top::main(&args)?,
-        Command::Bench(args) => {
-            let stop = Arc::new(AtomicBool::new(false));
-            let shared = stop.clone();
-            on_signal(move || shared.store(true, Ordering::Relaxed))?;
-            bench::main(&args, &stop)?;
-        }
+        Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
+        Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
         Command::Board(args) => return board_cli::main(args),
         Command::Help {
             topic: Help::Policy { name: None },
@@ -200,6 +199,14 @@ fn ctl(what: Ctl) -> Result<()> {
 /// Calls `then` on SIGINT, SIGTERM and SIGHUP.
 fn on_signal(then: impl FnMut() + Send + 'static) -> Result<()> {
     ctrlc::set_handler(then).context("cannot handle signals")
+}
+
+/// A flag that SIGINT, SIGTERM and SIGHUP set.
+fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let shared = stop.clone();
+    on_signal(move || shared.store(true, Ordering::Relaxed))?;
+    Ok(stop)
 }
 
 /// Writes to a file, or to standard output for `-`.

@@ -204,3 +204,28 @@ fn the_simulator_compares_policies_in_seconds() {
     let said = told(2, &["bench", &workload(dir.path(), GOOD), "--on", "sim"]);
     assert!(said.contains("`phases`"), "{said}");
 }
+
+#[test]
+fn a_bad_comparison_is_told_with_its_file() {
+    let said = told(2, &["compare", "/nowhere.toml"]);
+    assert!(said.contains("/nowhere.toml"), "{said}");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.toml");
+    std::fs::write(&path, "name = \"x\"\nwrong = 1\n").unwrap();
+    let said = told(2, &["compare", path.to_str().unwrap()]);
+    assert!(said.contains("c.toml") && said.contains("wrong"), "{said}");
+}
+
+#[test]
+fn a_comparison_prints_its_figures_beside_the_published() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tools/workloads/comparisons/quickia.toml"
+    );
+    let out = scx_amp(&["compare", file, "--runs", "1"]);
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{text}");
+    for wanted in ["4STH", "mean", "published", "unfairness of acfs below rr"] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+}

@@ -17,7 +17,7 @@ mod board;
 mod counts;
 mod host;
 mod inputs;
-mod progress;
+pub(crate) mod progress;
 mod session;
 mod sim;
 mod solo_cache;

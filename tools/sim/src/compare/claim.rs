@@ -1,5 +1,6 @@
 //! Published figures, as claims that hold or do not.
 
+use amp_metrics::uncertainty::Measured;
 use amp_sched::evaluation::PolicyResult;
 use serde::Deserialize;
 use std::fmt;
@@ -19,10 +20,15 @@ pub enum Figure {
 impl Figure {
     /// Its value; NaN where it is not known.
     pub fn of(self, r: &PolicyResult) -> f64 {
+        self.measured(r).map_or(f64::NAN, |m| m.value)
+    }
+
+    /// Its value with its standard uncertainty over the runs, where it is known.
+    pub fn measured(self, r: &PolicyResult) -> Option<Measured> {
         match self {
-            Figure::Asp => r.asp.value,
-            Figure::Unfairness => r.unfairness.value,
-            Figure::Edp => r.edp.map_or(f64::NAN, |e| e.value),
+            Figure::Asp => Some(r.asp),
+            Figure::Unfairness => Some(r.unfairness),
+            Figure::Edp => r.edp,
         }
     }
 }

@@ -16,10 +16,13 @@ impl fmt::Display for Outcome {
                 write!(f, " {label:>12}")?;
             }
             let mut sums = vec![0.0; self.labels.len()];
+            let mut variances = vec![Some(0.0); self.labels.len()];
             for (mix, results) in &self.mixes {
                 write!(f, "\n{mix:<16}")?;
-                for (r, sum) in results.iter().zip(&mut sums) {
+                for ((r, sum), variance) in results.iter().zip(&mut sums).zip(&mut variances) {
                     *sum += figure.of(r);
+                    let u = figure.measured(r).and_then(|m| m.u);
+                    *variance = variance.zip(u).map(|(v, u)| v + u * u);
                     cell(f, figure, figure.of(r))?;
                 }
             }
@@ -27,8 +30,19 @@ impl fmt::Display for Outcome {
             for sum in sums {
                 cell(f, figure, sum / self.mixes.len() as f64)?;
             }
+            write!(f, "\n{:<16}", "± (mean)")?;
+            for variance in variances {
+                match variance {
+                    Some(v) => cell(f, figure, f64::sqrt(v) / self.mixes.len() as f64)?,
+                    None => write!(f, " {:>12}", "-")?,
+                }
+            }
             writeln!(f)?;
         }
+        writeln!(
+            f,
+            "\n± is the standard uncertainty of the mean over the runs (start order, sampling); - with one run"
+        )?;
         if !self.claims.is_empty() {
             writeln!(f, "\n{:<62} here", "published")?;
         }

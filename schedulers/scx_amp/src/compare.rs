@@ -1,0 +1,56 @@
+//! `scx_amp compare`: policies over whole folders of mixes on the simulator, beside what was published of them.
+
+use crate::bench::progress::Progress;
+use crate::usage::bad_input;
+use amp_sim::bench::Step;
+use amp_sim::compare::Comparison;
+use amp_sim::SimError;
+use anyhow::{bail, Result};
+use clap::Args;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Flags of `scx_amp compare`.
+#[derive(Args)]
+pub struct CompareArgs {
+    /// Files that say which mixes, machine and policies, and what was published (see `tools/workloads/comparisons/`)
+    #[arg(required = true, value_name = "COMPARISON.toml")]
+    files: Vec<PathBuf>,
+    /// Runs of each mix under each policy, in shuffled start order
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Prints a table per file.
+///
+/// # Errors
+/// Bad input, a mix that does not end, an interrupt.
+pub fn main(args: &CompareArgs, cancel: &AtomicBool) -> Result<()> {
+    let all: Result<Vec<Comparison>, SimError> =
+        args.files.iter().map(|f| Comparison::load(f)).collect();
+    for comparison in all.map_err(bad_input)? {
+        let mut progress = Progress::bar();
+        let mut watch = |mix: &str, step: Step<'_>| {
+            match step {
+                Step::Solo { app } => progress.note(&format!("{mix}: {app} alone")),
+                Step::Mix { policy, run } => progress.note(&format!("{mix}: {policy}, run {run}")),
+            }
+            match cancel.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let outcome = comparison.run(args.runs, args.seed, &mut watch);
+        drop(progress);
+        match outcome {
+            Ok(outcome) => println!("{outcome}"),
+            Err(SimError::Interrupted) => bail!("interrupted"),
+            Err(e) => return Err(bad_input(e)),
+        }
+    }
+    Ok(())
+}
