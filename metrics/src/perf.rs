@@ -331,8 +331,13 @@ pub fn usable_counters(pmus: &Pmus, t: CoreTypeId, cpu: u32) -> Result<usize, Co
 pub fn try_all(pmus: &mut Pmus) -> Result<(), CounterError> {
     let types: Vec<CoreTypeId> = pmus.core_types().collect();
     for t in types {
-        let known = pmus.of_core_type(t).map(|p| (p.name.clone(), p.counters));
-        let cpu = pmus.cpus_of(t).first().copied().unwrap_or(0);
+        let pmu = pmus.of_core_type(t);
+        let known = pmu.map(|p| (p.name.clone(), p.counters));
+        // the PMU lists online CPUs only; the core type may have others
+        let online = |c: &&u32| pmu.is_none_or(|p| p.cpus.contains(c));
+        let cpus = pmus.cpus_of(t);
+        let cpu = cpus.iter().find(online).or(cpus.first());
+        let cpu = cpu.copied().unwrap_or(0);
         match known {
             Some((_, Some(_))) => {}
             Some((name, None)) => {

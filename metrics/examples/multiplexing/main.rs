@@ -12,7 +12,9 @@
 
 mod synth;
 
-use amp_metrics::multiplex::{by_name, linear, phase_aware, PhaseRule, Plan, Trace, STRATEGIES};
+use amp_metrics::multiplex::{
+    by_name, linear, phase_aware, PhaseDetector, PhaseRule, Plan, Trace, STRATEGIES,
+};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
@@ -22,6 +24,9 @@ const OFFSETS: usize = 8;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.is_empty() {
+        detection();
+    }
     let traces: Vec<(String, Trace)> = match args.as_slice() {
         [] => synth::programs(),
         [save, dir] if save == "--save" => {
@@ -79,6 +84,39 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!();
     }
     Ok(())
+}
+
+/// How well phase changes are found: programs of phases of at least three windows.
+fn detection() {
+    println!("\nphase changes (IPC quotient beyond 1.12/0.88): found within two samples; false alarms per sample");
+    for confirm in [1, 2] {
+        let rule = PhaseRule {
+            confirm,
+            ..PhaseRule::default()
+        };
+        let (mut visible, mut found, mut alarms, mut samples) = (0, 0, 0, 0);
+        for seed in 0..40 {
+            let (windows, changes) = synth::phases(seed, 20.0);
+            let mut d = PhaseDetector::default();
+            let hits: Vec<usize> = (0..windows.len())
+                .filter(|w| d.step(windows[*w].ipc(), &rule))
+                .collect();
+            samples += windows.len();
+            // a change that is hardly one may or may not be found: it is neither
+            let near = |h: usize| changes.iter().any(|(at, _)| h >= *at && h <= at + 2);
+            alarms += hits.iter().filter(|h| !near(**h)).count();
+            for (at, quotient) in &changes {
+                if quotient.max(1.0 / quotient) > 1.12 / 0.88 * 1.05 {
+                    visible += 1;
+                    found += usize::from(hits.iter().any(|h| *h >= *at && *h < at + 2));
+                }
+            }
+        }
+        println!(
+            "confirm {confirm}: {found} of {visible} found, {alarms} false alarms in {samples} samples ({:.3} %)",
+            100.0 * alarms as f64 / samples as f64
+        );
+    }
 }
 
 fn mean(v: &[f64]) -> f64 {

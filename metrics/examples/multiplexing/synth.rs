@@ -69,6 +69,23 @@ fn length(rng: &mut SmallRng, mean: f64) -> usize {
     1 + (-rng.random_range(1e-9f64..1.0).ln() * mean) as usize
 }
 
+/// A program with phases of random length, and where each begins with the quotient of its IPC and the last one's.
+pub fn phases(seed: u64, mean: f64) -> (Vec<Window>, Vec<(usize, f64)>) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let (mut windows, mut changes, mut last) = (Vec::new(), Vec::new(), None);
+    while windows.len() < WINDOWS {
+        let p = phase(&mut rng);
+        if let Some(last) = last {
+            changes.push((windows.len(), p.ipc / last));
+        }
+        last = Some(p.ipc);
+        for _ in 0..length(&mut rng, mean) + 2 {
+            windows.push(window(&mut rng, &p, 0.04));
+        }
+    }
+    (windows, changes)
+}
+
 /// Every program: `KIND-N` and its trace. The same ones every time.
 pub fn programs() -> Vec<(String, Trace)> {
     let mut all = Vec::new();

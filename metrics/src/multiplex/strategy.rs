@@ -259,7 +259,8 @@ impl Histories {
 }
 
 /// [ROC]: cost = |B_y − A_y − δ_y|/2 · δ_t, summed over the events of a set. δ_t is the time since the set ran, so one that
-/// ran just now has the cost 0 and is not counted twice in a row.
+/// ran just now has the cost 0 and is not counted twice in a row. On the programs of docs/multiplexing.md it is worse than
+/// round-robin.
 struct RateOfChange {
     histories: Histories,
 }
@@ -306,8 +307,8 @@ struct RelativeError {
 }
 
 /// How far an event's drift is drawn towards the mean of all events'. Found by trial on the synthetic programs of
-/// `examples/multiplexing`, as the two constants below; with 0.8 the order is that of round-robin, with 0.25 the error on
-/// two counters is larger than round-robin's.
+/// `examples/multiplexing`, as the two constants below (docs/multiplexing.md): the nearer to 1, the nearer the order is to
+/// round-robin's.
 const SHRINK: f64 = 0.5;
 /// Factor on the cost of a set that was not counted in the present phase.
 const PHASE_BOOST: f64 = 10.0;
