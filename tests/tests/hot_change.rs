@@ -50,7 +50,6 @@ const END: &str = r#"
 wait $loads; loaded
 scx_amp top --once | sed 's/^/top /'
 kill $pid; wait $pid; echo "status $?"
-echo "log $(grep -c 'now ' /tmp/log)"
 "#;
 
 /// The longest gap of each thread of these reports, in milliseconds.

@@ -8,10 +8,10 @@ use crate::status::{self, Status};
 use crate::usage::{bad_input, BadInput};
 use crate::{clock, topology};
 use amp_machine::CpuList;
-use amp_metrics::providers::{self, Declared};
-use amp_metrics::{Nanos, Provider};
+use amp_metrics::providers::{self, ProviderError};
+use amp_metrics::{Nanos, Pmus, Provider};
 use amp_sched::policy::{self, Policy};
-use amp_sched::{closest, Changes, Topology};
+use amp_sched::{closest, Changes, Machine, Topology};
 use anyhow::{Context, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub struct RunArgs {
     /// Set a knob of the policy (see `scx_amp help policy NAME`); may be repeated.
     #[arg(long = "set", value_name = "POLICY.KNOB=VALUE")]
     pub settings: Vec<String>,
-    /// Source of the metrics the policy asks for: a name, or a TOML file that declares speedup factors.
+    /// Source of the metrics the policy asks for: a name, `auto` for the best one that is possible here, or a TOML file.
     #[arg(long, default_value = "none", value_name = "NAME|FILE.toml")]
     pub provider: String,
     /// CPUs of the fast core type (all others are slow), where the kernel cannot tell them apart.
@@ -108,22 +108,48 @@ pub fn check_settings(settings: &[String], policies: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The provider called `name`, or the one that the TOML file of that path describes.
+/// Why no provider that counts can be put in place yet: nobody fills `Snapshot::readings` on a live machine. Where the
+/// mechanism does, a trial (`amp_metrics::perf::try_all`) has to answer instead.
+const NO_READINGS: &str = "this scx_amp does not read counters at context switches";
+
+/// The provider called `name`, or the one that the TOML file of that path describes, checked for a machine of that
+/// `topology`; without one, for a machine of which nothing is known.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] naming the ones there are, or the file, line and key at fault.
-pub fn provider_by_name(name: &str) -> Result<Box<dyn Provider>> {
-    if name.ends_with(".toml") {
-        let declared = Declared::load(Path::new(name)).map_err(bad_input)?;
-        return Ok(Box::new(declared));
-    }
-    providers::by_name(name).map_err(|e| {
-        let near = closest(name, providers::PROVIDERS.iter().map(|p| p.name));
-        match near.first() {
-            Some(meant) => bad_input(format!("{e}; did you mean `{meant}`?")),
-            None => bad_input(e),
+/// [`crate::usage::BadInput`] naming the ones there are, or the file, line and key at fault; failed work when it is not possible
+/// here, saying why.
+pub fn provider_by_name(name: &str, topology: Option<&Topology>) -> Result<Box<dyn Provider>> {
+    let core_types: Vec<Vec<u32>> = topology
+        .iter()
+        .flat_map(|t| t.core_types())
+        .map(|t| t.cpus.clone())
+        .collect();
+    let pmus = Pmus::discover(Path::new("/sys"))
+        .context("the performance monitoring units")?
+        .with_core_types(&core_types);
+    let context = providers::Context {
+        pmus: &pmus,
+        counters: Err(NO_READINGS.to_owned()),
+        energy_per_core_type: false,
+        models: None,
+    };
+    match providers::prepare(name, &context) {
+        Ok(prepared) => {
+            for (better, why) in &prepared.passed_over {
+                log::info!("provider {name}: not `{better}`: {why}");
+            }
+            Ok(prepared.provider)
         }
-    })
+        Err(e @ ProviderError::Unknown(_)) => {
+            let known = providers::PROVIDERS.iter().map(|p| p.name);
+            Err(match closest(name, known.chain(["auto"])).first() {
+                Some(meant) => bad_input(format!("{e}; did you mean `{meant}`?")),
+                None => bad_input(e),
+            })
+        }
+        Err(e @ ProviderError::File(_)) => Err(bad_input(e)),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// Time between two looks at who is in the control group: children inherit, only those moved into it wait.
@@ -144,7 +170,6 @@ pub enum Event {
 pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
     check_settings(&args.settings, std::slice::from_ref(&args.policy))?;
     policy_by_name(&args.policy, args.seed, &args.settings, None)?;
-    let provider = provider_by_name(&args.provider)?;
     let mut only = args
         .only_cgroup
         .as_deref()
@@ -153,6 +178,7 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
     let detected = topology::detect(args.big_cpus.as_ref())?;
     let known = Some(&detected.topology);
     let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
+    let provider = provider_by_name(&args.provider, known)?;
     if detected.topology.core_types().len() == 1 {
         log::warn!("all cores are of one type: name the fast ones with --big-cpus");
     }
@@ -249,6 +275,7 @@ impl Running {
 
     /// Carries out a request. A refused one has changed nothing.
     fn answer(&mut self, request: Request) -> Answer {
+        let topology = Machine::topology(self.scheduling.machine()).clone();
         let engine = self.scheduling.engine_mut();
         let done = match &request {
             Request::Status => return Answer::Status(Box::new(self.status())),
@@ -257,7 +284,7 @@ impl Running {
                 let set = self.changes.set(engine, settings);
                 set.map(|()| true).map_err(bad_input)
             }
-            Request::Provider(name) => provider_by_name(name).map(|p| {
+            Request::Provider(name) => provider_by_name(name, Some(&topology)).map(|p| {
                 self.changes.provider(engine, p);
                 true
             }),

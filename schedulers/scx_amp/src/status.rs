@@ -3,7 +3,8 @@
 use crate::clock;
 use crate::live::Live;
 use amp_metrics::{
-    CoreTypeId, Estimate, MetricId, Nanos, Provider, Quality, ThreadSample, MAX_CORE_TYPES,
+    CoreTypeId, Estimate, Health, MetricId, Nanos, Provider, Quality, Snapshot, Subject,
+    ThreadSample, MAX_CORE_TYPES,
 };
 use amp_sched::{Engine, Topology};
 use scx_stats_derive::Stats;
@@ -23,6 +24,12 @@ pub struct Status {
     /// Provider.
     #[stat(desc = "metric provider")]
     pub provider: String,
+    /// Why the provider answers nothing; empty while it works.
+    #[stat(desc = "why the provider has failed; empty while it works")]
+    pub provider_failed: String,
+    /// Virtual counters of the machine, its core types and CPUs, by name.
+    #[stat(desc = "virtual counters over the last interval, such as `energy_J big`")]
+    pub virtual_counters: BTreeMap<String, f64>,
     /// Seconds since the start.
     #[stat(desc = "seconds since the scheduler was attached")]
     pub uptime_s: f64,
@@ -90,6 +97,14 @@ pub struct ThreadStatus {
     /// Share of it on the fastest core type.
     #[stat(desc = "share of its CPU time on the fastest core type")]
     pub big_time_share: f64,
+    /// Number of its present phase and seconds since that began; empty when the provider follows none.
+    #[stat(desc = "number of the present phase and seconds since it began, if known")]
+    pub phase: BTreeMap<String, f64>,
+    /// Virtual counters of its application, by name.
+    #[stat(
+        desc = "virtual counters of its application over the last interval, such as `energy_J`"
+    )]
+    pub virtual_counters: BTreeMap<String, f64>,
     /// What is known of it, by metric; a metric that the provider does not offer is missing.
     #[stat(desc = "metrics by name; those that the provider does not offer are missing")]
     pub metrics: BTreeMap<String, Metric>,
@@ -136,7 +151,12 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
         .threads
         .iter()
         .filter(|t| offered.contains(&t.key) || t.placed.is_some())
-        .map(|t| thread(t, topology, engine.provider()))
+        .map(|t| ThreadStatus {
+            virtual_counters: virtual_counters(snapshot, |of| {
+                (of == Subject::App(t.app)).then(String::new)
+            }),
+            ..thread(t, topology, engine.provider())
+        })
         .collect();
     per_thread.sort_by(|a, b| b.cpu_s.total_cmp(&a.cpu_s).then(a.tid.cmp(&b.tid)));
     let knobs = engine.policy().knobs().values();
@@ -144,6 +164,16 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
         policy: engine.policy().name().to_owned(),
         knobs: knobs.map(|(k, v)| (k.to_owned(), v)).collect(),
         provider: engine.provider().name().to_owned(),
+        provider_failed: match engine.provider().health() {
+            Health::Working => String::new(),
+            Health::Failed(why) => why,
+        },
+        virtual_counters: virtual_counters(snapshot, |of| match of {
+            Subject::Machine => Some(String::new()),
+            Subject::CoreType(t) => Some(format!(" {}", core_type_name(topology, t))),
+            Subject::Cpu(cpu) => Some(format!(" cpu{cpu}")),
+            Subject::App(_) => None,
+        }),
         uptime_s: clock::now().saturating_sub(began).as_secs_f64(),
         ticks: totals.ticks,
         changes,
@@ -163,11 +193,27 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
     }
 }
 
+fn core_type_name(topology: &Topology, id: CoreTypeId) -> String {
+    let found = topology.core_types().get(id.index());
+    found.map_or_else(|| id.to_string(), |t| t.name.clone())
+}
+
+/// The readings that `wanted` names, under the counter's name, its unit and that name.
+fn virtual_counters(
+    snapshot: &Snapshot,
+    wanted: impl Fn(Subject) -> Option<String>,
+) -> BTreeMap<String, f64> {
+    let readings = snapshot.virtual_counters.iter();
+    readings
+        .filter_map(|r| {
+            let key = format!("{}_{}{}", r.counter.name(), r.counter.unit(), wanted(r.of)?);
+            r.value.is_finite().then_some((key, r.value))
+        })
+        .collect()
+}
+
 fn thread(t: &ThreadSample, topology: &Topology, provider: &dyn Provider) -> ThreadStatus {
-    let name = |id: CoreTypeId| {
-        let found = topology.core_types().get(id.index());
-        found.map_or_else(|| id.to_string(), |t| t.name.clone())
-    };
+    let name = |id: CoreTypeId| core_type_name(topology, id);
     let end = t.comm.iter().position(|c| *c == 0).unwrap_or(t.comm.len());
     let cpu_s = t.runtime.iter().copied().sum::<Nanos>().as_secs_f64();
     let big = t.runtime[CoreTypeId::FASTEST.index()].as_secs_f64();
@@ -189,7 +235,20 @@ fn thread(t: &ThreadSample, topology: &Topology, provider: &dyn Provider) -> Thr
             }
         }
     }
+    // what was measured where it runs; the other core types' are in the factors
+    let ipc = provider.estimate(t.key, MetricId::Ipc(t.core_type));
+    if let Some(m) = ipc.and_then(Metric::of) {
+        metrics.insert("ipc".to_owned(), m);
+    }
+    let phase = provider.phase(t.key).map(|p| {
+        [
+            ("number".to_owned(), f64::from(p.number)),
+            ("age_s".to_owned(), p.age.as_secs_f64()),
+        ]
+    });
     ThreadStatus {
+        phase: phase.into_iter().flatten().collect(),
+        virtual_counters: BTreeMap::new(),
         tid: i64::from(t.tid),
         app: t.app.0,
         comm: String::from_utf8_lossy(&t.comm[..end]).into_owned(),

@@ -95,33 +95,51 @@ pub fn table(s: &Status) -> String {
         s.swaps,
         s.swap_latency_p50_us
     );
+    if !s.provider_failed.is_empty() {
+        let _ = writeln!(
+            out,
+            "provider {} has failed: {}",
+            s.provider, s.provider_failed
+        );
+    }
+    if !s.virtual_counters.is_empty() {
+        let all: Vec<String> = s
+            .virtual_counters
+            .iter()
+            .map(|(k, v)| format!("{k} {v:.4}"))
+            .collect();
+        let _ = writeln!(out, "{}", all.join("  "));
+    }
     // whatever the provider offers, the usual ones first
-    let offered: BTreeSet<&str> = s
+    const USUAL: [&str; 3] = ["ipc", "sf", "ef"];
+    let offered = s.per_thread.iter().flat_map(|t| t.metrics.keys());
+    let others: BTreeSet<&str> = offered
+        .map(String::as_str)
+        .filter(|m| !USUAL.contains(m))
+        .collect();
+    let metrics: Vec<&str> = USUAL.into_iter().chain(others).collect();
+    let counters: BTreeSet<&str> = s
         .per_thread
         .iter()
-        .flat_map(|t| t.metrics.keys().map(String::as_str))
+        .flat_map(|t| t.virtual_counters.keys().map(String::as_str))
         .collect();
-    let mut columns = vec!["ipc", "sf", "ef", "phase"];
-    columns.extend(
-        offered
-            .iter()
-            .filter(|m| !["ipc", "sf", "ef", "phase"].contains(m)),
-    );
-    let mut rows: Vec<Vec<String>> = vec![[
+    let head = [
         "tid", "app", "comm", "weight", "on", "placed", "cpu s", "big %",
-    ]
-    .into_iter()
-    .chain(columns.iter().copied())
-    .chain(["quality", "age s"])
-    .map(str::to_owned)
-    .collect()];
-    rows.extend(s.per_thread.iter().map(|t| row(t, &columns)));
+    ];
+    let mut rows: Vec<Vec<String>> = vec![head
+        .into_iter()
+        .chain(metrics.iter().copied())
+        .chain(["phase", "quality", "age s"])
+        .chain(counters.iter().copied())
+        .map(str::to_owned)
+        .collect()];
+    rows.extend(s.per_thread.iter().map(|t| row(t, &metrics, &counters)));
     let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     for row in &rows {
         let mut line = String::new();
         for (c, (cell, w)) in row.iter().zip(&widths).enumerate() {
-            let words = matches!(c, 2 | 4 | 5) || c == row.len() - 2;
+            let words = matches!(c, 2 | 4 | 5) || c == head.len() + metrics.len() + 1;
             let _ = if words {
                 write!(line, "{cell:<w$}  ")
             } else {
@@ -133,7 +151,7 @@ pub fn table(s: &Status) -> String {
     out
 }
 
-fn row(t: &ThreadStatus, columns: &[&str]) -> Vec<String> {
+fn row(t: &ThreadStatus, columns: &[&str], counters: &BTreeSet<&str>) -> Vec<String> {
     let known = || "-".to_owned();
     // a row's metrics are as good as the worst of them
     let rank = |m: &Metric| match m.quality.as_str() {
@@ -163,8 +181,13 @@ fn row(t: &ThreadStatus, columns: &[&str]) -> Vec<String> {
             .get(*c)
             .map_or_else(known, |m| format!("{:.2}", m.value))
     }));
+    cells.push(t.phase.get("number").map_or_else(known, |n| format!("{n}")));
     cells.push(worst.map_or_else(known, |m| m.quality.clone()));
     cells.push(oldest.map_or_else(known, |a| format!("{a:.1}")));
+    cells.extend(counters.iter().map(|c| {
+        let value = t.virtual_counters.get(*c);
+        value.map_or_else(known, |v| format!("{v:.4}"))
+    }));
     cells
 }
 

@@ -78,6 +78,10 @@ fn a_bad_provider_is_told_with_file_and_line() {
     assert!(said.contains("p.toml") && said.contains("line 3"), "{said}");
     assert!(told(2, &["run", "--provider", "crystal-ball"]).contains("crystal-ball"));
     assert!(told(2, &["run", "--provider", "declard"]).contains("did you mean `declared`?"));
+    for counts in ["ipc-sampling", "model"] {
+        let said = told(1, &["run", "--provider", counts]);
+        assert!(said.contains(counts), "{said}");
+    }
     let said = told(2, &["run", "--only-cgroup", "/nowhere"]);
     assert!(
         said.contains("/nowhere") && said.contains("cgroup.procs"),

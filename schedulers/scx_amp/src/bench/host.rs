@@ -281,7 +281,7 @@ impl Bench<'_> {
             return Ok(Scheduling::new(
                 machine,
                 policy,
-                provider_by_name(&self.args.provider)?,
+                provider_by_name(&self.args.provider, known)?,
             ));
         }
         let declarations = Declarations::default();
