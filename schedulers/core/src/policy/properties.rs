@@ -41,6 +41,32 @@ fn placed(fake: &Fake, t: u8) -> usize {
         .count()
 }
 
+/// One application of four threads and two of one, on two fast and four slow cores, under a policy with one knob turned:
+/// each thread's shares, and what each application progresses by relative to running alone.
+fn four_threads_and_two_of_one(
+    policy: &str,
+    (knob, value): (&str, &str),
+    ticks: usize,
+) -> (Vec<[f64; MAX_CORE_TYPES]>, [f64; 3]) {
+    let mut fake = Fake::new(&[2, 4]);
+    let keys: Vec<_> = [1, 1, 1, 1, 2, 3]
+        .into_iter()
+        .map(|a| fake.spawn(a))
+        .collect();
+    let provider = Noisy::new(&[(1, 3.0), (2, 2.5), (3, 2.0)], 0.0, 1);
+    let mut e = engine(&fake, policy, Box::new(provider));
+    e.policy_mut().set(knob, value).unwrap();
+    let s = shares(&mut e, &mut fake, &keys, ticks);
+    let big: f64 = s[..4].iter().map(|s| s[0]).sum();
+    // SP of the first: (2/4)(3-1)+1 = 2
+    let progress = [
+        (1.0 + big / 4.0 * 2.0) / 2.0,
+        (1.0 + s[4][0] * 1.5) / 2.5,
+        (1.0 + s[5][0]) / 2.0,
+    ];
+    (s, progress)
+}
+
 /// Runs `ticks` intervals after a warm-up of five; returns each thread's share of time per core type.
 fn shares(
     e: &mut Engine,

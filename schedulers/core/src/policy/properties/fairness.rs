@@ -220,23 +220,7 @@ fn acfs_and_eqp_even_out_three_core_types() {
 
 #[test]
 fn acfs_counts_what_parallel_applications_do_on_fast_cores() {
-    // one application of four threads, two of one
-    let mut fake = Fake::new(&[2, 4]);
-    let keys: Vec<_> = [1, 1, 1, 1, 2, 3]
-        .into_iter()
-        .map(|a| fake.spawn(a))
-        .collect();
-    let provider = Noisy::new(&[(1, 3.0), (2, 2.5), (3, 2.0)], 0.0, 1);
-    let mut e = engine(&fake, "acfs", Box::new(provider));
-    e.policy_mut().set("progress", "exact").unwrap();
-    let s = shares(&mut e, &mut fake, &keys, 2000);
-    let big: f64 = s[..4].iter().map(|s| s[0]).sum();
-    // SP of the first: (2/4)(3-1)+1 = 2
-    let x = [
-        (1.0 + big / 4.0 * 2.0) / 2.0,
-        (1.0 + s[4][0] * 1.5) / 2.5,
-        (1.0 + s[5][0]) / 2.0,
-    ];
+    let (_, x) = four_threads_and_two_of_one("acfs", ("progress", "exact"), 2000);
     assert!(x.iter().all(|v| (v / x[0] - 1.0).abs() < 0.03), "{x:?}");
 }
 

@@ -101,23 +101,8 @@ fn pareto_honours_weights() {
 
 #[test]
 fn pareto_counts_applications_not_threads() {
-    // four threads of one application against two single-threaded ones
-    let mut fake = Fake::new(&[2, 4]);
-    let keys: Vec<_> = [1, 1, 1, 1, 2, 3]
-        .into_iter()
-        .map(|a| fake.spawn(a))
-        .collect();
-    let provider = Noisy::new(&[(1, 3.0), (2, 2.5), (3, 2.0)], 0.0, 1);
-    let mut e = engine(&fake, "pareto", Box::new(provider));
-    e.policy_mut().set("unfairness", "1").unwrap();
-    let s = shares(&mut e, &mut fake, &keys, 3000);
+    let (s, x) = four_threads_and_two_of_one("pareto", ("unfairness", "1"), 3000);
     let big: f64 = s[..4].iter().map(|s| s[0]).sum();
-    // SP of the first: (2/4)(3-1)+1 = 2
-    let x = [
-        (1.0 + big / 4.0 * 2.0) / 2.0,
-        (1.0 + s[4][0] * 1.5) / 2.5,
-        (1.0 + s[5][0]) / 2.0,
-    ];
     assert!(x.iter().all(|v| (v / x[0] - 1.0).abs() < 0.02), "{x:?}");
     assert!(
         s[..4].iter().all(|s| (s[0] - big / 4.0).abs() < 0.02),
