@@ -8,7 +8,7 @@
 //!   pin=NAME:TYPE  place threads named NAME… on core type TYPE for good
 //!   silent=A-B     no commits between seconds A and B
 //!   heartbeat=500  ms of silence before the fallback
-//!   slice=5 steal=20 starve=500 slots=16384 panic=S dump=1
+//!   slice=5 steal=15 starve=500 slots=16384 panic=S dump=1
 //! place spin NAME COUNT SECS [NICE …]   COUNT busy threads NAME0…, one nice value each
 //! place churn COUNT                     threads created and destroyed one after the other, from four threads
 //! ```
@@ -70,7 +70,7 @@ fn config(types: &str, options: &BTreeMap<&str, &str>) -> Result<Config, Error> 
         ))
     };
     c.slice = ms("slice", 5)?;
-    c.steal_after = ms("steal", 20)?;
+    c.steal_after = ms("steal", 15)?;
     c.starve_after = ms("starve", 500)?;
     c.heartbeat_timeout = Some(ms("heartbeat", 500)?);
     if let Some(slots) = options.get("slots") {

@@ -29,7 +29,8 @@ pub struct Config {
     pub smt: bool,
     /// How long a thread runs before the next one that waits gets its turn.
     pub slice: Duration,
-    /// How long work placed on a core type must have waited before an idle CPU of a slower type takes it.
+    /// Longest time that work placed on a core type waits, the same thread or several by turns, while a CPU of a slower
+    /// type idles; then that CPU takes it. It never does so sooner than one timer period before.
     pub steal_after: Duration,
     /// After this wait a thread goes in front of everything, even where its CPUs are full of pinned threads.
     pub starve_after: Duration,
@@ -64,12 +65,12 @@ impl Config {
             llc,
             smt: false,
             slice: Duration::from_millis(5),
-            steal_after: Duration::from_millis(20),
+            steal_after: Duration::from_millis(15),
             starve_after: Duration::from_millis(500),
             short_run: Duration::from_millis(1),
             heartbeat_timeout: None,
             rotate_after: Duration::from_millis(20),
-            timer: Duration::from_millis(10),
+            timer: Duration::from_millis(5),
             slots: 16384,
             only_sched_ext: false,
         }

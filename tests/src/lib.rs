@@ -47,6 +47,19 @@ impl Lab {
         self
     }
 
+    /// Puts an example program of ours at `path` in the board.
+    ///
+    /// # Panics
+    /// When it has not been built.
+    #[must_use]
+    pub fn example(mut self, name: &str, path: &str) -> Lab {
+        let cache = Cache::open().expect("the cache folder");
+        let built = artifacts::guest_binary(&cache, Arch::Arm64, &format!("examples/{name}"));
+        let built = built.expect("tools/setup/build.sh builds it");
+        self.run.files.push(GuestFile::host(built, path));
+        self
+    }
+
     /// Runs `script` and returns what came back. Its output is shown with the test's.
     ///
     /// # Panics

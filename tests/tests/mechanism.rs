@@ -50,6 +50,35 @@ fn status(json: &[Value]) -> &Value {
         .expect("a status")
 }
 
+/// Longest time for which a core may wait idle before it takes what others by turns wait for, in ms; and a jiffy or two.
+const HELP_MS: f64 = 20.0 + 2.0;
+
+#[test]
+fn a_little_core_helps_out_where_three_threads_share_two_big_ones() {
+    let r = Lab::board("quickia")
+        .example("place", "/place")
+        .run(
+            "sleep 5\n/place run 0-1:1024,2-3:446 secs=0 swap=0 pin=amp-spin:0 >/tmp/log & pid=$!
+             until grep -q ^VERIFIED /tmp/log; do sleep 0.1; done; sleep 0.5
+             for i in 1 2 3; do amp-workload bench spin --threads 3 --seconds 1 --json; done
+             kill -INT $pid; wait $pid; grep -q 'DETACHED, state=disabled' /tmp/log",
+        )
+        .ok();
+    let per_cpu = |j: &Value, key: &str| -> Vec<f64> {
+        let of: Vec<_> = j[key].as_object().unwrap().values().collect();
+        of.iter().map(|v| v.as_f64().unwrap() / 1e6).collect()
+    };
+    let json = r.json();
+    assert_eq!(json.len(), 3);
+    for j in &json {
+        let idle = per_cpu(j, "longest_idle_while_waiting_ns");
+        let ran: f64 = per_cpu(j, "ran_ns").iter().sum();
+        println!("idle while one waits at most {idle:.1?} ms; {ran:.0} of 3000 ms used");
+        assert!(idle.iter().all(|ms| *ms <= HELP_MS), "{j}");
+        assert!(ran >= 2500.0, "{j}");
+    }
+}
+
 #[test]
 fn a_swap_takes_effect_within_two_milliseconds_with_every_cpu_busy() {
     let spin = "amp-workload bench spin --threads 6 --seconds 8 >/dev/null\n";

@@ -21,8 +21,8 @@ const volatile u32 type_load[AMP_MAX_TYPES];
 const volatile bool smt = false;
 
 const volatile u64 slice_ns = 5 * MSEC;
-/* a slower CPU may take work placed on a faster type that waited this long */
-const volatile u64 steal_ns = 20 * MSEC;
+/* a slower CPU takes work placed on a faster type before it, or others in the same queue by turns, have waited this long */
+const volatile u64 steal_ns = 15 * MSEC;
 /* nobody waits longer than this for a first turn, whatever else is pinned to his CPUs */
 const volatile u64 starve_ns = 500 * MSEC;
 /* a wake-up after a burst shorter than this may go to any idle CPU */
@@ -31,7 +31,7 @@ const volatile u64 short_run_ns = 1 * MSEC;
 const volatile u64 heartbeat_ns = 0;
 /* fallback: scaled time by which a thread on a fast CPU may lead one on a slow CPU */
 const volatile u64 rotate_ns = 20 * MSEC;
-const volatile u64 timer_ns = 10 * MSEC;
+const volatile u64 timer_ns = 5 * MSEC;
 
 /*
  * The flags of the hot paths, as immediates that libbpf fits to the running kernel. The scx headers' own names stand for

@@ -221,7 +221,7 @@ __noinline enum wait waited(u32 index, u64 now)
 		return WAITED_ENOUGH;
 	if (time_after(now, s->queued_at + starve_ns))
 		return WAITED_TOO_LONG;
-	return placement_of(s) >= nr_types || time_after(now, s->queued_at + steal_ns) ? WAITED_ENOUGH : WAITED_LITTLE;
+	return placement_of(s) >= nr_types || steal_due(s->queued_at, now) ? WAITED_ENOUGH : WAITED_LITTLE;
 }
 
 /*
@@ -232,12 +232,19 @@ __noinline enum wait waited(u32 index, u64 now)
 __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 {
 	struct task_struct *p;
-	bool relief = false;
+	bool relief;
 	u32 seen = 0;
 
-	if (!scx_bpf_dsq_nr_queued(q))
+	if (!scx_bpf_dsq_nr_queued(q)) {
+		/* once may be the moment in which two threads change places */
+		if (shared.backlog_gone & 1ULL << (q & 63))
+			shared.backlog_since[q & 63] = 0;
+		shared.backlog_gone |= 1ULL << (q & 63);
 		return 0;
+	}
+	shared.backlog_gone &= ~(1ULL << (q & 63));
 	shared.crowded = 1;
+	relief = backlog_due(q, now);
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, q, 0) {
 		enum wait w = waited(slot_index(p), now);

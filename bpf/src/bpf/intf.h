@@ -99,6 +99,8 @@ struct amp_shared {
 	u64 nr_rescued;		/* threads that waited past the starvation bound and were put in front */
 	u64 nr_commits;
 	u64 relief;		/* bit q: queue q may hold work for CPUs of slower core types */
+	u64 backlog_since[64];	/* by queue: scx_bpf_now() from which on somebody was in it; 0: nobody at the last timers */
+	u64 backlog_gone;	/* bit q: the last timer found nobody in queue q */
 	u64 nr_latencies;	/* recorded so far, also the next index modulo AMP_NR_LATENCIES */
 	u64 latency[4096];	/* ns from placement to running there, AMP_NR_LATENCIES */
 	u64 clock[16];		/* virtual clocks, AMP_NR_CLOCKS */

@@ -178,6 +178,8 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 		shared.crowded = 1;
 	q = choose_queue(p, s, index, cpu, enq_flags & enq_wakeup(), &victim);
 	s->queued_at = scx_bpf_now();
+	if (!shared.backlog_since[q & 63])
+		shared.backlog_since[q & 63] = s->queued_at;
 	count(cpu, nr_queued);
 	vtime = s->vtime;
 	/* on its way to another core type: at once, whatever its turn */
@@ -207,26 +209,37 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 /* Whether @p, whose slice is over, may go on running on a CPU of @type if nobody has waited longer. */
 static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 type)
 {
-	u32 want, t;
+	u32 want, t, first = 0, end = type, displaceable = shared.foreign;
 	const struct cpumask *idle;
 	bool better = false;
 
 	if (p->nr_cpus_allowed == 1 || index == AMP_UNTRACKED)
 		return true;
 	want = placement_of(s);
-	if (want < nr_types && s->allowed & 1 << want)
-		return want == type;
+	if (want < nr_types && s->allowed & 1 << want) {
+		if (want == type)
+			return true;
+		/*
+		 * Taken from a backlog, it would go back there. It stays a few slices, for the sake of its caches, and then takes
+		 * turns with the others, unless user space has just sent it or a CPU of its own type is idle.
+		 */
+		if (want > type || s->placed_at || scx_bpf_now() - s->queued_at > 2 * steal_ns)
+			return false;
+		first = want;
+		end = want + 1;
+		displaceable = 0;
+	}
 	/* unplaced: not here if a faster CPU is idle, or runs what is placed elsewhere */
 	if (type == 0)
 		return true;
 	idle = scx_bpf_get_idle_cpumask();
-	bpf_for(t, 0, type) {
+	bpf_for(t, first, end) {
 		u32 key = t;
 		struct type_mask *m = bpf_map_lookup_elem(&type_masks, &key);
 
 		if (!m || !m->mask || !(s->allowed & 1 << t))
 			continue;
-		if (shared.foreign & 1 << t || bpf_cpumask_intersects(cast_mask(m->mask), idle)) {
+		if (displaceable & 1 << t || bpf_cpumask_intersects(cast_mask(m->mask), idle)) {
 			better = true;
 			break;
 		}
@@ -260,8 +273,22 @@ static bool comes_first(u64 q, s32 cpu, struct amp_slot *s, u32 index, u32 clock
 	return first;
 }
 
-/* Whether a CPU of another type than @p waits for may take it now. */
-static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool down, u64 now)
+/* Whether the bound after which slower CPUs help out is over, or will be before the next timer, for what began @since. */
+static __always_inline bool steal_due(u64 since, u64 now)
+{
+	return now - since + timer_ns >= steal_ns;
+}
+
+/* Whether somebody has been waiting in @q all that long, be it each for one slice only. */
+static __always_inline bool backlog_due(u32 q, u64 now)
+{
+	u64 since = shared.backlog_since[q & 63];
+
+	return since && steal_due(since, now);
+}
+
+/* Whether a CPU of another type than @p waits for may take it now; @any: whatever it is placed on. */
+static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool any, u64 now)
 {
 	const struct amp_slot *s = slot_of(p);
 
@@ -270,18 +297,18 @@ static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool 
 	/* on its way there by user space's order */
 	if (s->placed_at && now - s->queued_at < slice_ns)
 		return false;
-	return !down || placement_of(s) >= nr_types || now - s->queued_at >= steal_ns;
+	return any || placement_of(s) >= nr_types || steal_due(s->queued_at, now);
 }
 
 /*
  * Takes the first thread of @q, another type's queue, that a CPU of this type may have: from a faster type's only one that
- * is unplaced or has waited past the bound.
+ * is unplaced or has waited to the bound, unless the queue has been in use all that time.
  */
 static bool take(u32 q, s32 cpu, bool down)
 {
 	u64 now = scx_bpf_now();
+	bool any = !down || backlog_due(q, now), taken = false;
 	struct task_struct *p;
-	bool taken = false;
 	u32 seen = 0;
 
 	bpf_for_each(scx_dsq, p, q, 0) {
@@ -289,7 +316,7 @@ static bool take(u32 q, s32 cpu, bool down)
 		__sink(seen);
 		if (seen > MAX_SCAN)
 			break;
-		if (may_take(p, cpu, down, now) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0)) {
+		if (may_take(p, cpu, any, now) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0)) {
 			taken = true;
 			break;
 		}
