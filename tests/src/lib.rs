@@ -1,6 +1,6 @@
 //! What the end-to-end tests share: guests, what they print, and our own command.
 //!
-//! Guests run one at a time, whatever the test runner does: two cores carry one of them.
+//! As many guests run at a time as this machine has cores: a board keeps little more than one of them busy.
 #![forbid(unsafe_code)]
 
 use amp_board::{
@@ -10,13 +10,40 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
-static ONE_GUEST: Mutex<()> = Mutex::new(());
+/// Guests that are running now.
+static GUESTS: Mutex<usize> = Mutex::new(0);
+static GUEST_GONE: Condvar = Condvar::new();
+
+/// Leave to run guests, given back when dropped.
+struct Permit(usize);
+
+impl Permit {
+    /// Waits for leave to run one guest, or this machine's `only` one.
+    fn take(only: bool) -> Permit {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let taken = if only { cores } else { 1 };
+        let guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = GUEST_GONE
+            .wait_while(guests, |g| *g + taken > cores)
+            .unwrap_or_else(PoisonError::into_inner);
+        *guests += taken;
+        Permit(taken)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *GUESTS.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        GUEST_GONE.notify_all();
+    }
+}
 
 /// A guest to be.
 pub struct Lab {
     run: Run,
+    alone: bool,
 }
 
 impl Lab {
@@ -24,6 +51,7 @@ impl Lab {
     pub fn board(name: &str) -> Lab {
         Lab {
             run: Run::new(Guest::amp(name).expect("a shipped machine"), ""),
+            alone: false,
         }
     }
 
@@ -37,7 +65,14 @@ impl Lab {
             "",
         );
         run.kernel = kernel;
-        Lab { run }
+        Lab { run, alone: false }
+    }
+
+    /// Runs while no other guest does.
+    #[must_use]
+    pub fn alone(mut self) -> Lab {
+        self.alone = true;
+        self
     }
 
     /// Puts `text` at `path` in the guest.
@@ -65,7 +100,7 @@ impl Lab {
     /// # Panics
     /// When the guest could not run it to its end.
     pub fn run(mut self, script: &str) -> Reply {
-        let _one = ONE_GUEST.lock().unwrap_or_else(PoisonError::into_inner);
+        let _permit = Permit::take(self.alone);
         self.run.script = script.into();
         let cache = Cache::open().expect("the cache folder");
         let outcome = self.run.execute(&cache, &AtomicBool::new(false), &mut |e| {
@@ -143,12 +178,12 @@ pub fn scx_amp() -> PathBuf {
     path.expect("tools/setup/build.sh builds it")
 }
 
-/// Runs our command on this machine, guests excluded meanwhile.
+/// Runs our command on this machine, which may run a guest.
 ///
 /// # Panics
 /// When it cannot be started.
 pub fn command(args: &[&str]) -> Output {
-    let _one = ONE_GUEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let _permit = Permit::take(false);
     Command::new(scx_amp())
         .args(args)
         .output()

@@ -32,7 +32,7 @@ type Times = BTreeMap<(String, u64), Vec<f64>>;
 
 /// Virtual seconds by kernel and CPU.
 fn times() -> Times {
-    let reply = Lab::board("juno").run(&script()).ok();
+    let reply = Lab::board("juno").alone().run(&script()).ok();
     let mut all = Times::new();
     for j in reply.json() {
         let key = (

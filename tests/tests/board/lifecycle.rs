@@ -112,7 +112,7 @@ fn on_x86_64_with_kernel_7_0() {
 /// the host's business: no figure is expected, only that programs are where they belong.
 #[test]
 fn a_bench_on_x86_64_ends_with_its_figures() {
-    let mix = include_str!("../../tools/workloads/mixes/x86-smoke.toml");
+    let mix = include_str!("../../../tools/workloads/mixes/x86-smoke.toml");
     let r = Lab::x86(KernelChoice::Newest)
         .file("/mix.toml", mix)
         .run("scx_amp bench /mix.toml --on host --big-cpus 0-1 --policies eevdf,hsp --runs 2 --solo-runs 2 --json /r >/dev/null 2>/e && echo \"report $(tr -d '\\n' </r)\" || { cat /e; false; }")

@@ -27,6 +27,12 @@ kill $pid; wait $pid; echo "status $?"
 /// while a little core idles.
 const LONGEST_IDLE_MS: f64 = 20.0;
 
+/// How long a burst and a crowd last.
+const SECONDS: f64 = 0.7;
+
+/// Part of that time that every CPU is busy in a burst.
+const BUSY: f64 = 0.9;
+
 /// How far the lone thread's share of time on big cores may be from all of it.
 const LONE: f64 = 0.99;
 
@@ -47,8 +53,8 @@ fn complaints(machine: &str, big: u32, cpus: u32) {
         script += &format!(
             "scx_amp ctl policy {name} >/dev/null || exit 1; sleep 0.5; echo 'policy {name}'
 amp-workload bench spin --threads 1 --seconds 2 --json; sleep 0.3
-amp-workload bench spin --threads {cpus} --seconds 1 --json; sleep 0.3
-amp-workload bench spin --threads {crowd} --seconds 1 --json; sleep 0.3
+amp-workload bench spin --threads {cpus} --seconds {SECONDS} --json; sleep 0.3
+amp-workload bench spin --threads {crowd} --seconds {SECONDS} --json; sleep 0.3
 "
         );
     }
@@ -69,21 +75,22 @@ amp-workload bench spin --threads {crowd} --seconds 1 --json; sleep 0.3
         };
         let ran = per_cpu(lone, "ran_ns", 0..cpus);
         let on_big = ran[..big as usize].iter().sum::<f64>() / ran.iter().sum::<f64>();
-        let busy = per_cpu(burst, "ran_ns", 0..cpus);
-        let least = busy.iter().copied().fold(f64::MAX, f64::min);
+        let ran = per_cpu(burst, "ran_ns", 0..cpus);
+        let busy = ran.iter().copied().fold(f64::MAX, f64::min) / (SECONDS * 1e3);
         let idle_big = per_cpu(crowd, "longest_idle_while_waiting_ns", 0..big);
         let idle_little = per_cpu(crowd, "longest_idle_while_waiting_ns", big..cpus);
         let burst_idle = longest(&per_cpu(burst, "longest_idle_while_waiting_ns", 0..cpus));
         println!(
-            "{machine} {name}: lone thread {:.2} % on big; burst: least busy CPU {least:.0} of 1000 ms, idle while one waits \
+            "{machine} {name}: lone thread {:.2} % on big; burst: least busy CPU {:.1} % of the time, idle while one waits \
              at most {burst_idle:.1} ms; crowd: big {:.1} ms, little {:.1} ms",
             on_big * 100.0,
+            busy * 100.0,
             longest(&idle_big),
             longest(&idle_little)
         );
         for (ok, what) in [
             (on_big >= LONE, "a lone thread was not on a big core"),
-            (least >= 900.0, "a burst did not use every CPU"),
+            (busy >= BUSY, "a burst did not use every CPU"),
             (
                 burst_idle <= LONGEST_IDLE_MS,
                 "a CPU idled during the burst",

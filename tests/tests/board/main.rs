@@ -1,0 +1,13 @@
+//! End-to-end tests: real kernels with sched_ext in guests of this machine, the virtual AMP board first of all.
+//!
+//! One program, so that guests of different tests run beside each other ([`amp_tests::Lab`]): virtual time does not mind.
+
+mod bench;
+mod complaints;
+mod counts;
+mod hot_change;
+mod lifecycle;
+mod machines;
+mod mechanism;
+mod repeatability;
+mod setup;
