@@ -116,7 +116,7 @@ impl Platform {
     }
 
     /// The workload file of a mix.
-    pub fn render(&self, mix: &Mix) -> Option<String> {
+    pub fn render(&self, mix: &Mix, seed: u64) -> Option<String> {
         let mut out = String::new();
         let w = &mut out;
         // Writing to a string cannot fail.
@@ -129,14 +129,20 @@ impl Platform {
             if threads != 1 {
                 let _ = writeln!(w, "threads = {threads}");
             }
-            self.render_program(w, name, program)?;
+            self.render_program(w, name, program, seed)?;
         }
         Some(out)
     }
 
-    fn render_program(&self, w: &mut String, name: &str, program: &Program) -> Option<()> {
+    fn render_program(
+        &self,
+        w: &mut String,
+        name: &str,
+        program: &Program,
+        seed: u64,
+    ) -> Option<()> {
         let class = self.class_of(program)?;
-        let mut rng = ChaCha8Rng::seed_from_u64(SEED ^ fnv1a(&format!("{}/{name}", self.name)));
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ fnv1a(&format!("{}/{name}", self.name)));
         let threads = if program.class.starts_with("ST") {
             1.0
         } else {

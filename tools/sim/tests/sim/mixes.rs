@@ -36,7 +36,7 @@ fn the_files_are_what_the_generator_draws() {
             let path = folder(&p.name).join(m.file_name());
             let text = std::fs::read_to_string(&path).unwrap();
             assert_eq!(
-                p.render(m).unwrap(),
+                p.render(m, synth::SEED).unwrap(),
                 text,
                 "{}: run the generator",
                 path.display()
