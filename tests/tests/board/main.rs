@@ -9,5 +9,6 @@ mod hot_change;
 mod lifecycle;
 mod machines;
 mod mechanism;
+mod only_cgroup;
 mod repeatability;
 mod setup;
