@@ -4,28 +4,25 @@
 //! that reads. A program that ends, says what is no answer, or says nothing, is ended and started again after a pause
 //! that doubles; until it answers there are no estimates.
 
+mod child;
+mod protocol;
+
+pub use protocol::PROTOCOL;
+
 use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSet, EventSets, EventSpec};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
 use crate::provider::{Health, MetricId, Provider};
-use crate::sample::{Snapshot, Subject};
-use serde::{Deserialize, Serialize};
+use crate::sample::Snapshot;
+use child::Running;
+use protocol::Answer;
+use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TryRecvError, TrySendError};
 use std::time::Duration;
 
-/// Version of the protocol.
-pub const PROTOCOL: u32 = 1;
-
-/// Longest line that is read, bytes.
-const LONGEST_LINE: u64 = 4 << 20;
-/// Lines that may wait to be written or to be taken in.
-const QUEUE: usize = 4;
 /// First pause before a restart, and the longest.
 const PAUSE: (Nanos, Nanos) = (Nanos(500_000_000), Nanos(60_000_000_000));
 
@@ -54,121 +51,6 @@ fn default_silence() -> u64 {
 
 fn default_stale() -> u64 {
     5000
-}
-
-#[derive(Serialize)]
-struct Hello<'a> {
-    r#type: &'static str,
-    protocol: u32,
-    /// Names of the events per core type and set, in no particular meaning of order.
-    core_types: Vec<Vec<Vec<&'a str>>>,
-}
-
-#[derive(Serialize)]
-struct SampleLine<'a> {
-    r#type: &'static str,
-    seq: u64,
-    now_ns: u64,
-    threads: Vec<ThreadLine<'a>>,
-    virtual_counters: Vec<VirtualLine>,
-}
-
-#[derive(Serialize)]
-struct ThreadLine<'a> {
-    slot: u32,
-    generation: u32,
-    tid: i32,
-    app: u64,
-    comm: String,
-    core_type: u8,
-    runnable: bool,
-    readings: Vec<ReadingLine<'a>>,
-}
-
-#[derive(Serialize)]
-struct ReadingLine<'a> {
-    core_type: u8,
-    set: u32,
-    ran_ns: u64,
-    counted_ns: u64,
-    counts: BTreeMap<&'a str, u64>,
-}
-
-#[derive(Serialize)]
-struct VirtualLine {
-    counter: &'static str,
-    unit: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    core_type: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cpu: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    app: Option<u64>,
-    value: f64,
-    over_ns: u64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Answer {
-    seq: u64,
-    #[serde(default)]
-    estimates: Vec<AnswerEstimate>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AnswerEstimate {
-    slot: u32,
-    generation: u32,
-    metric: AnswerMetric,
-    core_type: u8,
-    value: f64,
-    #[serde(default)]
-    u: Option<f64>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum AnswerMetric {
-    Sf,
-    Ef,
-    Ipc,
-}
-
-impl AnswerEstimate {
-    /// The metric; `None` when what was said is no estimate.
-    fn metric(&self) -> Option<MetricId> {
-        let sane = self.value.is_finite()
-            && self.value >= 0.0
-            && self.u.is_none_or(|u| u.is_finite() && u >= 0.0)
-            && usize::from(self.core_type) < MAX_CORE_TYPES;
-        let t = CoreTypeId(self.core_type);
-        sane.then_some(match self.metric {
-            AnswerMetric::Sf => MetricId::SpeedupFactor(t),
-            AnswerMetric::Ef => MetricId::EfficiencyFactor(t),
-            AnswerMetric::Ipc => MetricId::Ipc(t),
-        })
-    }
-}
-
-/// What the reading thread passes on: a line, or why there are no more.
-type Line = Result<String, String>;
-
-struct Running {
-    child: Child,
-    lines: SyncSender<String>,
-    answers: Receiver<Line>,
-    /// When it was asked first without having answered since.
-    asked: Option<Nanos>,
-}
-
-impl Running {
-    fn end(mut self) {
-        // it may have ended by itself
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +84,10 @@ pub struct Exec {
     sets: EventSets,
     core_types: usize,
     turn: usize,
+    user: Option<(u32, u32)>,
     running: Option<Running>,
+    /// When the program was asked first without having answered since.
+    asked: Option<Nanos>,
     failed: Option<String>,
     retry_at: Nanos,
     pause: Nanos,
@@ -274,7 +159,9 @@ impl Exec {
             sets: EventSets::default(),
             core_types: 0,
             turn: 0,
+            user: None,
             running: None,
+            asked: None,
             failed: None,
             retry_at: Nanos::ZERO,
             pause: PAUSE.0,
@@ -284,109 +171,16 @@ impl Exec {
         })
     }
 
-    fn start(&mut self) -> Result<Running, String> {
-        let [program, args @ ..] = self.command.as_slice() else {
-            return Err("no program".to_owned());
-        };
-        let mut child = Command::new(program)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("`{program}` cannot be started: {e}"))?;
-        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!("`{program}` has no standard input or output"));
-        };
-        let (lines, to_write) = sync_channel::<String>(QUEUE);
-        let (to_us, answers) = sync_channel::<Line>(QUEUE);
-        // Both threads end with the program: the writer when its queue is dropped or the pipe breaks, the reader at the
-        // end of the output or when nobody listens any more.
-        let writer = move || {
-            while let Ok(line) = to_write.recv() {
-                if stdin
-                    .write_all(line.as_bytes())
-                    .and_then(|()| stdin.flush())
-                    .is_err()
-                {
-                    return;
-                }
-            }
-        };
-        let reader = move || {
-            let mut out = BufReader::new(stdout);
-            loop {
-                let mut line = Vec::new();
-                let line = match out.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-                    Ok(0) => Err("it ended".to_owned()),
-                    Ok(_) if line.last() != Some(&b'\n') => {
-                        Err("it ended within a line, or the line is too long".to_owned())
-                    }
-                    Ok(_) => {
-                        String::from_utf8(line).map_err(|_| "it said what is not UTF-8".to_owned())
-                    }
-                    Err(e) => Err(format!("its output cannot be read: {e}")),
-                };
-                let last = line.is_err();
-                if to_us.send(line).is_err() || last {
-                    return;
-                }
-            }
-        };
-        let threads = std::thread::Builder::new()
-            .name("exec-write".into())
-            .spawn(writer);
-        let threads = threads.and_then(|_| {
-            std::thread::Builder::new()
-                .name("exec-read".into())
-                .spawn(reader)
-        });
-        if let Err(e) = threads {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!("no thread to talk to `{program}`: {e}"));
-        }
-        let names =
-            |s: &EventSet| -> Vec<String> { s.events.iter().map(|e| e.name.clone()).collect() };
-        let sets: Vec<Vec<Vec<String>>> = (0..self.core_types)
-            .map(|t| {
-                self.sets
-                    .of(CoreTypeId(t as u8))
-                    .iter()
-                    .map(names)
-                    .collect()
-            })
-            .collect();
-        let hello = Hello {
-            r#type: "hello",
-            protocol: PROTOCOL,
-            core_types: sets
-                .iter()
-                .map(|t| {
-                    t.iter()
-                        .map(|s| s.iter().map(String::as_str).collect())
-                        .collect()
-                })
-                .collect(),
-        };
-        let running = Running {
-            child,
-            lines,
-            answers,
-            asked: None,
-        };
-        let mut line = serde_json::to_string(&hello).map_err(|e| e.to_string())?;
-        line.push('\n');
-        // an empty queue takes it
-        let _ = running.lines.try_send(line);
-        Ok(running)
+    /// The program is to run as this user and group, not as the scheduler's: a scheduler runs as root, and has no need
+    /// for its estimates to.
+    #[must_use]
+    pub fn run_as(mut self, user: Option<(u32, u32)>) -> Exec {
+        self.user = user;
+        self
     }
 
     fn fail(&mut self, why: &str) {
-        if let Some(r) = self.running.take() {
-            r.end();
-        }
+        self.running = None;
         self.threads = Threads::default();
         let program = self.command.first().map_or("", String::as_str);
         let pause = self.pause.as_secs_f64();
@@ -398,19 +192,11 @@ impl Exec {
     }
 
     fn take_answers(&mut self) -> Result<(), String> {
-        let Some(running) = &mut self.running else {
+        let Some(running) = &self.running else {
             return Ok(());
         };
-        loop {
-            let line = match running.answers.try_recv() {
-                Ok(line) => line?,
-                Err(TryRecvError::Empty) => return Ok(()),
-                Err(TryRecvError::Disconnected) => return Err("it ended".to_owned()),
-            };
-            let answer: Answer = serde_json::from_str(&line).map_err(|e| {
-                let start: String = line.trim_end().chars().take(60).collect();
-                format!("it said `{start}`, which is no answer ({e})")
-            })?;
+        while let Some(line) = running.said()? {
+            let answer = Answer::parse(&line)?;
             if answer.seq > self.seq {
                 return Err(format!(
                     "it answered sample {}, the last one is {}",
@@ -418,19 +204,9 @@ impl Exec {
                 ));
             }
             for e in &answer.estimates {
-                let metric = e.metric().ok_or_else(|| {
-                    format!(
-                        "it said {} for core type {} of slot {}, which is no estimate",
-                        e.value, e.core_type, e.slot
-                    )
-                })?;
-                let key = ThreadKey {
-                    slot: e.slot,
-                    generation: e.generation,
-                };
-                let (kind, t) = place(metric);
+                let (kind, t) = place(e.metric()?);
                 // a thread that has ended meanwhile is no error
-                if let Some(thread) = self.threads.get_mut(key) {
+                if let Some(thread) = self.threads.get_mut(e.thread()) {
                     thread.said[kind][t] = Some(Said {
                         value: e.value,
                         uncertainty: e.u,
@@ -438,72 +214,11 @@ impl Exec {
                     });
                 }
             }
-            running.asked = None;
+            self.asked = None;
             self.failed = None;
             self.pause = PAUSE.0;
         }
-    }
-
-    fn line(&self, snapshot: &Snapshot) -> Result<String, String> {
-        let mut by_thread: BTreeMap<ThreadKey, Vec<ReadingLine<'_>>> = BTreeMap::new();
-        for r in &snapshot.readings {
-            let Some(set) = self.sets.of(r.core_type).get(r.set as usize) else {
-                continue;
-            };
-            by_thread.entry(r.thread).or_default().push(ReadingLine {
-                core_type: r.core_type.0,
-                set: r.set,
-                ran_ns: r.ran.0,
-                counted_ns: r.counted.0,
-                counts: set
-                    .events
-                    .iter()
-                    .map(|e| e.name.as_str())
-                    .zip(r.deltas().iter().copied())
-                    .collect(),
-            });
-        }
-        let threads = snapshot.threads.iter().map(|t| ThreadLine {
-            slot: t.key.slot,
-            generation: t.key.generation,
-            tid: t.tid,
-            app: t.app.0,
-            comm: {
-                let end = t.comm.iter().position(|b| *b == 0).unwrap_or(t.comm.len());
-                String::from_utf8_lossy(&t.comm[..end]).into_owned()
-            },
-            core_type: t.core_type.0,
-            runnable: t.runnable,
-            readings: by_thread.remove(&t.key).unwrap_or_default(),
-        });
-        let virtual_counters = snapshot.virtual_counters.iter().map(|v| {
-            let (mut core_type, mut cpu, mut app) = (None, None, None);
-            match v.of {
-                Subject::Machine => {}
-                Subject::CoreType(t) => core_type = Some(t.0),
-                Subject::Cpu(c) => cpu = Some(c),
-                Subject::App(a) => app = Some(a.0),
-            }
-            VirtualLine {
-                counter: v.counter.name(),
-                unit: v.counter.unit(),
-                core_type,
-                cpu,
-                app,
-                value: v.value,
-                over_ns: v.over.0,
-            }
-        });
-        let line = SampleLine {
-            r#type: "sample",
-            seq: self.seq,
-            now_ns: snapshot.now.0,
-            threads: threads.collect(),
-            virtual_counters: virtual_counters.collect(),
-        };
-        let mut text = serde_json::to_string(&line).map_err(|e| e.to_string())?;
-        text.push('\n');
-        Ok(text)
+        Ok(())
     }
 
     fn step(&mut self, snapshot: &Snapshot) -> Result<(), String> {
@@ -511,24 +226,19 @@ impl Exec {
             if self.now < self.retry_at {
                 return Ok(());
             }
-            self.running = Some(self.start()?);
+            let running = Running::start(&self.command, self.user)?;
+            running.tell(protocol::hello(&self.sets, self.core_types)?)?;
+            self.running = Some(running);
+            self.asked = None;
         }
         self.take_answers()?;
         self.seq += 1;
-        let line = self.line(snapshot)?;
-        let (now, silence) = (self.now, self.silence);
-        let Some(running) = &mut self.running else {
-            return Ok(());
-        };
-        match running.lines.try_send(line) {
-            Ok(()) => {}
-            // It has not read the last ones yet: this one is left out, and the time it takes counts as silence.
-            Err(TrySendError::Full(_)) => {}
-            Err(TrySendError::Disconnected(_)) => return Err("it ended".to_owned()),
+        if let Some(running) = &self.running {
+            running.tell(protocol::sample(self.seq, snapshot, &self.sets)?)?;
         }
-        let since = *running.asked.get_or_insert(now);
-        if now.saturating_sub(since) > silence {
-            let ms = silence.0 / 1_000_000;
+        let since = *self.asked.get_or_insert(self.now);
+        if self.now.saturating_sub(since) > self.silence {
+            let ms = self.silence.0 / 1_000_000;
             return Err(format!("it has said nothing for {ms} ms"));
         }
         Ok(())
@@ -545,17 +255,9 @@ impl Exec {
             if let Err(why) = self.take_answers() {
                 self.fail(&why);
             }
-            if self.running.as_ref().is_none_or(|r| r.asked.is_none()) {
+            if self.running.is_none() || self.asked.is_none() {
                 return;
             }
-        }
-    }
-}
-
-impl Drop for Exec {
-    fn drop(&mut self) {
-        if let Some(r) = self.running.take() {
-            r.end();
         }
     }
 }
@@ -727,7 +429,7 @@ mod tests {
     fn nothing_is_left_behind() {
         let mut p = provider("exec cat >/dev/null");
         p.observe(&snapshot(0, &[1], vec![]));
-        let pid = p.running.as_ref().unwrap().child.id();
+        let pid = p.running.as_ref().unwrap().id();
         drop(p);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }

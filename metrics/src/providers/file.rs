@@ -8,6 +8,8 @@ use super::model::{Model, PlatformModel};
 use crate::ids::{CoreTypeId, CoreTypeSet, Nanos, MAX_CORE_TYPES};
 use crate::provider::Provider;
 use serde::Deserialize;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -124,7 +126,46 @@ impl HistoryFileSettings {
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, ProviderFileError> {
-    std::fs::read_to_string(path).map_err(|source| ProviderFileError::Read {
+    read_owned(path).map(|(text, _)| text)
+}
+
+/// Whose a file is.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    uid: u32,
+    gid: u32,
+    /// Others than the owner may write to it.
+    shared: bool,
+}
+
+impl Owner {
+    /// Whom a program that the file names runs as: the owner of the file, where this process can choose.
+    fn user(self) -> Result<Option<(u32, u32)>, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(None);
+        }
+        if self.shared {
+            return Err("others than its owner may write to it, and so choose the program that runs: `chmod go-w` it".to_owned());
+        }
+        Ok((self.uid != 0).then_some((self.uid, self.gid)))
+    }
+}
+
+/// Text and owner of the same file, even if another takes its place meanwhile.
+fn read_owned(path: &Path) -> Result<(String, Owner), ProviderFileError> {
+    let all = || {
+        let mut file = std::fs::File::open(path)?;
+        let about = file.metadata()?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let owner = Owner {
+            uid: about.uid(),
+            gid: about.gid(),
+            shared: about.mode() & 0o022 != 0,
+        };
+        Ok((text, owner))
+    };
+    all().map_err(|source| ProviderFileError::Read {
         path: path.to_owned(),
         source,
     })
@@ -141,7 +182,8 @@ pub(crate) fn at_line(text: &str, offset: usize, message: &str) -> String {
 /// # Errors
 /// [`ProviderFileError`], naming file, line and key.
 pub fn load(path: &Path) -> Result<Box<dyn Provider>, ProviderFileError> {
-    parse(path, &read(path)?)
+    let (text, owner) = read_owned(path)?;
+    parse_owned(path, &text, Some(owner))
 }
 
 /// As [`load`], from text; `path` is for messages.
@@ -149,6 +191,14 @@ pub fn load(path: &Path) -> Result<Box<dyn Provider>, ProviderFileError> {
 /// # Errors
 /// [`ProviderFileError::Bad`].
 pub fn parse(path: &Path, text: &str) -> Result<Box<dyn Provider>, ProviderFileError> {
+    parse_owned(path, text, None)
+}
+
+fn parse_owned(
+    path: &Path,
+    text: &str,
+    owner: Option<Owner>,
+) -> Result<Box<dyn Provider>, ProviderFileError> {
     let bad = |message: String| ProviderFileError::Bad {
         path: path.to_owned(),
         message,
@@ -180,13 +230,13 @@ pub fn parse(path: &Path, text: &str) -> Result<Box<dyn Provider>, ProviderFileE
             let inner = file.inner.get_ref();
             let inner = if inner.ends_with(".toml") {
                 let inner = path.parent().unwrap_or(Path::new(".")).join(inner);
-                let text = read(&inner)?;
+                let (text, owner) = read_owned(&inner)?;
                 let head: Head = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
                 // one table is enough, and a file that names itself would never end
                 if head.kind.is_some_and(|k| k.get_ref() == "history") {
                     return Err(wrong("it is of kind `history` itself".to_owned()));
                 }
-                parse(&inner, &text)?
+                parse_owned(&inner, &text, Some(owner))?
             } else {
                 super::by_name(inner).map_err(|e| wrong(e.to_string()))?
             };
@@ -194,9 +244,9 @@ pub fn parse(path: &Path, text: &str) -> Result<Box<dyn Provider>, ProviderFileE
         }
         "exec" => {
             let file: ExecFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-            Ok(Box::new(
-                Exec::new(&name, file, path.parent()).map_err(bad)?,
-            ))
+            let user = owner.map_or(Ok(None), Owner::user).map_err(bad)?;
+            let exec = Exec::new(&name, file, path.parent()).map_err(bad)?;
+            Ok(Box::new(exec.run_as(user)))
         }
         other => Err(bad(at_line(
             text,
@@ -267,6 +317,48 @@ mod tests {
                 e.starts_with("p.toml: ") && wants.iter().all(|w| e.contains(w)),
                 "{text}: {e}"
             );
+        }
+    }
+
+    /// What the program of this file says it runs as; the file gets owner and mode first.
+    fn runs_as(uid: u32, mode: u32) -> Result<f64, String> {
+        use crate::ids::CoreTypeId;
+        use crate::provider::MetricId;
+        use crate::providers::testing::{key, snapshot};
+        use std::os::unix::fs::{chown, PermissionsExt};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.toml");
+        let says = r#"{"seq":1,"estimates":[{"slot":1,"generation":1,"metric":"ipc","core_type":0,"value":'$(id -u)'}]}"#;
+        let script = format!("read -r hello; read -r line; echo '{says}'; cat >/dev/null");
+        std::fs::write(
+            &path,
+            format!("kind = \"exec\"\ncommand = [\"/bin/sh\", \"-c\", {script:?}]\nsilence_ms = 30000\n"),
+        )
+        .unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        chown(&path, Some(uid), Some(uid)).unwrap();
+        let mut p = load(&path).map_err(|e| e.to_string())?;
+        let told = (0..2000).find_map(|i| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            p.observe(&snapshot(i, &[1], vec![]));
+            p.estimate(key(1), MetricId::Ipc(CoreTypeId(0)))
+        });
+        told.map(|e| e.value)
+            .ok_or_else(|| format!("no answer: {:?}", p.health()))
+    }
+
+    #[test]
+    fn a_program_runs_as_the_owner_of_the_file_that_names_it() {
+        let me = rustix::process::geteuid().as_raw();
+        assert_eq!(runs_as(me, 0o644), Ok(f64::from(me)));
+        if me != 0 {
+            println!("that root gives up its rights is tested as root only");
+            return;
+        }
+        assert_eq!(runs_as(65534, 0o600), Ok(65534.0));
+        for mode in [0o666, 0o664] {
+            let refused = runs_as(0, mode).unwrap_err();
+            assert!(refused.contains("chmod go-w"), "{refused}");
         }
     }
 }
