@@ -136,12 +136,12 @@ speedup = 1.25
 fn no_big_core_idles_while_a_thread_waits() {
     // six threads for the four little cores, and two of big cores that stop and go on, over and over
     let load = r#"
-amp-workload bench spin --threads 6 --seconds 12 --name cold --json >/tmp/cold & cold=$!
-amp-workload bench spin --seconds 12 --name hot >/dev/null & hot=$!
-amp-workload bench spin --seconds 12 --name boss >/dev/null & boss=$!
+amp-workload bench spin --threads 6 --seconds 5 --name cold --json >/tmp/cold & cold=$!
+amp-workload bench spin --seconds 5 --name hot >/dev/null & hot=$!
+amp-workload bench spin --seconds 5 --name boss >/dev/null & boss=$!
 sleep 1
 sed -n 's/^cpu[01] /before &/p' /proc/stat
-i=0; while [ $i -lt 40 ]; do i=$((i+1)); kill -STOP $hot $boss; sleep 0.1; kill -CONT $hot $boss; sleep 0.1; done
+i=0; while [ $i -lt 15 ]; do i=$((i+1)); kill -STOP $hot $boss; sleep 0.1; kill -CONT $hot $boss; sleep 0.1; done
 sed -n 's/^cpu[01] /after &/p' /proc/stat
 wait $cold $hot $boss
 "#;
@@ -177,10 +177,10 @@ wait $cold $hot $boss
 #[test]
 fn a_restarted_program_gets_its_big_core_back_at_once() {
     let load = r#"
-amp-workload bench spin --seconds 14 --name hot >/dev/null & hot=$!
-amp-workload bench spin --threads 4 --seconds 14 --name cold >/dev/null & cold=$!
-sleep 2
-i=0; while [ $i -lt 10 ]; do i=$((i+1)); amp-workload bench spin --seconds 1 --name boss --json; done
+amp-workload bench spin --seconds 8 --name hot >/dev/null & hot=$!
+amp-workload bench spin --threads 4 --seconds 8 --name cold >/dev/null & cold=$!
+sleep 1
+i=0; while [ $i -lt 5 ]; do i=$((i+1)); amp-workload bench spin --seconds 1 --name boss --json; done
 wait $hot $cold
 "#;
     let start = START.replace("--policy rr", "--policy hsp --provider /declared.toml");
@@ -194,7 +194,7 @@ wait $hot $cold
         .collect();
     println!("shares of big cores: {boss:.3?}");
     let mean = boss.iter().sum::<f64>() / boss.len() as f64;
-    assert_eq!(boss.len(), 10);
+    assert_eq!(boss.len(), 5);
     assert!(mean >= 0.98, "shares of big cores: {boss:.3?}");
     assert_eq!((r.line("status"), r.line("state")), ("0", "disabled"));
 }
@@ -204,11 +204,11 @@ fn while_user_space_is_stopped_everybody_gets_a_fair_share() {
     let load = r#"
 kill -STOP $pid
 sleep 1
-amp-workload bench spin --threads 8 --seconds 8 --json
+amp-workload bench spin --threads 8 --seconds 4 --json
 echo "stopped $(cat /sys/kernel/sched_ext/state)"
 kill -CONT $pid
 sleep 1
-amp-workload bench spin --threads 6 --seconds 3 --json
+amp-workload bench spin --threads 6 --seconds 2 --json
 echo "errors $(dmesg | grep -c -e 'sched_ext.*disabled' -e 'stall')"
 "#;
     let r = Lab::board("juno").run(&format!("{START}{load}{STOP}")).ok();
@@ -220,13 +220,11 @@ echo "errors $(dmesg | grep -c -e 'sched_ext.*disabled' -e 'stall')"
         Some(1),
         "one spell of silence: {s}"
     );
-    // the scheduler went on where it was: ticks of three seconds and more, and it swaps again
-    assert!(
-        s["ticks"].as_u64().unwrap() >= 30 && s["swaps"].as_u64().unwrap() >= 10,
-        "{s}"
-    );
-    // Time counts by capacity. Two threads that may use the same CPUs differ by what the rotation lets them, the slices
-    // they are in and a period of the timer: 0.05 s. The bound is 2 % of what each gets in eight seconds, 3.7 s.
+    // the scheduler went on where it was: it ticks and swaps again
+    let of = |key: &str| s[key].as_u64().unwrap();
+    assert!(of("ticks") >= 20 && of("swaps") >= 3, "{s}");
+    // Time counts by capacity. Two threads that may use the same CPUs differ by what the rotation lets them (20 ms), the
+    // slices they are in and a period of the timer (10 ms).
     let threads = &spins(&json, 8)[0];
     let scaled: Vec<f64> = threads
         .iter()
@@ -246,13 +244,13 @@ echo "errors $(dmesg | grep -c -e 'sched_ext.*disabled' -e 'stall')"
             "both core types: {on:?}"
         );
         assert!(
-            (scaled / mean - 1.0).abs() <= 0.02,
+            (scaled - mean).abs() <= 50.0,
             "{scaled} ms against a mean of {mean}"
         );
     }
     // and no CPU was idle meanwhile
     assert!(
-        mean * 8.0 >= 0.97 * 8000.0 * (2.0 + 4.0 * LITTLE_CAPACITY),
+        mean * 8.0 >= 0.97 * 4000.0 * (2.0 + 4.0 * LITTLE_CAPACITY),
         "{mean}"
     );
     assert_eq!((r.line("status"), r.line("state")), ("0", "disabled"));
