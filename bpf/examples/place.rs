@@ -8,13 +8,17 @@
 //!   pin=NAME:TYPE  place threads named NAME… on core type TYPE for good
 //!   silent=A-B     no commits between seconds A and B
 //!   heartbeat=500  ms of silence before the fallback
+//!   counters=A,B   raw events (hexadecimal numbers) to count on every CPU; shows what threads named PREFIX… had of them
+//!   watch=NAME     and the same of the first thread named NAME… by perf's own account, over the same time
 //!   slice=5 steal=20 starve=500 slots=16384 panic=S dump=1
 //! place spin NAME COUNT SECS [NICE …]   COUNT busy threads NAME0…, one nice value each
 //! place churn COUNT                     threads created and destroyed one after the other, from four threads
 //! ```
 
-use amp_bpf::{Config, CoreType, Scheduler};
+use amp_bpf::{Config, CoreType, CpuEvents, Scheduler, Thread};
+use perf_event_open_sys as perf;
 use std::collections::BTreeMap;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,6 +77,7 @@ fn config(types: &str, options: &BTreeMap<&str, &str>) -> Result<Config, Error> 
     c.steal_after = ms("steal", 20)?;
     c.starve_after = ms("starve", 500)?;
     c.heartbeat_timeout = Some(ms("heartbeat", 500)?);
+    c.counters = options.contains_key("counters");
     if let Some(slots) = options.get("slots") {
         c.slots = slots.parse()?;
     }
@@ -132,6 +137,14 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
         }
     }
 
+    let counters = counter_list(&options)?;
+    let watch = options.get("watch").copied().unwrap_or_default();
+    let mut watched: Option<Watched> = None;
+    if !counters.is_empty() {
+        let sets = cpu_events(&counters)?;
+        println!("COUNTING generation {}", scheduler.set_counters(sets)?);
+    }
+
     let begin = Instant::now();
     let (mut round, mut last, mut spent, mut commits) = (0usize, 0.0, Duration::ZERO, 0u32);
     let mut was_fallback = false;
@@ -183,6 +196,12 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
             );
             shares(&scheduler, prefix);
         }
+        if !counters.is_empty() && !watch.is_empty() && watched.is_none() {
+            let found = scheduler.threads().find(|t| t.name().starts_with(watch));
+            watched = found
+                .map(|t| Watched::begin(&scheduler, t, &counters, per_type.len()))
+                .transpose()?;
+        }
         ended = scheduler.exited();
         std::thread::sleep(Duration::from_millis(if swap > 0.0 { 20 } else { 50 }));
     }
@@ -197,12 +216,153 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
         }
     }
     shares(&scheduler, prefix);
+    if let Some(w) = watched {
+        w.end(&scheduler)?;
+    }
     if let Some(reason) = ended.or_else(|| scheduler.exited()) {
         println!("EXIT {reason:?}");
     }
     drop(scheduler);
     println!("DETACHED, state={}", state());
     Ok(())
+}
+
+/// The events asked for.
+fn counter_list(options: &BTreeMap<&str, &str>) -> Result<Vec<u64>, Error> {
+    let list = options.get("counters").copied().unwrap_or_default();
+    let of = |e: &str| u64::from_str_radix(e.trim_start_matches("0x"), 16);
+    let list = list.split(',').filter(|e| !e.is_empty()).map(of);
+    Ok(list.collect::<Result<_, _>>()?)
+}
+
+/// Type number of the PMU of each CPU that has one.
+fn pmus() -> Result<BTreeMap<u32, u32>, Error> {
+    let mut of = BTreeMap::new();
+    for dir in std::fs::read_dir("/sys/bus/event_source/devices")? {
+        let dir = dir?.path();
+        let Ok(cpus) = std::fs::read_to_string(dir.join("cpus")) else {
+            continue;
+        };
+        let kind: u32 = std::fs::read_to_string(dir.join("type"))?.trim().parse()?;
+        for range in cpus.trim().split(',') {
+            of.extend(cpu_list(range)?.into_iter().map(|c| (c, kind)));
+        }
+    }
+    Ok(of)
+}
+
+/// Opens an event; `leader` is that of its group, or -1 for a leader of its own, which begins disabled.
+fn open(kind: u32, config: u64, tid: i32, cpu: i32, leader: i32) -> Result<OwnedFd, Error> {
+    let mut attr = perf::bindings::perf_event_attr {
+        size: std::mem::size_of::<perf::bindings::perf_event_attr>() as u32,
+        type_: kind,
+        config,
+        ..Default::default()
+    };
+    if leader < 0 && tid < 0 {
+        attr.set_disabled(1);
+        attr.set_pinned(1);
+    }
+    // SAFETY: `attr` is whole and lives over the call, which only reads it.
+    let fd = unsafe { perf::perf_event_open(&mut attr, tid, cpu, leader, 8) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn cpu_events(counters: &[u64]) -> Result<Vec<CpuEvents>, Error> {
+    use std::os::fd::AsRawFd;
+    let mut all = vec![];
+    for (cpu, kind) in pmus()? {
+        let mut events: Vec<OwnedFd> = vec![];
+        for config in counters {
+            let leader = events.first().map_or(-1, AsRawFd::as_raw_fd);
+            events.push(open(kind, *config, -1, cpu as i32, leader)?);
+        }
+        all.push(CpuEvents { cpu, events });
+    }
+    Ok(all)
+}
+
+/// A thread that is counted by BPF and by perf at the same time.
+struct Watched {
+    thread: Thread,
+    types: usize,
+    /// Per event its descriptors, one per PMU.
+    perf: Vec<Vec<OwnedFd>>,
+    before: (Vec<u64>, Vec<u64>, u64),
+    began: Instant,
+}
+
+impl Watched {
+    fn begin(
+        s: &Scheduler,
+        thread: Thread,
+        counters: &[u64],
+        types: usize,
+    ) -> Result<Watched, Error> {
+        let mut kinds: Vec<u32> = pmus()?.into_values().collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let mut perf = vec![];
+        for config in counters {
+            let of_pmu = |kind: &u32| open(*kind, *config, thread.pid, -1, -1);
+            perf.push(kinds.iter().map(of_pmu).collect::<Result<_, _>>()?);
+        }
+        let mut w = Watched {
+            thread,
+            types,
+            perf,
+            before: Default::default(),
+            began: Instant::now(),
+        };
+        w.before = w.read(s)?;
+        Ok(w)
+    }
+
+    /// Perf's counts, ours, and the CPU time that ours cover.
+    fn read(&self, s: &Scheduler) -> Result<(Vec<u64>, Vec<u64>, u64), Error> {
+        let mut perf = vec![];
+        for fds in &self.perf {
+            let mut sum = 0;
+            for fd in fds {
+                let mut b = [0; 8];
+                rustix::io::read(fd, &mut b)?;
+                sum += u64::from_ne_bytes(b);
+            }
+            perf.push(sum);
+        }
+        let mut ours = vec![0; self.perf.len()];
+        let mut covered = 0;
+        for t in 0..self.types as u8 {
+            let c = s.counts(&self.thread, t);
+            covered += c.counted_ns;
+            for (sum, v) in ours.iter_mut().zip(c.values) {
+                *sum += v;
+            }
+        }
+        Ok((perf, ours, covered))
+    }
+
+    fn end(self, s: &Scheduler) -> Result<(), Error> {
+        let after = self.read(s)?;
+        let secs = self.began.elapsed().as_secs_f64();
+        println!(
+            "WATCHED {} for {secs:.2} s, covered {:.2} s",
+            self.thread.name(),
+            (after.2 - self.before.2) as f64 / 1e9
+        );
+        for i in 0..self.perf.len() {
+            let (p, o) = (after.0[i] - self.before.0[i], after.1[i] - self.before.1[i]);
+            println!(
+                "WATCHED event {i}: perf {p}, ours {o}, {:+.3} %",
+                100.0 * (o as f64 / p as f64 - 1.0)
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Prints how the CPU time of the threads in question divides among core types.
@@ -220,6 +380,18 @@ fn shares(scheduler: &Scheduler, prefix: &str) {
             t.cpu,
             t.placement
         );
+        for core_type in 0..amp_bpf::MAX_CORE_TYPES as u8 {
+            let c = scheduler.counts(&t, core_type);
+            if c.generation > 0 {
+                println!(
+                    "COUNTS {} type {core_type} generation {} of {:.3} s: {:?}",
+                    t.name(),
+                    c.generation,
+                    c.counted_ns as f64 / 1e9,
+                    c.values
+                );
+            }
+        }
     }
 }
 

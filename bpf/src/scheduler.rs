@@ -1,18 +1,20 @@
 //! Loading, attaching, talking to and detaching the BPF scheduler.
 
 use crate::config::{Config, Layout};
+use crate::counters::{self, CountTable, CounterError, Counts, CpuEvents, MAX_EVENTS};
 use crate::error::LoadError;
 use crate::kernel;
 use crate::shared::skel::{BpfSkel, BpfSkelBuilder};
 use crate::shared::{Cpu, Shared, MAX_CPUS, NR_LATENCIES};
 use crate::stats::{Latency, Stats};
 use crate::threads::{Table, Thread};
-use libbpf_rs::{Link, OpenObject, ProgramInput};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput};
 use scx_utils::{
     compat, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_read, ScxExitKind,
 };
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::{addr_of, NonNull};
 use std::time::Duration;
@@ -47,10 +49,24 @@ impl Drop for Storage {
 // SAFETY: an owned heap allocation, touched by one owner only.
 unsafe impl Send for Storage {}
 
+/// What there is for counting.
+struct Counters {
+    table: CountTable,
+    /// Core type by CPU.
+    cpu_type: Vec<u8>,
+    /// What counts now.
+    sets: Vec<CpuEvents>,
+    /// The last generation; it stays when counting ends.
+    generation: u64,
+    /// Attached while something counts.
+    link: Option<Link>,
+}
+
 /// The loaded scheduler. Dropping it detaches: the kernel goes back to its own.
 pub struct Scheduler {
     link: Option<Link>,
     table: Table,
+    counting: Option<Counters>,
     skel: BpfSkel<'static>,
     _storage: Storage,
     root: PathBuf,
@@ -73,9 +89,24 @@ impl Scheduler {
         let table = Table::map(&skel.maps.slots, config.slots)
             .map_err(|e| kernel::diagnose(&root, "mapping the slot table", e.to_string(), &[]))?;
         let nr_cpus = (*scx_utils::NR_CPU_IDS).min(MAX_CPUS);
+        let types = config.core_types.len() as u32;
+        let counting = if config.counters {
+            let table = CountTable::map(&skel.maps.counts, config.slots, types)
+                .map_err(|e| kernel::diagnose(&root, "mapping the counts", e.to_string(), &[]))?;
+            Some(Counters {
+                table,
+                cpu_type: layout.cpu_type,
+                sets: Vec::new(),
+                generation: 0,
+                link: None,
+            })
+        } else {
+            None
+        };
         Ok(Scheduler {
             link: None,
             table,
+            counting,
             skel,
             _storage: storage,
             root,
@@ -123,6 +154,87 @@ impl Scheduler {
             .amp_commit
             .test_run(ProgramInput::default())
             .map(drop)
+    }
+
+    /// Counts these events from now on, instead of what was counted before; nothing, if there are none. Returns the
+    /// generation that the counts of threads will carry.
+    ///
+    /// A CPU that is left out, or whose events cannot count, charges nobody. All CPUs of a core type must have as many
+    /// events; CPUs of different types may have different ones.
+    ///
+    /// # Errors
+    /// See [`CounterError`]. Whatever the kernel refused, nothing is counted then.
+    pub fn set_counters(&mut self, sets: Vec<CpuEvents>) -> Result<u64, CounterError> {
+        let Some(c) = &mut self.counting else {
+            return Err(CounterError::Off);
+        };
+        let nr = counters::per_type(&sets, &c.cpu_type, self.nr_cpus)?;
+        let kernel = |what| {
+            move |e: libbpf_rs::Error| CounterError::Kernel {
+                what,
+                source: std::io::Error::other(e),
+            }
+        };
+        let off = |what| CounterError::Kernel {
+            what,
+            source: std::io::ErrorKind::NotFound.into(),
+        };
+        let bss = self
+            .skel
+            .maps
+            .bss_data
+            .as_mut()
+            .ok_or(off("finding .bss"))?;
+        let shared: *mut crate::shared::Counting = std::ptr::addr_of_mut!(bss.counting).cast();
+        let key = |cpu: u32, bank: u64, event: usize| {
+            let key = (cpu * 2 + bank as u32) * MAX_EVENTS as u32 + event as u32;
+            key.to_ne_bytes()
+        };
+        let next = c.generation + 1;
+        let map = &self.skel.maps.events;
+        for s in &sets {
+            for (i, fd) in s.events.iter().enumerate() {
+                let fd = fd.as_raw_fd().to_ne_bytes();
+                map.update(&key(s.cpu, next & 1, i), &fd, MapFlags::ANY)
+                    .map_err(kernel("handing an event to BPF"))?;
+            }
+        }
+        // From here on switches read the new events, which do not count yet, and charge nobody at the first reading.
+        let begun = if sets.is_empty() { 0 } else { next };
+        // SAFETY: `shared` points into the object's mapped .bss; shared.rs asserts that both types have one layout.
+        unsafe { counters::announce(shared, begun, &nr) };
+        let old = std::mem::take(&mut c.sets);
+        let stopped = counters::switch(&old, false);
+        for s in &old {
+            for i in 0..s.events.len() {
+                // one that is gone is gone
+                let _ = map.delete(&key(s.cpu, c.generation & 1, i));
+            }
+        }
+        drop(old);
+        c.generation = next;
+        c.sets = sets;
+        stopped.and_then(|()| counters::switch(&c.sets, true))?;
+        if c.sets.is_empty() {
+            c.link = None;
+        } else if c.link.is_none() {
+            let link = self.skel.progs.amp_switch.attach();
+            c.link = Some(link.map_err(kernel("attaching to context switches"))?);
+        }
+        Ok(begun)
+    }
+
+    /// What has been counted for `thread` on core type `core_type` by the present generation, or an earlier one if it has not
+    /// run there since. Nothing if the thread has gone.
+    pub fn counts(&self, thread: &Thread, core_type: u8) -> Counts {
+        let Some(c) = &self.counting else {
+            return Counts::default();
+        };
+        let counts = c.table.read(thread.slot, core_type);
+        match self.table.owner(thread.slot) == Some(thread.generation) {
+            true => counts,
+            false => Counts::default(),
+        }
     }
 
     /// Why the scheduler is no longer in charge, once it is not.
@@ -263,6 +375,22 @@ fn open_and_load(
     ro.heartbeat_ns = config.heartbeat_timeout.map_or(0, |d| ns(d).max(1));
     ro.rotate_ns = ns(config.rotate_after);
     ro.timer_ns = ns(config.timer);
+    ro.may_count = config.counters;
+    // attached when there is something to count
+    skel.progs.amp_switch.set_autoattach(false);
+    skel.progs.amp_switch.set_autoload(config.counters);
+    let (events, counts) = if config.counters {
+        let types = config.core_types.len() as u32;
+        (ro.nr_cpus * 2 * MAX_EVENTS as u32, config.slots * types)
+    } else {
+        (1, 1)
+    };
+    let step = "sizing the tables of counters";
+    skel.maps
+        .events
+        .set_max_entries(events)
+        .and_then(|()| skel.maps.counts.set_max_entries(counts))
+        .map_err(|e| (step, e.into()))?;
     let step = "sizing the slot table";
     skel.maps
         .slots

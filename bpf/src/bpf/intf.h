@@ -29,6 +29,8 @@ enum amp_consts {
 	AMP_SLOT_BITS = 16,
 	/* Swap latencies kept; a power of two. */
 	AMP_NR_LATENCIES = 4096,
+	/* Events in a set. */
+	AMP_MAX_EVENTS = 8,
 };
 
 /*
@@ -83,6 +85,21 @@ struct amp_cpu {
 	u64 nr_taken_down;	/* runs taken from the queue of a faster core type */
 	u64 nr_kicks;		/* CPUs made to reschedule */
 	u64 pad[2];		/* a cache line each */
+};
+
+/* What the events of one generation counted for a thread on one core type. */
+struct amp_counts {
+	u64 generation;		/* of `counting`; 0: nothing yet */
+	u64 counted;		/* ns of CPU time that the values cover */
+	u64 value[8];		/* by event, AMP_MAX_EVENTS */
+};
+
+/* What is counted at present: user space writes all but the numbers of mishaps. */
+struct amp_counting {
+	u64 generation;		/* 0: nothing is counted; its lowest bit is the bank */
+	u32 nr_events[2][8];	/* by bank and core type, AMP_MAX_TYPES */
+	u64 nr_dropped;		/* readings that failed, with what they would have told */
+	u64 nr_multiplexed;	/* events at a tick that others had shared the counters with */
 };
 
 /* The rest of the shared state. User space only reads it. */

@@ -417,6 +417,8 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	if (!s || index == AMP_UNTRACKED)
 		return;
 	fold(p, s);
+	if (may_count)
+		count_tick(p, index);
 	if ((s->clock == AMP_FAIR_CLOCK) != !!shared.fallback)
 		set_clock(s, clock_for(s->core_type), false);
 	advance_clock(s);

@@ -56,6 +56,9 @@ static __always_inline struct amp_slot *slot_of(const struct task_struct *p)
 	return slot_at(slot_index(p));
 }
 
+/* counters.bpf.h */
+static void forget_counts(u32 index);
+
 /* An index that nobody owns, AMP_UNTRACKED when there is none. */
 static __noinline u32 slot_take(void)
 {
@@ -152,6 +155,8 @@ void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 	s->rotation = AMP_ANY;
 	s->brief = 0;
 	__builtin_memset(s->runtime, 0, sizeof(s->runtime));
+	if (may_count)
+		forget_counts(index);
 	s->burst_start = s->exec_seen;
 	s->nr_stolen = 0;
 	s->nr_swaps = 0;
