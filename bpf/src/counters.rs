@@ -1,10 +1,9 @@
 //! Which hardware counters are read at context switches, and what they counted for each thread.
 
-use crate::shared::{Counting, Counts as Raw, MAX_EVENTS as EVENTS};
+use crate::shared::{Counting, Counts as Raw, MAX_BANKS as BANKS, MAX_EVENTS as EVENTS, MAX_TYPES};
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::ioctl::{ioctl, IntegerSetter};
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::{fence, Ordering};
 use thiserror::Error;
@@ -12,19 +11,21 @@ use thiserror::Error;
 /// Most events that count at a time on a CPU.
 pub const MAX_EVENTS: usize = EVENTS;
 
-/// `PERF_EVENT_IOC_ENABLE` and `_DISABLE`, with `PERF_IOC_FLAG_GROUP` as their argument.
-const ENABLE: u32 = 0x2400;
-const DISABLE: u32 = 0x2401;
-const GROUP: usize = 1;
+/// Most sets of events per CPU that are at hand, of which one counts.
+pub const MAX_SETS: usize = BANKS;
 
-/// The perf events of one CPU: opened for the CPU whoever runs there, on the PMU of its core type, disabled, the first one
-/// leading the group that the others are in.
-#[derive(Debug)]
+/// Times that a set of values is read before it is left for later, because the kernel is writing it.
+const PATIENCE: usize = 100;
+
+/// One set of perf events of one CPU, opened for the CPU whoever runs there, on the PMU of its core type.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuEvents {
     /// The CPU.
     pub cpu: u32,
-    /// In the order of the values that threads get; at most [`MAX_EVENTS`].
-    pub events: Vec<OwnedFd>,
+    /// Which of the sets of its core type this is; below [`MAX_SETS`].
+    pub set: u32,
+    /// In the order of the values that threads get; at most [`MAX_EVENTS`]. They need be open only while they are handed over.
+    pub events: Vec<RawFd>,
 }
 
 /// What was counted for one thread on one core type.
@@ -53,10 +54,12 @@ pub enum CounterError {
         events: usize,
     },
     /// CPUs of one type count differently.
-    #[error("CPU {cpu} has {events} events, another of its core type {others}: all CPUs of a type count the same")]
+    #[error("CPU {cpu} has {events} events in set {set}, another of its core type {others}: all CPUs of a type count the same")]
     Uneven {
         /// The CPU.
         cpu: u32,
+        /// The set.
+        set: u32,
         /// Events given for it.
         events: usize,
         /// Events of the others.
@@ -65,8 +68,18 @@ pub enum CounterError {
     /// The CPU is out of range.
     #[error("CPU {0} is not one of this machine")]
     Cpu(u32),
+    /// The set is out of range.
+    #[error("event set {set} of core type {core_type}: it has {sets}, and at most {MAX_SETS} can be at hand")]
+    Set {
+        /// The core type.
+        core_type: u8,
+        /// The set.
+        set: u32,
+        /// Sets there are.
+        sets: usize,
+    },
     /// A step that the kernel refused.
-    #[error("{what} failed")]
+    #[error("{what} failed: {source}")]
     Kernel {
         /// The step.
         what: &'static str,
@@ -75,59 +88,59 @@ pub enum CounterError {
     },
 }
 
-/// Switches the groups on or off.
-pub(crate) fn switch(sets: &[CpuEvents], on: bool) -> Result<(), CounterError> {
-    for leader in sets.iter().filter_map(|s| s.events.first()) {
-        // SAFETY: both take an integer and touch none of our memory; the type says which request it is.
-        let done = unsafe {
-            if on {
-                ioctl(leader.as_fd(), IntegerSetter::<ENABLE>::new_usize(GROUP))
-            } else {
-                ioctl(leader.as_fd(), IntegerSetter::<DISABLE>::new_usize(GROUP))
-            }
-        };
-        done.map_err(|e| CounterError::Kernel {
-            what: if on {
-                "starting to count"
-            } else {
-                "ending to count"
-            },
-            source: e.into(),
-        })?;
-    }
-    Ok(())
-}
+/// Number of events by set, per core type.
+pub(crate) type Sets = [Vec<u32>; MAX_TYPES];
 
-/// Number of events by core type. `type_of` is by CPU.
+/// Checks `events` and tells how many events each set has. `type_of` is by CPU.
 pub(crate) fn per_type(
-    sets: &[CpuEvents],
+    events: &[CpuEvents],
     type_of: &[u8],
     nr_cpus: usize,
-) -> Result<[u32; 8], CounterError> {
-    let mut nr: [Option<usize>; 8] = [None; 8];
-    for s in sets {
-        let (cpu, events) = (s.cpu, s.events.len());
+) -> Result<Sets, CounterError> {
+    let mut nr: [[Option<usize>; MAX_SETS]; MAX_TYPES] = [[None; MAX_SETS]; MAX_TYPES];
+    for e in events {
+        let (cpu, set, events) = (e.cpu, e.set, e.events.len());
         if events > MAX_EVENTS {
             return Err(CounterError::TooMany { cpu, events });
         }
         let known = type_of
             .get(cpu as usize)
             .filter(|_| (cpu as usize) < nr_cpus);
-        let Some(of_type) = known.and_then(|t| nr.get_mut(usize::from(*t))) else {
+        let Some((core_type, of_type)) =
+            known.and_then(|t| Some((*t, nr.get_mut(usize::from(*t))?)))
+        else {
             return Err(CounterError::Cpu(cpu));
         };
-        match *of_type {
+        let sets = of_type.iter().flatten().count();
+        let Some(of_set) = of_type.get_mut(set as usize) else {
+            return Err(CounterError::Set {
+                core_type,
+                set,
+                sets,
+            });
+        };
+        match *of_set {
             Some(others) if others != events => {
                 return Err(CounterError::Uneven {
                     cpu,
+                    set,
                     events,
                     others,
                 })
             }
-            _ => *of_type = Some(events),
+            _ => *of_set = Some(events),
         }
     }
-    Ok(nr.map(|n| n.unwrap_or(0) as u32))
+    Ok(nr.map(|sets| {
+        let used = sets.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+        let sizes = sets.iter().take(used);
+        sizes.map(|n| n.unwrap_or(0) as u32).collect()
+    }))
+}
+
+/// The key of an event in BPF's map.
+pub(crate) fn key(cpu: u32, set: u32, event: usize) -> u32 {
+    (cpu * MAX_SETS as u32 + set) * MAX_EVENTS as u32 + event as u32
 }
 
 /// The mapped table of what was counted: one entry per slot and core type.
@@ -147,7 +160,8 @@ impl CountTable {
         Ok(CountTable { map, types, slots })
     }
 
-    /// What has been counted for the thread in `slot` on core type `core_type`.
+    /// What has been counted for the thread in `slot` on core type `core_type`; nothing as well while the kernel is
+    /// writing it.
     pub fn read(&self, slot: u32, core_type: u8) -> Counts {
         let t = u32::from(core_type);
         if slot >= self.slots || t >= self.types {
@@ -156,61 +170,105 @@ impl CountTable {
         let at = slot as usize * self.types as usize + t as usize;
         // SAFETY: the mapping holds `slots * types` entries and `at` is below that.
         let entry = unsafe { self.map.as_mut_ptr().cast::<Raw>().add(at) };
-        // SAFETY: `entry` points into the mapping, which lives as long as the table; BPF may change it at any time, hence
-        // volatile. Every bit pattern is valid.
-        let (before, raw, after) = unsafe {
-            let before = addr_of!((*entry).generation).read_volatile();
-            fence(Ordering::Acquire);
-            let raw = entry.read_volatile();
-            fence(Ordering::Acquire);
-            (before, raw, addr_of!((*entry).generation).read_volatile())
-        };
-        if before == 0 || before != after || raw.generation != before {
-            return Counts::default();
+        for _ in 0..PATIENCE {
+            // SAFETY: `entry` points into the mapping, which lives as long as the table; BPF may change it at any time, hence
+            // volatile. Every bit pattern is valid.
+            let (before, raw, after) = unsafe {
+                let before = addr_of!((*entry).version).read_volatile();
+                fence(Ordering::Acquire);
+                let raw = entry.read_volatile();
+                fence(Ordering::Acquire);
+                (before, raw, addr_of!((*entry).version).read_volatile())
+            };
+            if before % 2 == 0 && before == after {
+                return match raw.generation {
+                    0 => Counts::default(),
+                    generation => Counts {
+                        generation,
+                        counted_ns: raw.counted,
+                        values: raw.value,
+                    },
+                };
+            }
+            std::hint::spin_loop();
         }
-        Counts {
-            generation: before,
-            counted_ns: raw.counted,
-            values: raw.value,
-        }
+        Counts::default()
     }
 }
 
-/// Tells BPF what is counted from now on.
+/// Tells BPF what is counted on core type `core_type` from now on: set `set` of `events` events, or nothing with generation 0.
+/// False when there is no such type.
 ///
 /// # Safety
 /// `counting` must point to the live `counting` of a loaded object.
-pub(crate) unsafe fn announce(counting: *mut Counting, generation: u64, nr: &[u32; 8]) {
-    // SAFETY: the caller's; BPF only reads these two fields. The numbers come first: BPF may act on the generation at once.
-    unsafe {
-        addr_of_mut!((*counting).nr_events[(generation & 1) as usize]).write_volatile(*nr);
-        fence(Ordering::SeqCst);
-        addr_of_mut!((*counting).generation).write_volatile(generation);
+pub(crate) unsafe fn announce(
+    counting: *mut Counting,
+    core_type: u8,
+    generation: u64,
+    set: u32,
+    events: u32,
+) -> bool {
+    let t = usize::from(core_type);
+    if t >= MAX_TYPES {
+        return false;
     }
+    // SAFETY: the caller's; the indices are within bounds. BPF only reads these fields. What the generation selects comes
+    // first: BPF may act on it at once.
+    unsafe {
+        if generation > 0 {
+            let which = (generation & 1) as usize;
+            addr_of_mut!((*counting).bank[which][t]).write_volatile(set);
+            addr_of_mut!((*counting).nr_events[which][t]).write_volatile(events);
+            fence(Ordering::SeqCst);
+        }
+        addr_of_mut!((*counting).generation[t]).write_volatile(generation);
+        fence(Ordering::SeqCst);
+    }
+    true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn events(cpu: u32, n: usize) -> CpuEvents {
-        let null = || std::fs::File::open("/dev/null").unwrap().into();
+    fn events(cpu: u32, set: u32, n: usize) -> CpuEvents {
         CpuEvents {
             cpu,
-            events: (0..n).map(|_| null()).collect(),
+            set,
+            events: vec![-1; n],
         }
     }
 
     #[test]
     fn all_cpus_of_a_type_count_the_same() {
         let types = [0, 0, 1, 1];
-        let good = [events(0, 3), events(1, 3), events(2, 5)];
-        assert_eq!(per_type(&good, &types, 4).unwrap()[..3], [3, 5, 0]);
+        let good = [
+            events(0, 0, 3),
+            events(1, 0, 3),
+            events(2, 0, 5),
+            events(2, 2, 1),
+        ];
+        let nr = per_type(&good, &types, 4).unwrap();
+        assert_eq!((&nr[0][..], &nr[1][..]), (&[3][..], &[5, 0, 1][..]));
+        assert!(nr[2].is_empty());
         let err = |sets: &[CpuEvents]| per_type(sets, &types, 4).unwrap_err().to_string();
-        assert!(err(&[events(0, 3), events(1, 2)])
-            .contains("CPU 1 has 2 events, another of its core type 3"));
-        assert!(err(&[events(0, 9)]).contains("9 events on CPU 0"));
-        assert!(err(&[events(7, 1)]).contains("CPU 7"));
+        assert!(err(&[events(0, 0, 3), events(1, 0, 2)])
+            .contains("CPU 1 has 2 events in set 0, another of its core type 3"));
+        assert!(err(&[events(0, 0, 9)]).contains("9 events on CPU 0"));
+        assert!(err(&[events(7, 0, 1)]).contains("CPU 7"));
+        assert!(err(&[events(0, 16, 1)]).contains("set 16 of core type 0"));
+    }
+
+    #[test]
+    fn every_event_has_a_key_of_its_own() {
+        let mut keys: Vec<u32> = (0..3)
+            .flat_map(|c| (0..MAX_SETS as u32).map(move |s| (c, s)))
+            .flat_map(|(c, s)| (0..MAX_EVENTS).map(move |e| key(c, s, e)))
+            .collect();
+        let all = keys.len();
+        keys.dedup();
+        assert_eq!(keys.len(), all);
+        assert_eq!(keys.last().copied(), Some(all as u32 - 1));
     }
 
     #[test]
@@ -229,5 +287,22 @@ mod tests {
             (t.read(3, 0), t.read(0, 2)),
             (Counts::default(), Counts::default())
         );
+        // half written
+        raw.version = 1;
+        assert_eq!(t.read(1, 1), Counts::default());
+    }
+
+    #[test]
+    fn what_a_generation_selects_is_told_before_it() {
+        // SAFETY: plain integers, for which zero is a value.
+        let mut c: Counting = unsafe { std::mem::zeroed() };
+        // SAFETY: a local of the right type.
+        let mut tell = |t, g, set, n| unsafe { announce(&mut c, t, g, set, n) };
+        assert!(tell(1, 7, 3, 5) && tell(0, 0, 9, 9) && !tell(8, 1, 0, 0));
+        assert_eq!(
+            (c.generation[1], c.bank[1][1], c.nr_events[1][1]),
+            (7, 3, 5)
+        );
+        assert_eq!((c.generation[0], c.bank[0][0]), (0, 0));
     }
 }

@@ -1,7 +1,7 @@
 //! Loading, attaching, talking to and detaching the BPF scheduler.
 
-use crate::config::{Config, Layout};
-use crate::counters::{self, CountTable, CounterError, Counts, CpuEvents, MAX_EVENTS};
+use crate::config::{Config, Layout, MAX_CORE_TYPES};
+use crate::counters::{self, CountTable, CounterError, Counts, CpuEvents, MAX_EVENTS, MAX_SETS};
 use crate::error::LoadError;
 use crate::kernel;
 use crate::shared::skel::{BpfSkel, BpfSkelBuilder};
@@ -14,7 +14,6 @@ use scx_utils::{
 };
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::{addr_of, NonNull};
 use std::time::Duration;
@@ -54,11 +53,13 @@ struct Counters {
     table: CountTable,
     /// Core type by CPU.
     cpu_type: Vec<u8>,
-    /// What counts now.
-    sets: Vec<CpuEvents>,
-    /// The last generation; it stays when counting ends.
-    generation: u64,
-    /// Attached while something counts.
+    /// Number of events by set, per core type.
+    sets: counters::Sets,
+    /// Keys of the events that BPF has.
+    keys: Vec<u32>,
+    /// The last generation of each core type; it stays when counting ends.
+    generation: [u64; MAX_CORE_TYPES],
+    /// Attached while there is something to count.
     link: Option<Link>,
 }
 
@@ -96,8 +97,9 @@ impl Scheduler {
             Some(Counters {
                 table,
                 cpu_type: layout.cpu_type,
-                sets: Vec::new(),
-                generation: 0,
+                sets: counters::Sets::default(),
+                keys: Vec::new(),
+                generation: [0; MAX_CORE_TYPES],
                 link: None,
             })
         } else {
@@ -156,72 +158,91 @@ impl Scheduler {
             .map(drop)
     }
 
-    /// Counts these events from now on, instead of what was counted before; nothing, if there are none. Returns the
-    /// generation that the counts of threads will carry.
+    /// Takes these events to hand, instead of those there were. Nothing is counted then, until [`count`](Self::count) says
+    /// so.
     ///
-    /// A CPU that is left out, or whose events cannot count, charges nobody. All CPUs of a core type must have as many
-    /// events; CPUs of different types may have different ones.
+    /// A CPU that is left out, or whose events do not count, charges nobody. All CPUs of a core type must have as many
+    /// events in a set; CPUs of different types may have different ones.
     ///
     /// # Errors
-    /// See [`CounterError`]. Whatever the kernel refused, nothing is counted then.
-    pub fn set_counters(&mut self, sets: Vec<CpuEvents>) -> Result<u64, CounterError> {
-        let Some(c) = &mut self.counting else {
-            return Err(CounterError::Off);
-        };
-        let nr = counters::per_type(&sets, &c.cpu_type, self.nr_cpus)?;
-        let kernel = |what| {
-            move |e: libbpf_rs::Error| CounterError::Kernel {
-                what,
-                source: std::io::Error::other(e),
-            }
-        };
-        let off = |what| CounterError::Kernel {
-            what,
-            source: std::io::ErrorKind::NotFound.into(),
-        };
-        let bss = self
-            .skel
-            .maps
-            .bss_data
-            .as_mut()
-            .ok_or(off("finding .bss"))?;
-        let shared: *mut crate::shared::Counting = std::ptr::addr_of_mut!(bss.counting).cast();
-        let key = |cpu: u32, bank: u64, event: usize| {
-            let key = (cpu * 2 + bank as u32) * MAX_EVENTS as u32 + event as u32;
-            key.to_ne_bytes()
-        };
-        let next = c.generation + 1;
+    /// See [`CounterError`]. When the events make no sense, nothing has changed; when the kernel refused them, there are
+    /// none.
+    pub fn set_counters(&mut self, events: &[CpuEvents]) -> Result<(), CounterError> {
+        let c = self.counting.as_ref().ok_or(CounterError::Off)?;
+        let sets = counters::per_type(events, &c.cpu_type, self.nr_cpus)?;
+        for t in 0..MAX_CORE_TYPES as u8 {
+            self.count(t, None)?;
+        }
+        let c = self.counting.as_mut().ok_or(CounterError::Off)?;
         let map = &self.skel.maps.events;
-        for s in &sets {
-            for (i, fd) in s.events.iter().enumerate() {
-                let fd = fd.as_raw_fd().to_ne_bytes();
-                map.update(&key(s.cpu, next & 1, i), &fd, MapFlags::ANY)
-                    .map_err(kernel("handing an event to BPF"))?;
-            }
+        for key in c.keys.drain(..) {
+            // one that is gone is gone
+            let _ = map.delete(&key.to_ne_bytes());
         }
-        // From here on switches read the new events, which do not count yet, and charge nobody at the first reading.
-        let begun = if sets.is_empty() { 0 } else { next };
-        // SAFETY: `shared` points into the object's mapped .bss; shared.rs asserts that both types have one layout.
-        unsafe { counters::announce(shared, begun, &nr) };
-        let old = std::mem::take(&mut c.sets);
-        let stopped = counters::switch(&old, false);
-        for s in &old {
-            for i in 0..s.events.len() {
-                // one that is gone is gone
-                let _ = map.delete(&key(s.cpu, c.generation & 1, i));
-            }
-        }
-        drop(old);
-        c.generation = next;
-        c.sets = sets;
-        stopped.and_then(|()| counters::switch(&c.sets, true))?;
-        if c.sets.is_empty() {
+        c.sets = counters::Sets::default();
+        if events.is_empty() {
             c.link = None;
-        } else if c.link.is_none() {
+        }
+        for e in events {
+            for (i, fd) in e.events.iter().enumerate() {
+                let key = counters::key(e.cpu, e.set, i);
+                map.update(&key.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(|e| CounterError::Kernel {
+                        what: "handing an event to BPF",
+                        source: std::io::Error::other(e),
+                    })?;
+                c.keys.push(key);
+            }
+        }
+        c.sets = sets;
+        Ok(())
+    }
+
+    /// Counts set `set` of core type `core_type` from now on, or nothing there. Its events should count already: a reading
+    /// that fails charges nobody. Returns the generation that the counts of threads will carry, 0 for nothing; every call
+    /// begins another.
+    ///
+    /// # Errors
+    /// When there is no such set, or the kernel refuses to show us context switches.
+    pub fn count(&mut self, core_type: u8, set: Option<u32>) -> Result<u64, CounterError> {
+        let counting = self.counting_page();
+        let c = self.counting.as_mut().ok_or(CounterError::Off)?;
+        let counting = counting.ok_or(CounterError::Off)?;
+        let t = usize::from(core_type);
+        let sets = c.sets.get(t).map_or(&[][..], Vec::as_slice);
+        let events = match set {
+            None => 0,
+            Some(set) => *sets.get(set as usize).ok_or(CounterError::Set {
+                core_type,
+                set,
+                sets: sets.len(),
+            })?,
+        };
+        let Some(generation) = c.generation.get_mut(t) else {
+            return Ok(0);
+        };
+        let begun = match set {
+            None => 0,
+            Some(_) => {
+                *generation += 1;
+                *generation
+            }
+        };
+        // SAFETY: `counting` points into the object's mapped .bss; shared.rs asserts that both types have one layout.
+        unsafe { counters::announce(counting, core_type, begun, set.unwrap_or(0), events) };
+        if set.is_some() && c.link.is_none() {
             let link = self.skel.progs.amp_switch.attach();
-            c.link = Some(link.map_err(kernel("attaching to context switches"))?);
+            c.link = Some(link.map_err(|e| CounterError::Kernel {
+                what: "attaching to context switches",
+                source: std::io::Error::other(e),
+            })?);
         }
         Ok(begun)
+    }
+
+    fn counting_page(&mut self) -> Option<*mut crate::shared::Counting> {
+        let bss = self.skel.maps.bss_data.as_mut()?;
+        Some(std::ptr::addr_of_mut!(bss.counting).cast())
     }
 
     /// What has been counted for `thread` on core type `core_type` by the present generation, or an earlier one if it has not
@@ -290,6 +311,7 @@ impl Scheduler {
             untracked: read!(nr_untracked),
             slots_used: self.slots_used().saturating_sub(1),
             slots_live: self.threads().count() as u32,
+            unread: self.unread(),
             ..Stats::default()
         };
         for cpu in (0..self.nr_cpus).filter_map(|c| self.cpu(c)) {
@@ -299,6 +321,14 @@ impl Scheduler {
             stats.kicks += cpu.nr_kicks;
         }
         stats
+    }
+
+    fn unread(&self) -> u64 {
+        let Some(bss) = self.skel.maps.bss_data.as_ref() else {
+            return 0;
+        };
+        // SAFETY: as in stats().
+        unsafe { addr_of!(bss.counting.nr_dropped).read_volatile() }
     }
 
     fn slots_used(&self) -> u32 {
@@ -381,7 +411,10 @@ fn open_and_load(
     skel.progs.amp_switch.set_autoload(config.counters);
     let (events, counts) = if config.counters {
         let types = config.core_types.len() as u32;
-        (ro.nr_cpus * 2 * MAX_EVENTS as u32, config.slots * types)
+        (
+            ro.nr_cpus * (MAX_SETS * MAX_EVENTS) as u32,
+            config.slots * types,
+        )
     } else {
         (1, 1)
     };

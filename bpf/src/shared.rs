@@ -34,6 +34,7 @@ pub(crate) const MAX_CPUS: usize = intf::amp_consts_AMP_MAX_CPUS as usize;
 pub(crate) const MAX_QUEUES: usize = intf::amp_consts_AMP_MAX_QUEUES as usize;
 pub(crate) const ANY: u32 = intf::amp_consts_AMP_ANY;
 pub(crate) const MAX_EVENTS: usize = intf::amp_consts_AMP_MAX_EVENTS as usize;
+pub(crate) const MAX_BANKS: usize = intf::amp_consts_AMP_MAX_BANKS as usize;
 pub(crate) const MAX_SLOTS: u32 = 1 << intf::amp_consts_AMP_SLOT_BITS;
 pub(crate) const NR_LATENCIES: usize = intf::amp_consts_AMP_NR_LATENCIES as usize;
 pub(crate) const QUEUED: u8 = intf::amp_thread_state_AMP_QUEUED as u8;
@@ -60,5 +61,6 @@ const _: () = {
     assert!(size_of::<Shared>() == size_of::<skel::types::amp_shared>());
     assert!(size_of::<Cpu>() == size_of::<skel::types::amp_cpu>());
     assert!(size_of::<Counting>() == size_of::<skel::types::amp_counting>());
-    assert!(size_of::<Counts>() == 16 + 8 * MAX_EVENTS);
+    assert!(size_of::<Counts>() == 24 + 8 * MAX_EVENTS);
+    assert!(offset_of!(Counting, bank) == 8 * MAX_TYPES);
 };

@@ -8,13 +8,13 @@
  *
  * Perf itself accumulates in 64 bits whatever the width of a hardware counter is.
  *
- * A set of events is a generation. Its events are in one of two banks of the map, so that a switch under way on another CPU
- * still finds those of the generation that it knows; the first reading of a generation on a CPU charges nobody.
+ * The events of a CPU are in banks, one per set, of which one counts. Which one, and since when, is a generation of the core
+ * type: the first reading of a generation on a CPU charges nobody.
  */
 #ifndef __AMP_COUNTERS_H
 #define __AMP_COUNTERS_H
 
-/* event i of CPU c in bank b: (c * 2 + b) * AMP_MAX_EVENTS + i */
+/* event i of CPU c in bank b: (c * AMP_MAX_BANKS + b) * AMP_MAX_EVENTS + i */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(max_entries, 1);	/* user space sets the size of both */
@@ -48,100 +48,104 @@ static __always_inline struct amp_counts *counts_of(u32 index, u32 type)
 	return bpf_map_lookup_elem(&counts, &key);
 }
 
-/* The counter behind @key. Only tracing programs have the cheaper helper, which does not tell whether it counted all along. */
+/* The counter behind @key. Only tracing programs have the cheaper helper. Both fail where it does not count. */
 static __always_inline bool read_event(u32 key, u64 *value, bool tracing)
 {
-	struct bpf_perf_event_value v = {};
-	s64 r;
+	struct bpf_perf_event_value v;
 
 	if (tracing) {
-		r = bpf_perf_event_read(&events, key);
-		*value = r;
-		return r >= 0 || r < -4095;
+		*value = bpf_perf_event_read(&events, key);
+		/* a count of so many would have taken centuries */
+		return (s64)*value >= 0 || (s64)*value < -4095;
 	}
 	if (bpf_perf_event_read_value(&events, key, &v, sizeof(v)))
 		return false;
 	*value = v.counter;
-	if (v.running < v.enabled)
-		counting.nr_multiplexed++;
 	return true;
 }
 
-/* Reads the counters of @cpu, the present one, and charges what they went up by to @c, if not NULL, for @ran ns of CPU time. */
-static __always_inline void read_meter(u32 cpu, u64 generation, struct amp_counts *c, u64 ran, bool tracing)
+/*
+ * Reads the counters of @cpu, the present one, and charges what they went up by to @c, if not NULL, for @ran ns of CPU time.
+ * @generation is the present one of the CPU's core type @type.
+ */
+static __always_inline void read_meter(u32 cpu, u32 type, u64 generation, struct amp_counts *c, u64 ran, bool tracing)
 {
 	struct amp_meter *m = &meters[cpu & (AMP_MAX_CPUS - 1)];
-	u32 bank = generation & 1, first = (cpu * 2 + bank) * AMP_MAX_EVENTS, i;
-	u32 nr = counting.nr_events[bank][type_of(cpu)];
-	u64 now[AMP_MAX_EVENTS] = {};
+	u32 which = generation & 1, nr = counting.nr_events[which][type];
+	u32 first = (cpu * AMP_MAX_BANKS + counting.bank[which][type]) * AMP_MAX_EVENTS, i;
 	bool known = true;
 
 	if (m->generation != generation)
 		c = NULL;
-#pragma unroll
-	for (i = 0; i < AMP_MAX_EVENTS; i++) {
-		if (i < nr && !read_event(first + i, &now[i], tracing))
-			known = false;
-	}
-	if (!known) {
-		/* not counting on this CPU: nothing is known of this time, nor of the next */
-		m->generation = 0;
-		counting.nr_dropped++;
-		return;
-	}
-	if (c && c->generation != generation) {
-		c->generation = 0;
-		c->counted = 0;
-		__builtin_memset(c->value, 0, sizeof(c->value));
-		barrier();
-		c->generation = generation;
-	}
-	if (c)
+	if (c) {
+		__sync_fetch_and_add(&c->version, 1);
+		if (c->generation != generation) {
+			c->generation = generation;
+			c->counted = 0;
+			__builtin_memset(c->value, 0, sizeof(c->value));
+		}
 		c->counted += ran;
-#pragma unroll
-	for (i = 0; i < AMP_MAX_EVENTS; i++) {
-		if (i < nr && c)
-			c->value[i] += now[i] - m->last[i];
-		m->last[i] = now[i];
 	}
-	m->generation = generation;
+	for (i = 0; i < AMP_MAX_EVENTS && i < nr; i++) {
+		u64 now;
+
+		if (!read_event(first + i, &now, tracing)) {
+			known = false;
+			break;
+		}
+		if (c)
+			c->value[i] += now - m->last[i];
+		m->last[i] = now;
+	}
+	if (c) {
+		/* the events of a set count together or not at all: there is no knowing which part of the time this was */
+		if (!known)
+			c->generation = 0;
+		__sync_fetch_and_add(&c->version, 1);
+	}
+	m->generation = known ? generation : 0;
+	if (!known)
+		counting.nr_dropped++;
 }
 
 /* Attached only while something is counted. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(amp_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	u32 cpu = bpf_get_smp_processor_id(), index = slot_index(prev);
+	u32 cpu = bpf_get_smp_processor_id(), type = type_of(cpu), index;
 	struct amp_meter *m = &meters[cpu & (AMP_MAX_CPUS - 1)];
-	u64 generation = counting.generation, ran = prev->se.sum_exec_runtime - m->exec;
+	u64 generation = counting.generation[type], ran;
 	struct amp_counts *c = NULL;
 	struct amp_slot *s;
 
 	if (!may_count || !generation)
 		return 0;
+	ran = prev->se.sum_exec_runtime - m->exec;
 	m->exec = next->se.sum_exec_runtime;
+	index = slot_index(prev);
 	if (index) {
 		/* a thread that is not ours may carry any index */
 		s = slot_at(index);
 		if (s && s->pid == prev->pid)
-			c = counts_of(index, type_of(cpu));
+			c = counts_of(index, type);
 	}
-	read_meter(cpu, generation, c, ran, true);
+	read_meter(cpu, type, generation, c, ran, true);
 	return 0;
 }
 
 /* Charges the running thread. */
-static __always_inline void count_tick(const struct task_struct *p, u32 index)
+static __noinline int count_tick(u32 cpu, u32 index, u64 exec)
 {
-	u32 cpu = bpf_get_smp_processor_id();
+	u32 type = type_of(cpu);
 	struct amp_meter *m = &meters[cpu & (AMP_MAX_CPUS - 1)];
-	u64 generation = counting.generation, exec = p->se.sum_exec_runtime, ran = exec - m->exec;
+	u64 generation = counting.generation[type], ran = exec - m->exec;
 
 	/* the tick of a CPU that has none is another CPU's work */
-	if (!generation || cpu_of_task(p) != cpu || m->generation != generation)
-		return;
+	if (!generation || cpu != bpf_get_smp_processor_id())
+		return 0;
 	m->exec = exec;
-	read_meter(cpu, generation, counts_of(index, type_of(cpu)), ran, false);
+	read_meter(cpu, type, generation, counts_of(index, type), ran, false);
+	return 0;
 }
 
 /* A slot changes hands: its next owner starts from nothing. */
@@ -149,8 +153,6 @@ static __noinline void forget_counts(u32 index)
 {
 	u32 t;
 
-	if (!counting.generation)
-		return;
 	bpf_for(t, 0, nr_types) {
 		struct amp_counts *c = counts_of(index, t);
 

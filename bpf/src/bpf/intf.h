@@ -29,8 +29,10 @@ enum amp_consts {
 	AMP_SLOT_BITS = 16,
 	/* Swap latencies kept; a power of two. */
 	AMP_NR_LATENCIES = 4096,
-	/* Events in a set. */
+	/* Events that are read at a switch. */
 	AMP_MAX_EVENTS = 8,
+	/* Sets of events per CPU that are at hand, of which one counts. */
+	AMP_MAX_BANKS = 16,
 };
 
 /*
@@ -89,17 +91,21 @@ struct amp_cpu {
 
 /* What the events of one generation counted for a thread on one core type. */
 struct amp_counts {
-	u64 generation;		/* of `counting`; 0: nothing yet */
+	u64 version;		/* odd while it is being written */
+	u64 generation;		/* of `counting` on that core type; 0: nothing yet */
 	u64 counted;		/* ns of CPU time that the values cover */
 	u64 value[8];		/* by event, AMP_MAX_EVENTS */
 };
 
-/* What is counted at present: user space writes all but the numbers of mishaps. */
+/*
+ * What is counted at present. User space writes all but the numbers of mishaps: first the entries that the next generation's
+ * lowest bit selects, then the generation.
+ */
 struct amp_counting {
-	u64 generation;		/* 0: nothing is counted; its lowest bit is the bank */
-	u32 nr_events[2][8];	/* by bank and core type, AMP_MAX_TYPES */
+	u64 generation[8];	/* by core type, AMP_MAX_TYPES; 0: nothing is counted there */
+	u32 bank[2][8];
+	u32 nr_events[2][8];
 	u64 nr_dropped;		/* readings that failed, with what they would have told */
-	u64 nr_multiplexed;	/* events at a tick that others had shared the counters with */
 };
 
 /* The rest of the shared state. User space only reads it. */
