@@ -43,7 +43,7 @@ pub struct Config {
     pub timer: Duration,
     /// Threads that can be tracked at a time (2..=65535); more run untracked.
     pub slots: u32,
-    /// Whether counters can be set later on; takes 80 bytes per slot and core type.
+    /// Whether counters can be set later on; takes 96 bytes per slot and core type.
     pub counters: bool,
     /// Schedule only threads that ask for `SCHED_EXT`, not every normal one.
     pub only_sched_ext: bool,

@@ -1,6 +1,6 @@
 //! Which hardware counters are read at context switches, and what they counted for each thread.
 
-use crate::shared::{Counting, Counts as Raw, MAX_BANKS as BANKS, MAX_EVENTS as EVENTS, MAX_TYPES};
+use crate::shared::{Counts as Raw, Meter, MAX_BANKS as BANKS, MAX_EVENTS as EVENTS, MAX_TYPES};
 use memmap2::{MmapOptions, MmapRaw};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -151,6 +151,11 @@ pub(crate) struct CountTable {
 }
 
 impl CountTable {
+    /// How many core types it is for.
+    pub fn types(&self) -> u32 {
+        self.types
+    }
+
     /// Maps the array map behind `fd`.
     pub fn map(fd: impl AsFd, slots: u32, types: u32) -> std::io::Result<CountTable> {
         let len = slots as usize * types as usize * size_of::<Raw>();
@@ -196,35 +201,31 @@ impl CountTable {
     }
 }
 
-/// Tells BPF what is counted on core type `core_type` from now on: set `set` of `events` events, or nothing with generation 0.
-/// False when there is no such type.
+/// Tells BPF what a CPU of type `core_type` of `types` counts from now on: `events` events from the one of key `first` on, or
+/// nothing with generation 0.
 ///
 /// # Safety
-/// `counting` must point to the live `counting` of a loaded object.
+/// `meter` must point to a live meter of a loaded object.
 pub(crate) unsafe fn announce(
-    counting: *mut Counting,
-    core_type: u8,
+    meter: *mut Meter,
+    (core_type, types): (u32, u32),
     generation: u64,
-    set: u32,
+    first: u32,
     events: u32,
-) -> bool {
-    let t = usize::from(core_type);
-    if t >= MAX_TYPES {
-        return false;
-    }
-    // SAFETY: the caller's; the indices are within bounds. BPF only reads these fields. What the generation selects comes
-    // first: BPF may act on it at once.
+) {
+    // SAFETY: the caller's. BPF only reads these fields. What the generation selects comes first: BPF may act on it at once.
     unsafe {
+        addr_of_mut!((*meter).core_type).write_volatile(core_type);
+        addr_of_mut!((*meter).nr_types).write_volatile(types);
         if generation > 0 {
             let which = (generation & 1) as usize;
-            addr_of_mut!((*counting).bank[which][t]).write_volatile(set);
-            addr_of_mut!((*counting).nr_events[which][t]).write_volatile(events);
+            addr_of_mut!((*meter).first[which]).write_volatile(first);
+            addr_of_mut!((*meter).nr_events[which]).write_volatile(events);
             fence(Ordering::SeqCst);
         }
-        addr_of_mut!((*counting).generation[t]).write_volatile(generation);
+        addr_of_mut!((*meter).wanted).write_volatile(generation);
         fence(Ordering::SeqCst);
     }
-    true
 }
 
 #[cfg(test)]
@@ -293,16 +294,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_generation_selects_is_told_before_it() {
+    fn a_generation_selects_what_was_told_with_it() {
         // SAFETY: plain integers, for which zero is a value.
-        let mut c: Counting = unsafe { std::mem::zeroed() };
+        let mut m: Meter = unsafe { std::mem::zeroed() };
         // SAFETY: a local of the right type.
-        let mut tell = |t, g, set, n| unsafe { announce(&mut c, t, g, set, n) };
-        assert!(tell(1, 7, 3, 5) && tell(0, 0, 9, 9) && !tell(8, 1, 0, 0));
-        assert_eq!(
-            (c.generation[1], c.bank[1][1], c.nr_events[1][1]),
-            (7, 3, 5)
-        );
-        assert_eq!((c.generation[0], c.bank[0][0]), (0, 0));
+        let mut tell = |g, first, n| unsafe { announce(&mut m, (1, 2), g, first, n) };
+        tell(6, 16, 3);
+        tell(7, 24, 5);
+        tell(0, 99, 9);
+        assert_eq!((m.wanted, m.first, m.nr_events), (0, [16, 24], [3, 5]));
+        assert_eq!((m.core_type, m.nr_types), (1, 2));
     }
 }

@@ -5,7 +5,7 @@ use crate::counters::{self, CountTable, CounterError, Counts, CpuEvents, MAX_EVE
 use crate::error::LoadError;
 use crate::kernel;
 use crate::shared::skel::{BpfSkel, BpfSkelBuilder};
-use crate::shared::{Cpu, Shared, MAX_CPUS, NR_LATENCIES};
+use crate::shared::{Cpu, Meter, Shared, MAX_CPUS, NR_LATENCIES};
 use crate::stats::{Latency, Stats};
 use crate::threads::{Table, Thread};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput};
@@ -205,9 +205,7 @@ impl Scheduler {
     /// # Errors
     /// When there is no such set, or the kernel refuses to show us context switches.
     pub fn count(&mut self, core_type: u8, set: Option<u32>) -> Result<u64, CounterError> {
-        let counting = self.counting_page();
         let c = self.counting.as_mut().ok_or(CounterError::Off)?;
-        let counting = counting.ok_or(CounterError::Off)?;
         let t = usize::from(core_type);
         let sets = c.sets.get(t).map_or(&[][..], Vec::as_slice);
         let events = match set {
@@ -228,8 +226,16 @@ impl Scheduler {
                 *generation
             }
         };
-        // SAFETY: `counting` points into the object's mapped .bss; shared.rs asserts that both types have one layout.
-        unsafe { counters::announce(counting, core_type, begun, set.unwrap_or(0), events) };
+        let bss = self.skel.maps.bss_data.as_mut();
+        let meters = &mut bss.ok_or(CounterError::Off)?.meters;
+        let types = (u32::from(core_type), c.table.types());
+        let of_type = c.cpu_type.iter().zip(meters.iter_mut()).enumerate();
+        for (cpu, (_, meter)) in of_type.filter(|(_, (of, _))| **of == core_type) {
+            let meter: *mut Meter = std::ptr::addr_of_mut!(*meter).cast();
+            let first = counters::key(cpu as u32, set.unwrap_or(0), 0);
+            // SAFETY: `meter` points into the object's mapped .bss; shared.rs asserts that both types have one layout.
+            unsafe { counters::announce(meter, types, begun, first, events) };
+        }
         if set.is_some() && c.link.is_none() {
             let link = self.skel.progs.amp_switch.attach();
             c.link = Some(link.map_err(|e| CounterError::Kernel {
@@ -238,11 +244,6 @@ impl Scheduler {
             })?);
         }
         Ok(begun)
-    }
-
-    fn counting_page(&mut self) -> Option<*mut crate::shared::Counting> {
-        let bss = self.skel.maps.bss_data.as_mut()?;
-        Some(std::ptr::addr_of_mut!(bss.counting).cast())
     }
 
     /// What has been counted for `thread` on core type `core_type` by the present generation, or an earlier one if it has not
@@ -324,11 +325,12 @@ impl Scheduler {
     }
 
     fn unread(&self) -> u64 {
-        let Some(bss) = self.skel.maps.bss_data.as_ref() else {
-            return 0;
-        };
+        let bss = self.skel.maps.bss_data.as_ref();
+        let meters = bss.map_or(&[][..], |b| &b.meters);
+        let meters = meters.iter();
         // SAFETY: as in stats().
-        unsafe { addr_of!(bss.counting.nr_dropped).read_volatile() }
+        let dropped = meters.map(|m| unsafe { addr_of!(m.nr_dropped).read_volatile() });
+        dropped.sum()
     }
 
     fn slots_used(&self) -> u32 {

@@ -24,7 +24,7 @@ pub(crate) mod skel {
 }
 
 pub(crate) use intf::{
-    amp_counting as Counting, amp_counts as Counts, amp_cpu as Cpu, amp_shared as Shared,
+    amp_counts as Counts, amp_cpu as Cpu, amp_meter as Meter, amp_shared as Shared,
     amp_slot as Slot,
 };
 use std::mem::{offset_of, size_of};
@@ -60,7 +60,8 @@ const _: () = {
     // the skeleton has its own types for the same C
     assert!(size_of::<Shared>() == size_of::<skel::types::amp_shared>());
     assert!(size_of::<Cpu>() == size_of::<skel::types::amp_cpu>());
-    assert!(size_of::<Counting>() == size_of::<skel::types::amp_counting>());
-    assert!(size_of::<Counts>() == 24 + 8 * MAX_EVENTS);
-    assert!(offset_of!(Counting, bank) == 8 * MAX_TYPES);
+    assert!(size_of::<Meter>() == size_of::<skel::types::amp_meter>());
+    assert!(size_of::<Meter>() == 64 + 8 * MAX_EVENTS);
+    assert!(offset_of!(Meter, generation) == 24);
+    assert!(size_of::<Counts>() == 32 + 8 * MAX_EVENTS);
 };

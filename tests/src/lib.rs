@@ -47,6 +47,21 @@ impl Lab {
         self
     }
 
+    /// Puts our program `name`, which is none of those that every guest has, at `/name` in the guest.
+    ///
+    /// # Panics
+    /// When it has not been built.
+    #[must_use]
+    pub fn program(mut self, name: &str) -> Lab {
+        let cache = Cache::open().expect("the cache folder");
+        let path = artifacts::guest_binary(&cache, self.run.guest.arch(), name);
+        let path = path.expect("tools/setup/build.sh builds it");
+        self.run
+            .files
+            .push(GuestFile::host(path, format!("/{name}")));
+        self
+    }
+
     /// Runs `script` and returns what came back. Its output is shown with the test's.
     ///
     /// # Panics

@@ -31,15 +31,7 @@ struct {
 	__type(value, struct amp_counts);
 } counts SEC(".maps");
 
-struct amp_counting counting;
-
-/* What a CPU's counters showed last. */
-struct amp_meter {
-	u64 generation;			/* 0: nothing that a difference could be taken to */
-	u64 exec;			/* the running thread's sum_exec_runtime then */
-	u64 last[AMP_MAX_EVENTS];
-	u64 pad[6];			/* whole cache lines */
-} meters[AMP_MAX_CPUS] __attribute__((aligned(64)));
+struct amp_meter meters[AMP_MAX_CPUS] __attribute__((aligned(64)));
 
 static __always_inline struct amp_counts *counts_of(u32 index, u32 type)
 {
@@ -51,114 +43,162 @@ static __always_inline struct amp_counts *counts_of(u32 index, u32 type)
 /* The counter behind @key. Only tracing programs have the cheaper helper. Both fail where it does not count. */
 static __always_inline bool read_event(u32 key, u64 *value, bool tracing)
 {
-	struct bpf_perf_event_value v;
+	struct bpf_perf_event_value v = {};
+	bool known;
 
 	if (tracing) {
 		*value = bpf_perf_event_read(&events, key);
 		/* a count of so many would have taken centuries */
 		return (s64)*value >= 0 || (s64)*value < -4095;
 	}
-	if (bpf_perf_event_read_value(&events, key, &v, sizeof(v)))
-		return false;
+	known = !bpf_perf_event_read_value(&events, key, &v, sizeof(v));
 	*value = v.counter;
-	return true;
+	return known;
+}
+
+static __always_inline void take_reading(struct amp_meter *m, u32 i, u64 now, struct amp_counts *c)
+{
+	if (c)
+		c->value[i] += now - m->last[i];
+	m->last[i] = now;
+}
+
+/* One that follows another of its set. */
+static __always_inline void read_next(struct amp_meter *m, u32 first, u32 i, struct amp_counts *c, bool tracing)
+{
+	u64 now;
+
+	read_event(first + i, &now, tracing);
+	take_reading(m, i, now, c);
 }
 
 /*
- * Reads the counters of @cpu, the present one, and charges what they went up by to @c, if not NULL, for @ran ns of CPU time.
- * @generation is the present one of the CPU's core type @type.
+ * Reads the @nr events from @first on, and adds what they went up by to @c, unless it is NULL. The events of a set count
+ * together or not at all (user space opens them as one pinned group), so the first one tells: false when it cannot be read.
+ * Spelt out, for this is where most of the time of a switch goes.
  */
-static __always_inline void read_meter(u32 cpu, u32 type, u64 generation, struct amp_counts *c, u64 ran, bool tracing)
+static __always_inline bool read_events(struct amp_meter *m, u32 first, u64 nr, struct amp_counts *c, bool tracing)
 {
-	struct amp_meter *m = &meters[cpu & (AMP_MAX_CPUS - 1)];
-	u32 which = generation & 1, nr = counting.nr_events[which][type];
-	u32 first = (cpu * AMP_MAX_BANKS + counting.bank[which][type]) * AMP_MAX_EVENTS, i;
-	bool known = true;
+	u64 now;
 
-	if (m->generation != generation)
-		c = NULL;
-	if (c) {
-		__sync_fetch_and_add(&c->version, 1);
+	_Static_assert(AMP_MAX_EVENTS == 8, "one line each");
+	if (nr < 1)
+		return true;
+	if (!read_event(first, &now, tracing))
+		return false;
+	take_reading(m, 0, now, c);
+	if (nr < 2)
+		return true;
+	read_next(m, first, 1, c, tracing);
+	if (nr < 3)
+		return true;
+	read_next(m, first, 2, c, tracing);
+	if (nr < 4)
+		return true;
+	read_next(m, first, 3, c, tracing);
+	if (nr < 5)
+		return true;
+	read_next(m, first, 4, c, tracing);
+	if (nr < 6)
+		return true;
+	read_next(m, first, 5, c, tracing);
+	if (nr < 7)
+		return true;
+	read_next(m, first, 6, c, tracing);
+	if (nr < 8)
+		return true;
+	read_next(m, first, 7, c, tracing);
+	return true;
+}
+
+/* Reads @m, the present CPU's, and charges what it went up by to @c, if not NULL, for @ran ns of CPU time. */
+static __always_inline void read_meter(struct amp_meter *m, u64 generation, struct amp_counts *c, u64 ran, bool tracing)
+{
+	u32 which = generation & 1, first = m->first[which];
+	u64 nr = m->nr_events[which];
+	bool known;
+
+	if (c && m->generation == generation) {
+		/* taking the value makes it a full barrier */
+		u64 version = __sync_fetch_and_add(&c->version, 1);
+
+		__sink(version);
 		if (c->generation != generation) {
 			c->generation = generation;
 			c->counted = 0;
 			__builtin_memset(c->value, 0, sizeof(c->value));
 		}
 		c->counted += ran;
-	}
-	for (i = 0; i < AMP_MAX_EVENTS && i < nr; i++) {
-		u64 now;
-
-		if (!read_event(first + i, &now, tracing)) {
-			known = false;
-			break;
-		}
-		if (c)
-			c->value[i] += now - m->last[i];
-		m->last[i] = now;
-	}
-	if (c) {
-		/* the events of a set count together or not at all: there is no knowing which part of the time this was */
+		known = read_events(m, first, nr, c, tracing);
+		/* there is no knowing which part of the time this was */
 		if (!known)
 			c->generation = 0;
-		__sync_fetch_and_add(&c->version, 1);
+		version = __sync_fetch_and_add(&c->version, 1);
+		__sink(version);
+	} else {
+		known = read_events(m, first, nr, NULL, tracing);
+		m->generation = generation;
 	}
-	m->generation = known ? generation : 0;
-	if (!known)
-		counting.nr_dropped++;
+	if (!known) {
+		m->generation = 0;
+		m->nr_dropped++;
+	}
 }
 
-/* Attached only while something is counted. */
+/* Attached only while there is something to count. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(amp_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	u32 cpu = bpf_get_smp_processor_id(), type = type_of(cpu), index;
-	struct amp_meter *m = &meters[cpu & (AMP_MAX_CPUS - 1)];
-	u64 generation = counting.generation[type], ran;
+	struct amp_meter *m = &meters[bpf_get_smp_processor_id() & (AMP_MAX_CPUS - 1)];
+	u64 generation = m->wanted, ran;
 	struct amp_counts *c = NULL;
-	struct amp_slot *s;
+	u32 index, key;
 
-	if (!may_count || !generation)
+	if (!generation)
 		return 0;
 	ran = prev->se.sum_exec_runtime - m->exec;
 	m->exec = next->se.sum_exec_runtime;
 	index = slot_index(prev);
 	if (index) {
+		key = index * m->nr_types + m->core_type;
+		c = bpf_map_lookup_elem(&counts, &key);
 		/* a thread that is not ours may carry any index */
-		s = slot_at(index);
-		if (s && s->pid == prev->pid)
-			c = counts_of(index, type);
+		if (c && c->pid != prev->pid)
+			c = NULL;
 	}
-	read_meter(cpu, type, generation, c, ran, true);
+	read_meter(m, generation, c, ran, true);
 	return 0;
 }
 
 /* Charges the running thread. */
 static __noinline int count_tick(u32 cpu, u32 index, u64 exec)
 {
-	u32 type = type_of(cpu);
 	struct amp_meter *m = &meters[cpu & (AMP_MAX_CPUS - 1)];
-	u64 generation = counting.generation[type], ran = exec - m->exec;
+	u64 generation = m->wanted, ran = exec - m->exec;
 
 	/* the tick of a CPU that has none is another CPU's work */
 	if (!generation || cpu != bpf_get_smp_processor_id())
 		return 0;
 	m->exec = exec;
-	read_meter(cpu, type, generation, counts_of(index, type), ran, false);
+	read_meter(m, generation, counts_of(index, type_of(cpu)), ran, false);
 	return 0;
 }
 
-/* A slot changes hands: its next owner starts from nothing. */
-static __noinline void forget_counts(u32 index)
+/* A slot changes hands, with @forget: its next owner starts from nothing; or its owner is another @pid now. */
+static __noinline int own_counts(u32 index, u32 pid, bool forget)
 {
 	u32 t;
 
 	bpf_for(t, 0, nr_types) {
 		struct amp_counts *c = counts_of(index, t);
 
-		if (c)
+		if (!c)
+			break;
+		if (forget)
 			c->generation = 0;
+		c->pid = pid;
 	}
+	return 0;
 }
 
 #endif

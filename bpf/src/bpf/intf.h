@@ -92,20 +92,28 @@ struct amp_cpu {
 /* What the events of one generation counted for a thread on one core type. */
 struct amp_counts {
 	u64 version;		/* odd while it is being written */
-	u64 generation;		/* of `counting` on that core type; 0: nothing yet */
+	u32 pid;		/* the slot's */
+	u32 pad32;
+	u64 generation;		/* of the meters of that core type; 0: nothing yet */
 	u64 counted;		/* ns of CPU time that the values cover */
 	u64 value[8];		/* by event, AMP_MAX_EVENTS */
 };
 
 /*
- * What is counted at present. User space writes all but the numbers of mishaps: first the entries that the next generation's
- * lowest bit selects, then the generation.
+ * The counters of a CPU. User space writes what is to be counted: first `first` and `nr_events` where the lowest bit of the
+ * next generation selects them, then the generation.
  */
-struct amp_counting {
-	u64 generation[8];	/* by core type, AMP_MAX_TYPES; 0: nothing is counted there */
-	u32 bank[2][8];
-	u32 nr_events[2][8];
+struct amp_meter {
+	u64 wanted;		/* generation; 0: nothing is counted */
+	u32 first[2];		/* the set's first event in the map */
+	u32 nr_events[2];
+	u64 generation;		/* of `last`; 0: nothing that a difference could be taken to */
+	u64 exec;		/* the running thread's sum_exec_runtime then */
+	u64 last[8];		/* what they showed last, AMP_MAX_EVENTS */
 	u64 nr_dropped;		/* readings that failed, with what they would have told */
+	u32 core_type;		/* of the CPU, and how many there are: at hand without a look-up */
+	u32 nr_types;
+	u64 pad;		/* whole cache lines */
 };
 
 /* The rest of the shared state. User space only reads it. */

@@ -57,7 +57,7 @@ static __always_inline struct amp_slot *slot_of(const struct task_struct *p)
 }
 
 /* counters.bpf.h */
-static void forget_counts(u32 index);
+static int own_counts(u32 index, u32 pid, bool forget);
 
 /* An index that nobody owns, AMP_UNTRACKED when there is none. */
 static __noinline u32 slot_take(void)
@@ -156,7 +156,7 @@ void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 	s->brief = 0;
 	__builtin_memset(s->runtime, 0, sizeof(s->runtime));
 	if (may_count)
-		forget_counts(index);
+		own_counts(index, p->pid, true);
 	s->burst_start = s->exec_seen;
 	s->nr_stolen = 0;
 	s->nr_swaps = 0;
@@ -176,6 +176,8 @@ void BPF_STRUCT_OPS(amp_disable, struct task_struct *p)
 		return;
 	__sync_fetch_and_add(&s->generation, 1);
 	s->pid = 0;
+	if (may_count)
+		own_counts(index, 0, false);
 	s->placed_at = 0;
 	slot_give(index);
 }
@@ -208,6 +210,8 @@ int BPF_PROG(amp_task_rename, struct task_struct *p, const char *comm)
 
 	if (!index || !s || (s->pid != p->pid && s->tgid != p->tgid))
 		return 0;
+	if (may_count && s->pid != p->pid)
+		own_counts(index, p->pid, false);
 	s->pid = p->pid;
 	s->tgid = p->tgid;
 	set_comm(s, comm);

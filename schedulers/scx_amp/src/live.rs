@@ -44,6 +44,8 @@ pub struct MechanismStats {
     pub placements: u64,
     /// Threads that found the slot table full.
     pub untracked: u64,
+    /// Readings of counters that failed.
+    pub unread: u64,
     /// Times the mechanism had to do without us.
     pub fallbacks: u64,
 }
@@ -110,6 +112,7 @@ impl Live {
             swap_latency_p50: (s.swap_latency.count > 0).then_some(Nanos(s.swap_latency.p50)),
             placements: s.swap_latency.count,
             untracked: s.untracked,
+            unread: s.unread,
             fallbacks: s.fallbacks,
         }
     }

@@ -62,6 +62,10 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     )?;
     let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
     workdir.prepare(workload)?;
+    // one that is not possible here is refused before anything is measured
+    if args.provider != "declared" {
+        Countable::on(&detected.topology)?.provider(&args.provider)?;
+    }
     let cpus = detected.llc_of.keys().copied().collect();
     let mut bench = Bench {
         args,
