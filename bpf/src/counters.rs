@@ -79,7 +79,7 @@ pub enum CounterError {
         sets: usize,
     },
     /// A step that the kernel refused.
-    #[error("{what} failed: {source}")]
+    #[error("{what} failed")]
     Kernel {
         /// The step.
         what: &'static str,

@@ -134,7 +134,7 @@ said() { echo "$1-status $?"; echo "$1 $(tr '\n' ' ' </tmp/said)"; }
 for p in ipc-sampling model; do
     scx_amp run --policy acfs --provider $p --big-cpus 0-1 2>/tmp/said; said "run-$p"
 done
-scx_amp run --policy rr --provider auto --big-cpus 0-1 2>/tmp/auto & pid=$!
+scx_amp run --policy rr --provider auto --big-cpus 0-1 >/tmp/auto 2>&1 & pid=$!
 wait_for enabled
 scx_amp ctl provider auto >/tmp/said 2>&1; said ctl-auto
 for p in ipc-sampling model; do
@@ -278,7 +278,7 @@ linear = {{ misses = -0.01, refills = 0.001 }}
     s
 }
 
-/// More events than a core has counters.
+/// More events than a core has counters: six, and one for cycles. Models count instructions and cycles in every set.
 fn too_many() -> String {
     let events = [
         "inst_retired",
@@ -375,7 +375,7 @@ kill $pids
     assert_eq!(r.lines("refused").collect::<Vec<_>>(), ["1", "2"]);
     let said: Vec<&str> = r.lines("said").collect();
     assert!(
-        said[0].contains("`too-many`") && said[0].contains("7 events, at most 6"),
+        said[0].contains("`too-many`") && said[0].matches("9 events, at most 7").count() == 1,
         "{}",
         said[0]
     );
@@ -404,14 +404,21 @@ kill $pids
 #[test]
 fn phases_of_a_program_are_seen_as_often_as_they_change() {
     let program = "amp-workload run phased --phase alu=40M --phase hash@8M=4M --pin 1";
-    let script = format!(
-        "{ASK}{program} --work 3 --json\n\
-         {program} --work 1000 >/dev/null & load=$!\n\
-         scx_amp run --policy hsp --provider ipc-sampling 2>/dev/null & pid=$!\n\
-         wait_for enabled; sleep 3; ask; sleep 20; ask\n\
-         kill $pid; wait $pid; kill $load\n"
-    );
-    let r = Lab::board("juno").run(&script).ok();
+    // an interval in which the phase changes is half of each: one departing sample alone is not believed
+    let patient = "kind = \"ipc-sampling\"\n[settings]\nphase_confirm = 2\n";
+    let mut script =
+        format!("{ASK}{program} --work 3 --json\n{program} --work 1000 >/dev/null & load=$!\n");
+    for provider in ["ipc-sampling", "/patient.toml"] {
+        script += &format!(
+            "scx_amp run --policy hsp --provider {provider} 2>/dev/null & pid=$!\n\
+             wait_for enabled; sleep 3; ask; sleep 20; ask; kill $pid; wait $pid\n"
+        );
+    }
+    script += "kill $load\n";
+    let r = Lab::board("juno")
+        .file("/patient.toml", patient)
+        .run(&script)
+        .ok();
     let json = r.json();
     let solo = json.iter().find_map(|j| j["wall_ns"].as_f64());
     let round = solo.expect("a solo run") / 3e9;
@@ -424,14 +431,19 @@ fn phases_of_a_program_are_seen_as_often_as_they_change() {
             Some((j["uptime_s"].as_f64()?, phase))
         })
         .collect();
-    let [(from, before), (to, after)] = seen[..] else {
+    let [a, b, c, d] = seen[..] else {
         panic!("{seen:?}")
     };
-    let (found, truth) = (after - before, 2.0 * (to - from) / round);
-    println!(
-        "in {:.1} s, phases of {:.2} s: {found} changes seen, {truth:.1} happened",
-        to - from,
-        round / 2.0
-    );
-    assert!((found - truth).abs() <= 2.0);
+    for (what, (from, before), (to, after), most) in [
+        ("the paper's rule", a, b, 2.0),
+        ("two samples in a row", c, d, 1.0),
+    ] {
+        let (found, truth) = (after - before, 2.0 * (to - from) / round);
+        println!(
+            "{what}: in {:.1} s, phases of {:.2} s: {found} changes seen, {truth:.1} happened",
+            to - from,
+            round / 2.0
+        );
+        assert!(found >= truth - 2.0 && found <= most * truth + 2.0);
+    }
 }

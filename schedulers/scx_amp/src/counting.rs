@@ -92,8 +92,13 @@ fn told(name: &str, e: ProviderError) -> anyhow::Error {
             }
         }
         ProviderError::File(_) => bad_input(e),
-        e => e.into(),
+        e => whole(e),
     }
+}
+
+/// An error whose text contains its causes already.
+fn whole(e: impl std::fmt::Display) -> anyhow::Error {
+    anyhow::anyhow!("{e}")
 }
 
 /// Which provider `auto` chose and why none before it, in a sentence; nothing when it was asked for by name.
@@ -167,7 +172,7 @@ impl Counting {
         if !sets.is_empty() {
             for (t, core_type) in topology.core_types().iter().enumerate() {
                 let of_type = sets.of(CoreTypeId(t as u8));
-                let open = |s| OpenSet::open_stopped(s, &core_type.cpus);
+                let open = |s| OpenSet::open_stopped(s, &core_type.cpus).map_err(whole);
                 next.push(Side {
                     sets: of_type.iter().map(open).collect::<Result<_, _>>()?,
                     events: of_type.iter().map(|s| s.events.len()).collect(),
@@ -217,7 +222,7 @@ impl Counting {
             side.generation = 0;
             side.sets[side.active].stop();
             side.active = wanted;
-            side.sets[wanted].start()?;
+            side.sets[wanted].start().map_err(whole)?;
             side.generation = scheduler.count(t, Some(wanted as u32))?;
         }
         Ok(())
@@ -317,7 +322,7 @@ fn begin(scheduler: &mut Scheduler, sides: &mut [Side]) -> Result<()> {
     scheduler.set_counters(&events)?;
     for (t, side) in sides.iter_mut().enumerate() {
         if let Some(set) = side.sets.get_mut(side.active) {
-            set.start()?;
+            set.start().map_err(whole)?;
             side.generation = scheduler.count(t as u8, Some(side.active as u32))?;
         }
     }
