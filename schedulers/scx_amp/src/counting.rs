@@ -328,3 +328,85 @@ fn begin(scheduler: &mut Scheduler, sides: &mut [Side]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::usage::BadInput;
+
+    fn side(generation: u64) -> Side {
+        Side {
+            sets: Vec::new(),
+            events: Vec::new(),
+            active: 0,
+            generation,
+        }
+    }
+
+    fn counts(generation: u64, counted_ns: u64, first: u64) -> Counts {
+        let mut values = [0; amp_bpf::MAX_EVENTS];
+        values[0] = first;
+        Counts {
+            generation,
+            counted_ns,
+            values,
+        }
+    }
+
+    #[test]
+    fn a_difference_is_never_taken_across_generations() {
+        let first = |c: Option<(u64, [u64; amp_bpf::MAX_EVENTS])>| c.map(|(ns, v)| (ns, v[0]));
+        let now = counts(3, 50, 700);
+        let before = counts(3, 20, 300);
+        assert_eq!(first(since(&before, &now, &side(3))), Some((30, 400)));
+        // what an earlier one counted is no base, and not what counts now
+        let earlier = counts(2, 40, 600);
+        assert_eq!(first(since(&earlier, &now, &side(3))), Some((50, 700)));
+        assert_eq!(first(since(&before, &earlier, &side(3))), None);
+        // nothing, or going backwards: no reading
+        assert_eq!(first(since(&now, &now, &side(3))), None);
+        assert_eq!(first(since(&now, &before, &side(3))), None);
+        assert_eq!(first(since(&before, &Counts::default(), &side(3))), None);
+    }
+
+    #[test]
+    fn names_are_checked_without_a_machine() {
+        for name in ["auto", "none", "model", "ipc-sampling"] {
+            check_name(name).unwrap();
+        }
+        for (name, wants) in [("nome", "did you mean `none`?"), ("/no.toml", "/no.toml")] {
+            let e = check_name(name).unwrap_err();
+            assert!(e.is::<BadInput>() && e.to_string().contains(wants), "{e}");
+        }
+    }
+
+    #[test]
+    fn auto_says_what_it_took_and_why() {
+        let topology = amp_sched::Topology::new(vec![amp_sched::CoreType {
+            name: "only".into(),
+            cpus: vec![0],
+            capacity: 1024,
+        }])
+        .unwrap();
+        let mut nothing = Countable {
+            pmus: Pmus::none().with_core_types(&[topology.core_types()[0].cpus.clone()]),
+        };
+        assert!(!nothing.anything());
+        let auto = nothing.provider("auto").unwrap();
+        let why = why_this("auto", &auto).unwrap();
+        assert!(
+            why.starts_with("provider auto: `declared`; not `model`: ")
+                && why.contains("not `ipc-sampling`: ")
+                && why.contains("no PMU"),
+            "{why}"
+        );
+        assert_eq!(why_this("declared", &auto), None);
+        let e = nothing.provider("ipc-sampling").unwrap_err();
+        assert!(!e.is::<BadInput>(), "{e}");
+        assert_eq!(
+            format!("{e:#}").matches("no PMU counts").count(),
+            1,
+            "{e:#}"
+        );
+    }
+}
