@@ -8,13 +8,20 @@
 //!   pin=NAME:TYPE  place threads named NAME… on core type TYPE for good
 //!   silent=A-B     no commits between seconds A and B
 //!   heartbeat=500  ms of silence before the fallback
+//!   counters=A,B   raw events (hexadecimal numbers) to count on every CPU; shows what threads named PREFIX… had of them
+//!   watch=NAME     and the same of the first thread named NAME… by perf's own account, over the same time
+//!   watched=A,B    those of the events that perf counts for it: a PMU has not enough counters for all of them twice
+//!   model=1        on the board: what all threads had of the events, beside what the board's own CPUs did
 //!   slice=5 steal=15 starve=500 slots=16384 panic=S dump=1
 //! place spin NAME COUNT SECS [NICE …]   COUNT busy threads NAME0…, one nice value each
 //! place churn COUNT                     threads created and destroyed one after the other, from four threads
 //! ```
 
-use amp_bpf::{Config, CoreType, Scheduler};
+use amp_bpf::{Config, CoreType, CpuEvents, Scheduler, Thread};
+use amp_machine::page::{self, Page, Total};
+use perf_event_open_sys as perf;
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,6 +80,7 @@ fn config(types: &str, options: &BTreeMap<&str, &str>) -> Result<Config, Error> 
     c.steal_after = ms("steal", 15)?;
     c.starve_after = ms("starve", 500)?;
     c.heartbeat_timeout = Some(ms("heartbeat", 500)?);
+    c.counters = options.contains_key("counters");
     if let Some(slots) = options.get("slots") {
         c.slots = slots.parse()?;
     }
@@ -132,6 +140,40 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
         }
     }
 
+    let counters = counter_list(&options, "counters")?;
+    let to_watch: Vec<usize> = match options.contains_key("watched") {
+        false => (0..counters.len()).collect(),
+        true => {
+            let of = |e: &u64| {
+                counters
+                    .iter()
+                    .position(|c| c == e)
+                    .ok_or("watched is not counted")
+            };
+            let some = counter_list(&options, "watched")?;
+            some.iter().map(of).collect::<Result<_, _>>()?
+        }
+    };
+    let watch = options.get("watch").copied().unwrap_or_default();
+    let mut watched: Option<Watched> = None;
+    // they count as long as they are open
+    let mut groups = vec![];
+    if !counters.is_empty() {
+        groups = cpu_groups(&counters)?;
+        let events: Vec<CpuEvents> = groups.iter().map(given).collect();
+        scheduler.set_counters(&events)?;
+        for t in 0..per_type.len() as u8 {
+            println!(
+                "COUNTING type {t} generation {}",
+                scheduler.count(t, Some(0))?
+            );
+        }
+    }
+    let model = match options.contains_key("model") {
+        true => Some((Page::open()?, Page::open()?.snapshot()?)),
+        false => None,
+    };
+
     let begin = Instant::now();
     let (mut round, mut last, mut spent, mut commits) = (0usize, 0.0, Duration::ZERO, 0u32);
     let mut was_fallback = false;
@@ -183,6 +225,12 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
             );
             shares(&scheduler, prefix);
         }
+        if !counters.is_empty() && !watch.is_empty() && watched.is_none() {
+            let found = scheduler.threads().find(|t| t.name().starts_with(watch));
+            watched = found
+                .map(|t| Watched::begin(&scheduler, t, &counters, &to_watch, per_type.len()))
+                .transpose()?;
+        }
         ended = scheduler.exited();
         std::thread::sleep(Duration::from_millis(if swap > 0.0 { 20 } else { 50 }));
     }
@@ -197,12 +245,209 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
         }
     }
     shares(&scheduler, prefix);
+    if let Some(w) = watched {
+        w.end(&scheduler)?;
+    }
+    if let Some((page, before)) = model {
+        beside_the_model(&scheduler, &page, &before, &counters, per_type.len())?;
+    }
+    drop(groups);
     if let Some(reason) = ended.or_else(|| scheduler.exited()) {
         println!("EXIT {reason:?}");
     }
     drop(scheduler);
     println!("DETACHED, state={}", state());
     Ok(())
+}
+
+/// The events that option `key` lists.
+fn counter_list(options: &BTreeMap<&str, &str>, key: &str) -> Result<Vec<u64>, Error> {
+    let list = options.get(key).copied().unwrap_or_default();
+    let of = |e: &str| u64::from_str_radix(e.trim_start_matches("0x"), 16);
+    let list = list.split(',').filter(|e| !e.is_empty()).map(of);
+    Ok(list.collect::<Result<_, _>>()?)
+}
+
+/// What all threads were charged since counting began, and what the CPUs of each type did meanwhile.
+fn beside_the_model(
+    s: &Scheduler,
+    page: &Page,
+    before: &page::Snapshot,
+    counters: &[u64],
+    types: usize,
+) -> Result<(), Error> {
+    let now = page.snapshot()?;
+    let mut charged = vec![vec![0u64; counters.len()]; types];
+    for t in s.threads() {
+        for (core_type, sums) in charged.iter_mut().enumerate() {
+            let c = s.counts(&t, core_type as u8);
+            sums.iter_mut().zip(c.values).for_each(|(sum, v)| *sum += v);
+        }
+    }
+    for (i, event) in counters.iter().enumerate() {
+        let (name, total) = match event {
+            0x03 => ("l1d_refills", Total::L1dRefill),
+            0x08 => ("instructions", Total::Instructions),
+            0x10 => ("branch_misses", Total::Mispredicts),
+            0x11 => ("cycles", Total::Cycles),
+            0x17 => ("l2_refills", Total::L2Refill),
+            _ => continue,
+        };
+        let mut sums = (0, 0);
+        for (t, charged) in charged.iter().enumerate() {
+            let cpus = now.cpus.iter().zip(&before.cpus);
+            let model: u64 = cpus
+                .filter(|(now, _)| now.core_type as usize == t)
+                .map(|(now, before)| now.total(total) - before.total(total))
+                .sum();
+            sums = (sums.0 + charged[i], sums.1 + model);
+            println!("MODEL {name} type {t} charged {} model {model}", charged[i]);
+        }
+        println!("MODEL {name} all charged {} model {}", sums.0, sums.1);
+    }
+    Ok(())
+}
+
+/// Type number of the PMU of each CPU that has one.
+fn pmus() -> Result<BTreeMap<u32, u32>, Error> {
+    let mut of = BTreeMap::new();
+    for dir in std::fs::read_dir("/sys/bus/event_source/devices")? {
+        let dir = dir?.path();
+        let Ok(cpus) = std::fs::read_to_string(dir.join("cpus")) else {
+            continue;
+        };
+        let kind: u32 = std::fs::read_to_string(dir.join("type"))?.trim().parse()?;
+        for range in cpus.trim().split(',') {
+            of.extend(cpu_list(range)?.into_iter().map(|c| (c, kind)));
+        }
+    }
+    Ok(of)
+}
+
+/// Opens an event; `leader` is that of its group, or -1 for a leader of its own, which begins disabled.
+fn open(kind: u32, config: u64, tid: i32, cpu: i32, leader: i32) -> Result<OwnedFd, Error> {
+    let mut attr = perf::bindings::perf_event_attr::default();
+    attr.size = std::mem::size_of::<perf::bindings::perf_event_attr>() as u32;
+    (attr.type_, attr.config) = (kind, config);
+    if leader < 0 && tid < 0 {
+        attr.set_disabled(1);
+        attr.set_pinned(1);
+    }
+    // SAFETY: `attr` is whole and lives over the call, which only reads it.
+    let fd = unsafe { perf::perf_event_open(&mut attr, tid, cpu, leader, 8) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The events of every CPU that has a PMU, counting.
+fn cpu_groups(counters: &[u64]) -> Result<Vec<(u32, Vec<OwnedFd>)>, Error> {
+    let mut all = vec![];
+    for (cpu, kind) in pmus()? {
+        let mut events: Vec<OwnedFd> = vec![];
+        for config in counters {
+            let leader = events.first().map_or(-1, AsRawFd::as_raw_fd);
+            events.push(open(kind, *config, -1, cpu as i32, leader)?);
+        }
+        if let Some(leader) = events.first() {
+            // SAFETY: takes no memory of ours.
+            if unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), 0) } != 0 {
+                return Err(std::io::Error::last_os_error().into());
+            }
+        }
+        all.push((cpu, events));
+    }
+    Ok(all)
+}
+
+fn given((cpu, events): &(u32, Vec<OwnedFd>)) -> CpuEvents {
+    CpuEvents {
+        cpu: *cpu,
+        set: 0,
+        events: events.iter().map(AsRawFd::as_raw_fd).collect(),
+    }
+}
+
+/// A thread that is counted by BPF and by perf at the same time.
+struct Watched {
+    thread: Thread,
+    types: usize,
+    /// Those of our events that perf counts too.
+    which: Vec<usize>,
+    /// Per event its descriptors, one per PMU.
+    perf: Vec<Vec<OwnedFd>>,
+    before: (Vec<u64>, Vec<u64>, u64),
+    began: Instant,
+}
+
+impl Watched {
+    fn begin(
+        s: &Scheduler,
+        thread: Thread,
+        counters: &[u64],
+        which: &[usize],
+        types: usize,
+    ) -> Result<Watched, Error> {
+        let mut kinds: Vec<u32> = pmus()?.into_values().collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let mut perf = vec![];
+        for config in which.iter().map(|i| counters[*i]) {
+            let of_pmu = |kind: &u32| open(*kind, config, thread.pid, -1, -1);
+            perf.push(kinds.iter().map(of_pmu).collect::<Result<_, _>>()?);
+        }
+        let mut w = Watched {
+            thread,
+            types,
+            which: which.to_vec(),
+            perf,
+            before: Default::default(),
+            began: Instant::now(),
+        };
+        w.before = w.read(s)?;
+        Ok(w)
+    }
+
+    /// Perf's counts, ours, and the CPU time that ours cover.
+    fn read(&self, s: &Scheduler) -> Result<(Vec<u64>, Vec<u64>, u64), Error> {
+        let mut perf = vec![];
+        for fds in &self.perf {
+            let mut sum = 0;
+            for fd in fds {
+                let mut b = [0; 8];
+                rustix::io::read(fd, &mut b)?;
+                sum += u64::from_ne_bytes(b);
+            }
+            perf.push(sum);
+        }
+        let mut ours = vec![0; self.perf.len()];
+        let mut covered = 0;
+        for t in 0..self.types as u8 {
+            let c = s.counts(&self.thread, t);
+            covered += c.counted_ns;
+            for (sum, i) in ours.iter_mut().zip(&self.which) {
+                *sum += c.values[*i];
+            }
+        }
+        Ok((perf, ours, covered))
+    }
+
+    fn end(self, s: &Scheduler) -> Result<(), Error> {
+        let after = self.read(s)?;
+        let secs = self.began.elapsed().as_secs_f64();
+        println!(
+            "WATCHED {} for {secs:.2} s, covered {:.2} s",
+            self.thread.name(),
+            (after.2 - self.before.2) as f64 / 1e9
+        );
+        for i in 0..self.perf.len() {
+            let (p, o) = (after.0[i] - self.before.0[i], after.1[i] - self.before.1[i]);
+            println!("COMPARED event {} perf {p} ours {o}", self.which[i]);
+        }
+        Ok(())
+    }
 }
 
 /// Prints how the CPU time of the threads in question divides among core types.
@@ -220,6 +465,18 @@ fn shares(scheduler: &Scheduler, prefix: &str) {
             t.cpu,
             t.placement
         );
+        for core_type in 0..amp_bpf::MAX_CORE_TYPES as u8 {
+            let c = scheduler.counts(&t, core_type);
+            if c.generation > 0 {
+                println!(
+                    "COUNTS {} type {core_type} generation {} of {:.3} s: {:?}",
+                    t.name(),
+                    c.generation,
+                    c.counted_ns as f64 / 1e9,
+                    c.values
+                );
+            }
+        }
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Config {
     pub timer: Duration,
     /// Threads that can be tracked at a time (2..=65535); more run untracked.
     pub slots: u32,
+    /// Whether counters can be set later on; takes 96 bytes per slot and core type.
+    pub counters: bool,
     /// Schedule only threads that ask for `SCHED_EXT`, not every normal one.
     pub only_sched_ext: bool,
 }
@@ -72,6 +74,7 @@ impl Config {
             rotate_after: Duration::from_millis(20),
             timer: Duration::from_millis(5),
             slots: 16384,
+            counters: false,
             only_sched_ext: false,
         }
     }

@@ -9,9 +9,13 @@
 //! Config ──► Scheduler::load ──► attach ──► loop { threads → place … → commit } ──► drop: detached
 //! ```
 //!
+//! With [`Config::counters`], hardware counters are read at every context switch and charged to the thread that ran: see
+//! [`Scheduler::set_counters`] and [`Scheduler::count`].
+//!
 //! Nothing here knows policies, models or events: plain numbers in, plain numbers out.
 
 mod config;
+mod counters;
 mod error;
 mod kernel;
 mod scheduler;
@@ -20,6 +24,7 @@ mod stats;
 mod threads;
 
 pub use config::{Config, ConfigError, CoreType, MAX_CORE_TYPES};
+pub use counters::{CounterError, Counts, CpuEvents, MAX_EVENTS, MAX_SETS};
 pub use error::LoadError;
 pub use scheduler::{ExitReason, Scheduler};
 pub use stats::{Latency, Stats};

@@ -1,13 +1,14 @@
 //! Loading, attaching, talking to and detaching the BPF scheduler.
 
-use crate::config::{Config, Layout};
+use crate::config::{Config, Layout, MAX_CORE_TYPES};
+use crate::counters::{self, CountTable, CounterError, Counts, CpuEvents, MAX_EVENTS, MAX_SETS};
 use crate::error::LoadError;
 use crate::kernel;
 use crate::shared::skel::{BpfSkel, BpfSkelBuilder};
-use crate::shared::{Cpu, Shared, MAX_CPUS, NR_LATENCIES};
+use crate::shared::{Cpu, Meter, Shared, MAX_CPUS, NR_LATENCIES};
 use crate::stats::{Latency, Stats};
 use crate::threads::{Table, Thread};
-use libbpf_rs::{Link, OpenObject, ProgramInput};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput};
 use scx_utils::{
     compat, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_read, ScxExitKind,
 };
@@ -47,10 +48,26 @@ impl Drop for Storage {
 // SAFETY: an owned heap allocation, touched by one owner only.
 unsafe impl Send for Storage {}
 
+/// What there is for counting.
+struct Counters {
+    table: CountTable,
+    /// Core type by CPU.
+    cpu_type: Vec<u8>,
+    /// Number of events by set, per core type.
+    sets: counters::Sets,
+    /// Keys of the events that BPF has.
+    keys: Vec<u32>,
+    /// The last generation of each core type; it stays when counting ends.
+    generation: [u64; MAX_CORE_TYPES],
+    /// Attached while there is something to count.
+    link: Option<Link>,
+}
+
 /// The loaded scheduler. Dropping it detaches: the kernel goes back to its own.
 pub struct Scheduler {
     link: Option<Link>,
     table: Table,
+    counting: Option<Counters>,
     skel: BpfSkel<'static>,
     _storage: Storage,
     root: PathBuf,
@@ -73,9 +90,25 @@ impl Scheduler {
         let table = Table::map(&skel.maps.slots, config.slots)
             .map_err(|e| kernel::diagnose(&root, "mapping the slot table", e.to_string(), &[]))?;
         let nr_cpus = (*scx_utils::NR_CPU_IDS).min(MAX_CPUS);
+        let types = config.core_types.len() as u32;
+        let counting = if config.counters {
+            let table = CountTable::map(&skel.maps.counts, config.slots, types)
+                .map_err(|e| kernel::diagnose(&root, "mapping the counts", e.to_string(), &[]))?;
+            Some(Counters {
+                table,
+                cpu_type: layout.cpu_type,
+                sets: counters::Sets::default(),
+                keys: Vec::new(),
+                generation: [0; MAX_CORE_TYPES],
+                link: None,
+            })
+        } else {
+            None
+        };
         Ok(Scheduler {
             link: None,
             table,
+            counting,
             skel,
             _storage: storage,
             root,
@@ -123,6 +156,107 @@ impl Scheduler {
             .amp_commit
             .test_run(ProgramInput::default())
             .map(drop)
+    }
+
+    /// Takes these events to hand, instead of those there were. Nothing is counted then, until [`count`](Self::count) says
+    /// so.
+    ///
+    /// A CPU that is left out, or whose events do not count, charges nobody. All CPUs of a core type must have as many
+    /// events in a set; CPUs of different types may have different ones.
+    ///
+    /// # Errors
+    /// See [`CounterError`]. When the events make no sense, nothing has changed; when the kernel refused them, there are
+    /// none.
+    pub fn set_counters(&mut self, events: &[CpuEvents]) -> Result<(), CounterError> {
+        let c = self.counting.as_ref().ok_or(CounterError::Off)?;
+        let sets = counters::per_type(events, &c.cpu_type, self.nr_cpus)?;
+        for t in 0..MAX_CORE_TYPES as u8 {
+            self.count(t, None)?;
+        }
+        let c = self.counting.as_mut().ok_or(CounterError::Off)?;
+        let map = &self.skel.maps.events;
+        for key in c.keys.drain(..) {
+            // one that is gone is gone
+            let _ = map.delete(&key.to_ne_bytes());
+        }
+        c.sets = counters::Sets::default();
+        if events.is_empty() {
+            c.link = None;
+        }
+        for e in events {
+            for (i, fd) in e.events.iter().enumerate() {
+                let key = counters::key(e.cpu, e.set, i);
+                map.update(&key.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(|e| CounterError::Kernel {
+                        what: "handing an event to BPF",
+                        source: std::io::Error::other(e),
+                    })?;
+                c.keys.push(key);
+            }
+        }
+        c.sets = sets;
+        Ok(())
+    }
+
+    /// Counts set `set` of core type `core_type` from now on, or nothing there. Its events should count already: a reading
+    /// that fails charges nobody. Returns the generation that the counts of threads will carry, 0 for nothing; every call
+    /// begins another.
+    ///
+    /// # Errors
+    /// When there is no such set, or the kernel refuses to show us context switches.
+    pub fn count(&mut self, core_type: u8, set: Option<u32>) -> Result<u64, CounterError> {
+        let c = self.counting.as_mut().ok_or(CounterError::Off)?;
+        let t = usize::from(core_type);
+        let sets = c.sets.get(t).map_or(&[][..], Vec::as_slice);
+        let events = match set {
+            None => 0,
+            Some(set) => *sets.get(set as usize).ok_or(CounterError::Set {
+                core_type,
+                set,
+                sets: sets.len(),
+            })?,
+        };
+        let Some(generation) = c.generation.get_mut(t) else {
+            return Ok(0);
+        };
+        let begun = match set {
+            None => 0,
+            Some(_) => {
+                *generation += 1;
+                *generation
+            }
+        };
+        let bss = self.skel.maps.bss_data.as_mut();
+        let meters = &mut bss.ok_or(CounterError::Off)?.meters;
+        let types = (u32::from(core_type), c.table.types());
+        let of_type = c.cpu_type.iter().zip(meters.iter_mut()).enumerate();
+        for (cpu, (_, meter)) in of_type.filter(|(_, (of, _))| **of == core_type) {
+            let meter: *mut Meter = std::ptr::addr_of_mut!(*meter).cast();
+            let first = counters::key(cpu as u32, set.unwrap_or(0), 0);
+            // SAFETY: `meter` points into the object's mapped .bss; shared.rs asserts that both types have one layout.
+            unsafe { counters::announce(meter, types, begun, first, events) };
+        }
+        if set.is_some() && c.link.is_none() {
+            let link = self.skel.progs.amp_switch.attach();
+            c.link = Some(link.map_err(|e| CounterError::Kernel {
+                what: "attaching to context switches",
+                source: std::io::Error::other(e),
+            })?);
+        }
+        Ok(begun)
+    }
+
+    /// What has been counted for `thread` on core type `core_type` by the present generation, or an earlier one if it has not
+    /// run there since. Nothing if the thread has gone.
+    pub fn counts(&self, thread: &Thread, core_type: u8) -> Counts {
+        let Some(c) = &self.counting else {
+            return Counts::default();
+        };
+        let counts = c.table.read(thread.slot, core_type);
+        match self.table.owner(thread.slot) == Some(thread.generation) {
+            true => counts,
+            false => Counts::default(),
+        }
     }
 
     /// Why the scheduler is no longer in charge, once it is not.
@@ -178,6 +312,7 @@ impl Scheduler {
             untracked: read!(nr_untracked),
             slots_used: self.slots_used().saturating_sub(1),
             slots_live: self.threads().count() as u32,
+            unread: self.unread(),
             ..Stats::default()
         };
         for cpu in (0..self.nr_cpus).filter_map(|c| self.cpu(c)) {
@@ -187,6 +322,15 @@ impl Scheduler {
             stats.kicks += cpu.nr_kicks;
         }
         stats
+    }
+
+    fn unread(&self) -> u64 {
+        let bss = self.skel.maps.bss_data.as_ref();
+        let meters = bss.map_or(&[][..], |b| &b.meters);
+        let meters = meters.iter();
+        // SAFETY: as in stats().
+        let dropped = meters.map(|m| unsafe { addr_of!(m.nr_dropped).read_volatile() });
+        dropped.sum()
     }
 
     fn slots_used(&self) -> u32 {
@@ -263,6 +407,25 @@ fn open_and_load(
     ro.heartbeat_ns = config.heartbeat_timeout.map_or(0, |d| ns(d).max(1));
     ro.rotate_ns = ns(config.rotate_after);
     ro.timer_ns = ns(config.timer);
+    ro.may_count = config.counters;
+    // attached when there is something to count
+    skel.progs.amp_switch.set_autoattach(false);
+    skel.progs.amp_switch.set_autoload(config.counters);
+    let (events, counts) = if config.counters {
+        let types = config.core_types.len() as u32;
+        (
+            ro.nr_cpus * (MAX_SETS * MAX_EVENTS) as u32,
+            config.slots * types,
+        )
+    } else {
+        (1, 1)
+    };
+    let step = "sizing the tables of counters";
+    skel.maps
+        .events
+        .set_max_entries(events)
+        .and_then(|()| skel.maps.counts.set_max_entries(counts))
+        .map_err(|e| (step, e.into()))?;
     let step = "sizing the slot table";
     skel.maps
         .slots

@@ -23,13 +23,18 @@ pub(crate) mod skel {
     include!(concat!(env!("OUT_DIR"), "/bpf_skel.rs"));
 }
 
-pub(crate) use intf::{amp_cpu as Cpu, amp_shared as Shared, amp_slot as Slot};
+pub(crate) use intf::{
+    amp_counts as Counts, amp_cpu as Cpu, amp_meter as Meter, amp_shared as Shared,
+    amp_slot as Slot,
+};
 use std::mem::{offset_of, size_of};
 
 pub(crate) const MAX_TYPES: usize = intf::amp_consts_AMP_MAX_TYPES as usize;
 pub(crate) const MAX_CPUS: usize = intf::amp_consts_AMP_MAX_CPUS as usize;
 pub(crate) const MAX_QUEUES: usize = intf::amp_consts_AMP_MAX_QUEUES as usize;
 pub(crate) const ANY: u32 = intf::amp_consts_AMP_ANY;
+pub(crate) const MAX_EVENTS: usize = intf::amp_consts_AMP_MAX_EVENTS as usize;
+pub(crate) const MAX_BANKS: usize = intf::amp_consts_AMP_MAX_BANKS as usize;
 pub(crate) const MAX_SLOTS: u32 = 1 << intf::amp_consts_AMP_SLOT_BITS;
 pub(crate) const NR_LATENCIES: usize = intf::amp_consts_AMP_NR_LATENCIES as usize;
 pub(crate) const QUEUED: u8 = intf::amp_thread_state_AMP_QUEUED as u8;
@@ -55,4 +60,8 @@ const _: () = {
     // the skeleton has its own types for the same C
     assert!(size_of::<Shared>() == size_of::<skel::types::amp_shared>());
     assert!(size_of::<Cpu>() == size_of::<skel::types::amp_cpu>());
+    assert!(size_of::<Meter>() == size_of::<skel::types::amp_meter>());
+    assert!(size_of::<Meter>() == 64 + 8 * MAX_EVENTS);
+    assert!(offset_of!(Meter, generation) == 24);
+    assert!(size_of::<Counts>() == 32 + 8 * MAX_EVENTS);
 };

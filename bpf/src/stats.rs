@@ -58,6 +58,8 @@ pub struct Stats {
     pub rescued: u64,
     /// Threads that found the table full.
     pub untracked: u64,
+    /// Readings of counters that failed, with what they would have told.
+    pub unread: u64,
     /// Slots ever used.
     pub slots_used: u32,
     /// Slots in use.

@@ -87,6 +87,13 @@ impl Table {
         unsafe { addr_of!((*slot).generation).read_volatile() }
     }
 
+    /// Generation of the thread in slot `index`, if there is one.
+    pub fn owner(&self, index: u32) -> Option<u32> {
+        self.slot(index)
+            .map(Self::generation)
+            .filter(|g| g % 2 == 1)
+    }
+
     /// Copies the slot if a thread owns it and went on owning it meanwhile. `current` tells which slot's thread a CPU runs.
     pub fn read(&self, index: u32, current: impl Fn(u32) -> u32) -> Option<Thread> {
         let slot = self.slot(index)?;

@@ -180,11 +180,63 @@ impl OpenSet {
     /// # Errors
     /// [`CounterError`], naming the event and the CPU; nothing stays open then.
     pub fn open(set: &EventSet, cpus: &[u32]) -> Result<OpenSet, CounterError> {
+        let mut open = OpenSet::open_stopped(set, cpus)?;
+        open.switch(true)?;
+        Ok(open)
+    }
+
+    /// As [`OpenSet::open`], without starting it: it takes no counters then.
+    ///
+    /// # Errors
+    /// As [`OpenSet::open`].
+    pub fn open_stopped(set: &EventSet, cpus: &[u32]) -> Result<OpenSet, CounterError> {
         let mut groups = Vec::with_capacity(cpus.len());
         for &cpu in cpus {
             groups.push(open_group(&set.events, cpu)?);
         }
         Ok(OpenSet { groups })
+    }
+
+    /// Starts it on every CPU, and sees whether it got its counters.
+    ///
+    /// # Errors
+    /// [`CounterError::Taken`] when a CPU has not enough free counters; it is stopped everywhere then.
+    pub fn start(&mut self) -> Result<(), CounterError> {
+        let started = self.switch(true).and_then(|()| {
+            self.groups
+                .iter_mut()
+                .try_for_each(|g| read_group(g).map(drop))
+        });
+        if started.is_err() {
+            self.stop();
+        }
+        started
+    }
+
+    /// Stops it on every CPU; others may have its counters.
+    pub fn stop(&mut self) {
+        // one that cannot be stopped is gone
+        let _ = self.switch(false);
+    }
+
+    fn switch(&mut self, on: bool) -> Result<(), CounterError> {
+        for g in &mut self.groups {
+            let (cpu, events) = (g.cpu, g.counters.len());
+            let Some(leader) = g.counters.first_mut() else {
+                continue;
+            };
+            let done = if on {
+                leader.enable()
+            } else {
+                leader.disable()
+            };
+            done.map_err(|source| CounterError::Io {
+                event: format!("first of {events}"),
+                cpu,
+                source,
+            })?;
+        }
+        Ok(())
     }
 
     /// CPU, index of the event in the set, and descriptor, for every counter. They are valid while `self` lives.
@@ -235,17 +287,7 @@ fn open_group(events: &[Event], cpu: u32) -> Result<CpuGroup, CounterError> {
         };
         counters.push(built.map_err(|e| explain(&proc(), &event.name, cpu, i, e))?);
     }
-    if let Some(leader) = counters.first_mut() {
-        leader
-            .enable()
-            .map_err(|source| other(events, cpu, source))?;
-    }
     Ok(CpuGroup { cpu, counters })
-}
-
-fn other(events: &[Event], cpu: u32, source: io::Error) -> CounterError {
-    let event = events.first().map_or_else(String::new, |e| e.name.clone());
-    CounterError::Io { event, cpu, source }
 }
 
 fn read_group(g: &mut CpuGroup) -> Result<CpuCounts, CounterError> {
@@ -312,12 +354,13 @@ pub fn usable_counters(pmus: &Pmus, t: CoreTypeId, cpu: u32) -> Result<usize, Co
         let events: Vec<Event> = (0..n)
             .map(|i| first.get(i).unwrap_or(&filler).clone())
             .collect();
-        let mut group = open_group(&events, cpu)?;
+        let mut group = OpenSet::open(&EventSet { events }, &[cpu])?;
         // long enough for the group to be scheduled in on a CPU that is idle
         std::thread::sleep(Duration::from_millis(2));
-        let c = read_group(&mut group)?;
-        if c.running.is_zero() || c.running < c.enabled / 2 {
-            return Err(taken(cpu, n));
+        for c in group.read()? {
+            if c.running.is_zero() || c.running < c.enabled / 2 {
+                return Err(taken(cpu, n));
+            }
         }
         Ok(())
     };
@@ -424,6 +467,14 @@ mod tests {
         let counts = open.read().unwrap();
         assert_eq!((counts[0].cpu, counts[0].counts.len()), (0, 2));
         assert!(counts[0].running > Duration::ZERO);
+        // stopped, it does not go on; started, it does
+        open.stop();
+        let at = open.read().unwrap()[0].enabled;
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(open.read().unwrap()[0].enabled, at);
+        open.start().unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(open.read().unwrap()[0].enabled > at);
     }
 
     #[test]

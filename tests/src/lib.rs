@@ -82,16 +82,18 @@ impl Lab {
         self
     }
 
-    /// Puts an example program of ours at `path` in the board.
+    /// Puts our program `name`, which is none of those that every guest has, at `/name` in the guest.
     ///
     /// # Panics
     /// When it has not been built.
     #[must_use]
-    pub fn example(mut self, name: &str, path: &str) -> Lab {
+    pub fn program(mut self, name: &str) -> Lab {
         let cache = Cache::open().expect("the cache folder");
-        let built = artifacts::guest_binary(&cache, Arch::Arm64, &format!("examples/{name}"));
-        let built = built.expect("tools/setup/build.sh builds it");
-        self.run.files.push(GuestFile::host(built, path));
+        let path = artifacts::guest_binary(&cache, self.run.guest.arch(), name);
+        let path = path.expect("tools/setup/build.sh builds it");
+        self.run
+            .files
+            .push(GuestFile::host(path, format!("/{name}")));
         self
     }
 

@@ -29,6 +29,7 @@ fi
 unset RUSTFLAGS
 cd "$tree"
 static='-C target-feature=+crt-static'
+# `place` drives the mechanism alone, for the tests.
 programs="-p scx_amp -p amp-workloads -p amp-board -p amp-bpf --bin scx_amp --bin amp-workload --bin amp-guest --example place"
 
 echo "host programs ($host)" >&2

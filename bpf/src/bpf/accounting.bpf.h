@@ -5,9 +5,6 @@
  * The kernel already measures every run in p->se.sum_exec_runtime. What has been added since we last looked belongs to the
  * core type that the thread was on, so one subtraction when it next starts to run, and one at the tick for threads that
  * never stop, replaces a clock read at both ends of every run.
- *
- * Seam for hardware counters (a later issue): the switch is seen by amp_running(), which knows the CPU's previous thread
- * (cpu_record(cpu)->slot) and the new one; a per-CPU counter reading there, and in amp_tick(), can be charged to the former.
  */
 #ifndef __AMP_ACCOUNTING_H
 #define __AMP_ACCOUNTING_H

@@ -19,6 +19,8 @@ const volatile u32 type_capacity[AMP_MAX_TYPES];
 /* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
 const volatile u32 type_load[AMP_MAX_TYPES];
 const volatile bool smt = false;
+/* whether user space may ever set counters */
+const volatile bool may_count = false;
 
 const volatile u64 slice_ns = 5 * MSEC;
 /* a slower CPU takes work placed on a faster type before it, or others in the same queue by turns, have waited this long */

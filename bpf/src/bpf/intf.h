@@ -29,6 +29,10 @@ enum amp_consts {
 	AMP_SLOT_BITS = 16,
 	/* Swap latencies kept; a power of two. */
 	AMP_NR_LATENCIES = 4096,
+	/* Events that are read at a switch. */
+	AMP_MAX_EVENTS = 8,
+	/* Sets of events per CPU that are at hand, of which one counts. */
+	AMP_MAX_BANKS = 16,
 };
 
 /*
@@ -83,6 +87,33 @@ struct amp_cpu {
 	u64 nr_taken_down;	/* runs taken from the queue of a faster core type */
 	u64 nr_kicks;		/* CPUs made to reschedule */
 	u64 pad[2];		/* a cache line each */
+};
+
+/* What the events of one generation counted for a thread on one core type. */
+struct amp_counts {
+	u64 version;		/* odd while it is being written */
+	u32 pid;		/* the slot's */
+	u32 pad32;
+	u64 generation;		/* of the meters of that core type; 0: nothing yet */
+	u64 counted;		/* ns of CPU time that the values cover */
+	u64 value[8];		/* by event, AMP_MAX_EVENTS */
+};
+
+/*
+ * The counters of a CPU. User space writes what is to be counted: first `first` and `nr_events` where the lowest bit of the
+ * next generation selects them, then the generation.
+ */
+struct amp_meter {
+	u64 wanted;		/* generation; 0: nothing is counted */
+	u32 first[2];		/* the set's first event in the map */
+	u32 nr_events[2];
+	u64 generation;		/* of `last`; 0: nothing that a difference could be taken to */
+	u64 exec;		/* the running thread's sum_exec_runtime then */
+	u64 last[8];		/* what they showed last, AMP_MAX_EVENTS */
+	u64 nr_dropped;		/* readings that failed, with what they would have told */
+	u32 core_type;		/* of the CPU, and how many there are: at hand without a look-up */
+	u32 nr_types;
+	u64 pad;		/* whole cache lines */
 };
 
 /* The rest of the shared state. User space only reads it. */

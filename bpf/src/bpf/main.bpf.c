@@ -4,6 +4,7 @@
  *
  * slots.bpf.h       the record of a thread, shared with user space
  * accounting.bpf.h  run time and virtual time
+ * counters.bpf.h    hardware counters per thread
  * idle.bpf.h        wake-up: which idle CPU
  * placement.bpf.h   otherwise: which queue, and which thread next
  * fallback.bpf.h    commit from user space, and the timer for when it is silent
@@ -16,6 +17,7 @@ UEI_DEFINE(uei);
 
 #include "config.bpf.h"
 #include "slots.bpf.h"
+#include "counters.bpf.h"
 #include "accounting.bpf.h"
 #include "idle.bpf.h"
 #include "placement.bpf.h"

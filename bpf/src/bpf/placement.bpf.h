@@ -437,13 +437,18 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 /* Threads that never stop must show up too. */
 void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 {
-	u32 index = slot_index(p);
+	u32 index = slot_index(p), cpu = cpu_of_task(p);
 	struct amp_slot *s = slot_at(index);
+	struct amp_cpu *c = cpu_record(cpu);
+	bool again = c->ticked;
 
-	cpu_record(cpu_of_task(p))->ticked = 1;
+	c->ticked = 1;
 	if (!s || index == AMP_UNTRACKED)
 		return;
 	fold(p, s);
+	/* whoever is at his first tick was charged by a switch not long ago, and will be by another */
+	if (may_count && again)
+		count_tick(cpu, index, p->se.sum_exec_runtime);
 	if ((s->clock == AMP_FAIR_CLOCK) != !!shared.fallback)
 		set_clock(s, clock_for(s->core_type), false);
 	advance_clock(s);

@@ -56,6 +56,9 @@ static __always_inline struct amp_slot *slot_of(const struct task_struct *p)
 	return slot_at(slot_index(p));
 }
 
+/* counters.bpf.h */
+static int own_counts(u32 index, u32 pid, bool forget);
+
 /* An index that nobody owns, AMP_UNTRACKED when there is none. */
 static __noinline u32 slot_take(void)
 {
@@ -152,6 +155,8 @@ void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 	s->rotation = AMP_ANY;
 	s->brief = 0;
 	__builtin_memset(s->runtime, 0, sizeof(s->runtime));
+	if (may_count)
+		own_counts(index, p->pid, true);
 	s->burst_start = s->exec_seen;
 	s->nr_stolen = 0;
 	s->nr_swaps = 0;
@@ -171,6 +176,8 @@ void BPF_STRUCT_OPS(amp_disable, struct task_struct *p)
 		return;
 	__sync_fetch_and_add(&s->generation, 1);
 	s->pid = 0;
+	if (may_count)
+		own_counts(index, 0, false);
 	s->placed_at = 0;
 	slot_give(index);
 }
@@ -203,6 +210,8 @@ int BPF_PROG(amp_task_rename, struct task_struct *p, const char *comm)
 
 	if (!index || !s || (s->pid != p->pid && s->tgid != p->tgid))
 		return 0;
+	if (may_count && s->pid != p->pid)
+		own_counts(index, p->pid, false);
 	s->pid = p->pid;
 	s->tgid = p->tgid;
 	set_comm(s, comm);

@@ -178,6 +178,8 @@ impl Engine {
         self.provider.observe(snapshot);
         self.changed.clear();
         self.take_in(snapshot, interval);
+        let provider = &*self.provider;
+        machine.count(&|t| provider.active_set(t))?;
         self.last = Some(now);
         self.group();
         self.decided.clear();

@@ -144,6 +144,16 @@ pub trait Machine {
     /// When the machine has stopped being ours to schedule.
     fn apply(&mut self, placement: &Placement) -> Result<(), MachineError>;
 
+    /// Tells which event set of each core type is to be counted from now on ([`amp_metrics::Provider::active_set`]). Called
+    /// once per tick, after the provider has seen the snapshot. A machine that counts nothing, or that counts all sets at
+    /// once, has nothing to do.
+    ///
+    /// # Errors
+    /// When the machine has stopped being ours to schedule.
+    fn count(&mut self, _active: &dyn Fn(CoreTypeId) -> usize) -> Result<(), MachineError> {
+        Ok(())
+    }
+
     /// The machine's own time.
     fn now(&self) -> Nanos;
 }

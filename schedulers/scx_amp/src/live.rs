@@ -1,11 +1,13 @@
 //! The machine we run on, through the BPF scheduler.
 
 use crate::clock;
+use crate::counting::{Countable, Counting};
 use crate::topology::Detected;
 use crate::usage::bad_input;
 use amp_bpf::{Config, LoadError, Scheduler, State};
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, Nanos, Snapshot, ThreadKey, ThreadSample, MAX_CORE_TYPES,
+    AppId, CoreTypeId, CoreTypeSet, EventSets, Nanos, Snapshot, ThreadKey, ThreadSample,
+    MAX_CORE_TYPES,
 };
 use amp_sched::{Machine, MachineError, Placement, Topology};
 use anyhow::Result;
@@ -27,6 +29,9 @@ pub struct LiveOptions {
 pub struct Live {
     topology: Topology,
     scheduler: Scheduler,
+    counting: Counting,
+    /// Why the last change of event sets failed, to say it once.
+    uncounted: Option<String>,
     snapshot: Snapshot,
 }
 
@@ -39,6 +44,8 @@ pub struct MechanismStats {
     pub placements: u64,
     /// Threads that found the slot table full.
     pub untracked: u64,
+    /// Readings of counters that failed.
+    pub unread: u64,
     /// Times the mechanism had to do without us.
     pub fallbacks: u64,
 }
@@ -48,7 +55,11 @@ impl Live {
     ///
     /// # Errors
     /// When the kernel cannot, we may not, or another scheduler is there.
-    pub fn attach(detected: &Detected, options: &LiveOptions) -> Result<Live> {
+    pub fn attach(
+        detected: &Detected,
+        countable: &Countable,
+        options: &LiveOptions,
+    ) -> Result<Live> {
         let topology = detected.topology.clone();
         let core_types = topology
             .core_types()
@@ -65,15 +76,28 @@ impl Live {
             .collect();
         config.smt = detected.smt;
         config.only_sched_ext = options.only_sched_ext;
+        config.counters = countable.anything();
         let interval = Duration::from_nanos(options.interval.0);
         config.heartbeat_timeout = Some(interval * SILENT_TICKS);
         let mut scheduler = Scheduler::load(&config).map_err(told)?;
         scheduler.attach().map_err(told)?;
+        let counting = Counting::new(topology.core_types().len());
         Ok(Live {
             topology,
             scheduler,
+            counting,
+            uncounted: None,
             snapshot: Snapshot::default(),
         })
+    }
+
+    /// Counts these events from now on, instead of those before.
+    ///
+    /// # Errors
+    /// When they cannot be counted, saying why; those before are counted on then.
+    pub fn count_events(&mut self, sets: &EventSets) -> Result<()> {
+        self.counting
+            .change(&mut self.scheduler, &self.topology, sets)
     }
 
     /// The last snapshot that was taken.
@@ -88,6 +112,7 @@ impl Live {
             swap_latency_p50: (s.swap_latency.count > 0).then_some(Nanos(s.swap_latency.p50)),
             placements: s.swap_latency.count,
             untracked: s.untracked,
+            unread: s.unread,
             fallbacks: s.fallbacks,
         }
     }
@@ -122,10 +147,14 @@ impl Machine for Live {
     fn sample(&mut self) -> Result<&Snapshot, MachineError> {
         self.still_ours()?;
         self.snapshot.threads.clear();
+        self.snapshot.readings.clear();
         // our own threads are no competitors for fast cores: they are woken on any idle CPU
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        let others = self.scheduler.threads().filter(|t| t.tgid != own);
-        self.snapshot.threads.extend(others.map(|t| sample_of(&t)));
+        for t in self.scheduler.threads().filter(|t| t.tgid != own) {
+            self.snapshot.threads.push(sample_of(&t));
+            self.counting
+                .read(&self.scheduler, &t, &mut self.snapshot.readings);
+        }
         self.snapshot.now = clock::now();
         // A tick without a change still says that we are alive.
         self.commit()?;
@@ -140,6 +169,17 @@ impl Machine for Live {
                 .place(thread.slot, thread.generation, core_type.map(|t| t.0));
         }
         self.commit()
+    }
+
+    fn count(&mut self, active: &dyn Fn(CoreTypeId) -> usize) -> Result<(), MachineError> {
+        let turned = self.counting.rotate(&mut self.scheduler, active);
+        let refused = turned.err().map(|e| format!("{e:#}"));
+        // without readings the provider's estimates grow old, and the policy does without
+        if let Some(why) = refused.iter().find(|_| refused != self.uncounted) {
+            log::warn!("the next events cannot be counted: {why}");
+        }
+        self.uncounted = refused;
+        Ok(())
     }
 
     fn now(&self) -> Nanos {

@@ -5,6 +5,7 @@ mod board_cli;
 mod clock;
 mod compare;
 mod control;
+mod counting;
 mod live;
 mod only;
 mod realtime;

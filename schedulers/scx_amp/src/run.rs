@@ -1,6 +1,7 @@
 //! `scx_amp run`: schedules this machine until it is told to stop.
 
 use crate::control::{Answer, Call, Request, Server};
+use crate::counting::{check_name, why_this, Countable};
 use crate::live::{Live, LiveOptions};
 use crate::only::OnlyCgroup;
 use crate::scheduling::Scheduling;
@@ -8,13 +9,12 @@ use crate::status::{self, Status};
 use crate::usage::{bad_input, BadInput};
 use crate::{clock, topology};
 use amp_machine::CpuList;
-use amp_metrics::providers::{self, ProviderError};
-use amp_metrics::{Nanos, Pmus, Provider};
+use amp_metrics::Nanos;
 use amp_sched::policy::{self, Policy};
-use amp_sched::{closest, Changes, Machine, Topology};
+use amp_sched::{Changes, Topology};
 use anyhow::{Context, Result};
 use clap::Args;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -108,50 +108,6 @@ pub fn check_settings(settings: &[String], policies: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Why no provider that counts can be put in place yet: nobody fills `Snapshot::readings` on a live machine. Where the
-/// mechanism does, a trial (`amp_metrics::perf::try_all`) has to answer instead.
-const NO_READINGS: &str = "this scx_amp does not read counters at context switches";
-
-/// The provider called `name`, or the one that the TOML file of that path describes, checked for a machine of that
-/// `topology`; without one, for a machine of which nothing is known.
-///
-/// # Errors
-/// [`crate::usage::BadInput`] naming the ones there are, or the file, line and key at fault; failed work when it is not possible
-/// here, saying why.
-pub fn provider_by_name(name: &str, topology: Option<&Topology>) -> Result<Box<dyn Provider>> {
-    let core_types: Vec<Vec<u32>> = topology
-        .iter()
-        .flat_map(|t| t.core_types())
-        .map(|t| t.cpus.clone())
-        .collect();
-    let pmus = Pmus::discover(Path::new("/sys"))
-        .context("the performance monitoring units")?
-        .with_core_types(&core_types);
-    let context = providers::Context {
-        pmus: &pmus,
-        counters: Err(NO_READINGS.to_owned()),
-        energy_per_core_type: false,
-        models: None,
-    };
-    match providers::prepare(name, &context) {
-        Ok(prepared) => {
-            for (better, why) in &prepared.passed_over {
-                log::info!("provider {name}: not `{better}`: {why}");
-            }
-            Ok(prepared.provider)
-        }
-        Err(e @ ProviderError::Unknown(_)) => {
-            let known = providers::PROVIDERS.iter().map(|p| p.name);
-            Err(match closest(name, known.chain(["auto"])).first() {
-                Some(meant) => bad_input(format!("{e}; did you mean `{meant}`?")),
-                None => bad_input(e),
-            })
-        }
-        Err(e @ ProviderError::File(_)) => Err(bad_input(e)),
-        Err(e) => Err(e.into()),
-    }
-}
-
 /// Time between two looks at who is in the control group: children inherit, only those moved into it wait.
 const LOOK: Nanos = Nanos::from_millis(500);
 
@@ -170,6 +126,7 @@ pub enum Event {
 pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
     check_settings(&args.settings, std::slice::from_ref(&args.policy))?;
     policy_by_name(&args.policy, args.seed, &args.settings, None)?;
+    check_name(&args.provider)?;
     let mut only = args
         .only_cgroup
         .as_deref()
@@ -178,7 +135,11 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
     let detected = topology::detect(args.big_cpus.as_ref())?;
     let known = Some(&detected.topology);
     let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
-    let provider = provider_by_name(&args.provider, known)?;
+    let mut countable = Countable::on(&detected.topology)?;
+    let provider = countable.provider(&args.provider)?;
+    if let Some(why) = why_this(&args.provider, &provider) {
+        log::info!("{why}");
+    }
     if detected.topology.core_types().len() == 1 {
         log::warn!("all cores are of one type: name the fast ones with --big-cpus");
     }
@@ -187,9 +148,10 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
         interval,
         only_sched_ext: only.is_some(),
     };
-    let machine = Live::attach(&detected, &options)?;
+    let machine = Live::attach(&detected, &countable, &options)?;
     let mut running = Running {
-        scheduling: Scheduling::new(machine, policy, provider),
+        scheduling: Scheduling::counting(machine, policy, provider)?,
+        countable,
         changes: Changes::new(args.seed),
         changed: 0,
         began: clock::now(),
@@ -249,6 +211,7 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
 /// The scheduler at work, and what was changed while it was.
 struct Running {
     scheduling: Scheduling,
+    countable: Countable,
     changes: Changes,
     changed: u64,
     began: Nanos,
@@ -275,8 +238,8 @@ impl Running {
 
     /// Carries out a request. A refused one has changed nothing.
     fn answer(&mut self, request: Request) -> Answer {
-        let topology = Machine::topology(self.scheduling.machine()).clone();
         let engine = self.scheduling.engine_mut();
+        let mut why = None;
         let done = match &request {
             Request::Status => return Answer::Status(Box::new(self.status())),
             Request::Policy(name) => self.changes.policy(engine, name).map_err(bad_input),
@@ -284,9 +247,10 @@ impl Running {
                 let set = self.changes.set(engine, settings);
                 set.map(|()| true).map_err(bad_input)
             }
-            Request::Provider(name) => provider_by_name(name, Some(&topology)).map(|p| {
-                self.changes.provider(engine, p);
-                true
+            Request::Provider(name) => self.countable.provider(name).and_then(|prepared| {
+                why = why_this(name, &prepared);
+                let changed = self.scheduling.change_provider(&mut self.changes, prepared);
+                changed.map(|()| true)
             }),
         };
         match done {
@@ -295,7 +259,10 @@ impl Running {
                 if different {
                     log::info!("now {}", self.what());
                 }
-                Answer::Done(self.what())
+                Answer::Done(match why {
+                    Some(why) => format!("{}\n{why}", self.what()),
+                    None => self.what(),
+                })
             }
             Err(e) if e.is::<BadInput>() => Answer::Bad(format!("{e:#}")),
             Err(e) => Answer::Failed(format!("{e:#}")),

@@ -1,9 +1,10 @@
 //! A policy at work on this machine's kernel: the engine and the live machine together.
 
 use crate::live::Live;
-use amp_metrics::providers::{Declarations, Speedups};
+use amp_metrics::providers::{Declarations, Prepared, Speedups};
 use amp_metrics::{AppId, Provider};
-use amp_sched::{Engine, MachineError, Policy, Tick};
+use amp_sched::{Changes, Engine, MachineError, Policy, Tick};
+use anyhow::{Context, Result};
 use std::collections::HashMap;
 
 /// An attached scheduler that is ticked by its owner. Dropping it detaches it.
@@ -33,6 +34,29 @@ impl Scheduling {
             engine,
             declared: None,
         }
+    }
+
+    /// The same with a provider that may want something counted.
+    ///
+    /// # Errors
+    /// When that cannot be counted.
+    pub fn counting(
+        mut machine: Live,
+        policy: Box<dyn Policy>,
+        prepared: Prepared,
+    ) -> Result<Scheduling> {
+        count(&mut machine, &prepared)?;
+        Ok(Scheduling::new(machine, policy, prepared.provider))
+    }
+
+    /// Puts another provider to work.
+    ///
+    /// # Errors
+    /// When what it wants counted cannot be; the one before stays.
+    pub fn change_provider(&mut self, changes: &mut Changes, prepared: Prepared) -> Result<()> {
+        count(&mut self.machine, &prepared)?;
+        changes.provider(&mut self.engine, prepared.provider);
+        Ok(())
     }
 
     /// From now on [`Scheduling::app_started`] declares application `i` with `speedups[i]` through `declarations`.
@@ -87,4 +111,10 @@ impl Scheduling {
     pub fn machine(&self) -> &Live {
         &self.machine
     }
+}
+
+fn count(machine: &mut Live, prepared: &Prepared) -> Result<()> {
+    machine
+        .count_events(&prepared.sets)
+        .with_context(|| format!("provider `{}`", prepared.provider.name()))
 }

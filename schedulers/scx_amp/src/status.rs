@@ -62,6 +62,11 @@ pub struct Status {
     /// Untracked threads.
     #[stat(desc = "threads that found the slot table full since the start")]
     pub untracked: u64,
+    /// Failed readings of counters.
+    #[stat(
+        desc = "readings of hardware counters that failed since the start, with what they would have told"
+    )]
+    pub unread: u64,
     /// The machine's core types, fastest first.
     #[stat(desc = "core types, fastest first")]
     pub core_types: Vec<String>,
@@ -184,6 +189,7 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
         placements: mechanism.placements,
         fallbacks: mechanism.fallbacks,
         untracked: mechanism.untracked,
+        unread: mechanism.unread,
         core_types: topology
             .core_types()
             .iter()

@@ -4,6 +4,7 @@
 
 mod bench;
 mod complaints;
+mod counters;
 mod counts;
 mod hot_change;
 mod lifecycle;

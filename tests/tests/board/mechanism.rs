@@ -56,7 +56,7 @@ const HELP_MS: f64 = 20.0 + 2.0;
 #[test]
 fn a_little_core_helps_out_where_three_threads_share_two_big_ones() {
     let r = Lab::board("quickia")
-        .example("place", "/place")
+        .program("place")
         .run(
             "sleep 5\n/place run 0-1:1024,2-3:446 secs=0 swap=0 pin=amp-spin:0 >/tmp/log & pid=$!
              until grep -q ^VERIFIED /tmp/log; do sleep 0.1; done; sleep 0.5

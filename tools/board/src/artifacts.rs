@@ -25,7 +25,9 @@ fn places(cache: &Cache, arch: Arch, plugin: bool) -> Vec<PathBuf> {
             dirs.push(target.join("release"));
             dirs.push(target.join("release/deps"));
         } else {
-            dirs.push(target.join(arch.triple()).join("release"));
+            let release = target.join(arch.triple()).join("release");
+            let examples = release.join("examples");
+            dirs.extend([release, examples]);
         }
     }
     dirs.push(cache.path("guest").join(arch.debian()));
@@ -66,7 +68,7 @@ pub fn plugin(cache: &Cache) -> Result<PathBuf, BoardError> {
     find(places(cache, Arch::host(), true), PLUGIN)
 }
 
-/// A program for the guest: `amp-guest`, `scx_amp`, `amp-workload`.
+/// A program for the guest: `amp-guest`, `scx_amp`, `amp-workload`, `place` (for tests).
 ///
 /// # Errors
 /// When it has not been built; the error names the places searched and the command.

@@ -8,9 +8,10 @@ use super::progress::Progress;
 use super::session::{self, MixRun, Rules, Slice, Under};
 use super::solo_cache::{self, SoloCache, SoloTimes};
 use super::{user, BenchArgs, BASELINE};
+use crate::counting::{why_this, Countable};
 use crate::live::{Live, LiveOptions};
 use crate::realtime::become_real_time;
-use crate::run::{policy_by_name, provider_by_name};
+use crate::run::policy_by_name;
 use crate::scheduling::Scheduling;
 use crate::topology::{self, Detected};
 use crate::usage::bad_input;
@@ -61,6 +62,10 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     )?;
     let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
     workdir.prepare(workload)?;
+    // one that is not possible here is refused before anything is measured
+    if args.provider != "declared" {
+        Countable::on(&detected.topology)?.provider(&args.provider)?;
+    }
     let cpus = detected.llc_of.keys().copied().collect();
     let mut bench = Bench {
         args,
@@ -276,14 +281,16 @@ impl Bench<'_> {
             interval: self.rules.interval,
             only_sched_ext: false,
         };
-        let machine = Live::attach(&self.detected, &options)?;
+        let mut countable = Countable::on(&self.detected.topology)?;
         if self.args.provider != "declared" {
-            return Ok(Scheduling::new(
-                machine,
-                policy,
-                provider_by_name(&self.args.provider, known)?,
-            ));
+            let prepared = countable.provider(&self.args.provider)?;
+            if let Some(why) = why_this(&self.args.provider, &prepared) {
+                log::info!("{why}");
+            }
+            let machine = Live::attach(&self.detected, &countable, &options)?;
+            return Scheduling::counting(machine, policy, prepared);
         }
+        let machine = Live::attach(&self.detected, &countable, &options)?;
         let declarations = Declarations::default();
         let provider = Box::new(Declared::new(declarations.clone()));
         let mut s = Scheduling::new(machine, policy, provider);

@@ -169,7 +169,7 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
     if args.on == On::Sim {
         sim::provider(&args.provider)?;
     } else {
-        crate::run::provider_by_name(&args.provider, None)?;
+        crate::counting::check_name(&args.provider)?;
     }
     let needed = |a: &&App| {
         if args.on == On::Sim {
