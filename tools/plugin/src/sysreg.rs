@@ -1,9 +1,9 @@
 //! System instructions the model acts on: performance monitors, address-space switches, the publishing hint.
 //!
-//! A read of a system register can be corrected only after it has executed. QEMU ends a block after a read of a
-//! performance monitor, so the read leaves its value in [`Own::fixes`](crate::vcpu::Own::fixes) and the head of the block
-//! that starts there ([`fix`]) puts it into the register. An interrupt in between does no harm: entries are found by
-//! address.
+//! A read of a system register can be corrected only after it has executed, so the read leaves its value in
+//! [`Own::fixes`](crate::vcpu::Own::fixes) and the instruction after it ([`fix`]) puts it into the register. QEMU ends a block
+//! after most reads of a performance monitor, so that this is mostly the head of the next block. An interrupt in between
+//! does no harm: entries are found by address.
 
 use crate::board::{board, vcpu, Board};
 use crate::clock::publish;

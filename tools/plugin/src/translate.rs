@@ -114,6 +114,12 @@ pub extern "C" fn translate(_: PluginId, tb: *mut Tb) {
         if end.wrapping_sub(4).wrapping_add_signed(offset) == start);
     let dependent = timing::dependent_loads(&decoded, loops);
     for (i, (insn, d)) in insns.iter().zip(&decoded).enumerate() {
+        // reads of identification registers are constants to QEMU, after which a block goes on
+        if i.checked_sub(1).is_some_and(|i| reads_monitor(&decoded[i])) {
+            let pc = start.wrapping_add(4 * i as u64);
+            let pc = std::ptr::without_provenance_mut(pc as usize);
+            on_exec(b, *insn, sysreg::fix, ffi::WRITE_REGS, pc);
+        }
         if matches!(d.class, Class::Load | Class::Store) {
             let flags = exec::memory_flags(level, dependent[i]);
             // SAFETY: `insn` is valid during translation.
@@ -178,8 +184,11 @@ fn follows_monitor_read(b: &Board, start: u64) -> bool {
         (b.api.bytes_free)(bytes, 1);
         word
     };
-    let before = word.map(|w| decode(u32::from_le(w)).sys);
-    matches!(before, Some(Some(SysOp::Read(r, _))) if r.is_pmu())
+    word.is_some_and(|w| reads_monitor(&decode(u32::from_le(w))))
+}
+
+fn reads_monitor(d: &Decoded) -> bool {
+    matches!(d.sys, Some(SysOp::Read(r, _)) if r.is_pmu())
 }
 
 #[cfg(test)]
