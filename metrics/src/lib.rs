@@ -13,6 +13,7 @@
 
 mod estimate;
 pub mod event;
+pub mod group;
 mod ids;
 pub mod multiplex;
 pub mod perf;

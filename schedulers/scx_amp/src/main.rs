@@ -7,6 +7,7 @@ mod compare;
 mod control;
 mod live;
 mod only;
+mod pmc;
 mod realtime;
 mod run;
 mod scheduling;
@@ -52,6 +53,11 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Compare policies over folders of mixes on the simulator, beside published figures
     Compare(compare::CompareArgs),
+    /// Hardware counters: what there is, counts of a program, which events can be trusted
+    Pmc {
+        #[command(subcommand)]
+        what: pmc::Pmc,
+    },
     /// The virtual AMP board
     Board(board_cli::BoardArgs),
     /// Show this machine's core types
@@ -147,6 +153,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Top(args) => top::main(&args)?,
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
         Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
+        Command::Pmc { what } => return pmc::main(&what),
         Command::Board(args) => return board_cli::main(args),
         Command::Help {
             topic: Help::Policy { name: None },

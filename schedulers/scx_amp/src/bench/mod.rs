@@ -21,7 +21,7 @@ pub(crate) mod progress;
 mod session;
 mod sim;
 mod solo_cache;
-mod user;
+pub(crate) mod user;
 mod where_ran;
 
 use crate::usage::bad_input;
