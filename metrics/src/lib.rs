@@ -21,6 +21,7 @@ pub mod pmu;
 mod provider;
 pub mod providers;
 mod sample;
+pub mod trust;
 pub mod uncertainty;
 pub mod virtual_counters;
 

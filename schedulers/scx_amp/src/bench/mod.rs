@@ -12,7 +12,7 @@
 //!   solo_cache times of programs alone, kept
 //! ```
 
-mod apps;
+pub(crate) mod apps;
 mod board;
 mod counts;
 mod host;

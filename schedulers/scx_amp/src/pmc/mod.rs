@@ -6,6 +6,7 @@
 //! validate  which events count what they should
 //! ```
 
+mod caches;
 mod counting;
 mod describe;
 mod formula;
@@ -15,6 +16,7 @@ mod output;
 mod sets;
 mod stat;
 mod target;
+mod validate;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -29,6 +31,8 @@ pub enum Pmc {
     List(list::ListArgs),
     /// Count events of a command, a process or the whole machine
     Stat(stat::StatArgs),
+    /// Hold events against kernels of known counts on each core type: which of them can be trusted
+    Validate(validate::ValidateArgs),
 }
 
 /// Runs `scx_amp pmc`.
@@ -39,6 +43,7 @@ pub fn main(what: &Pmc) -> Result<ExitCode> {
     match what {
         Pmc::List(args) => list::main(args),
         Pmc::Stat(args) => stat::main(args, crate::stop_flag()?.as_ref()),
+        Pmc::Validate(args) => validate::main(args, crate::stop_flag()?.as_ref()),
     }
 }
 
