@@ -9,5 +9,6 @@ mod hot_change;
 mod lifecycle;
 mod machines;
 mod mechanism;
+mod pmc;
 mod repeatability;
 mod setup;

@@ -320,9 +320,9 @@ fn core_type(
         .iter()
         .map(|(c, _)| vec![Vec::new(); c.len()])
         .collect();
-    let empty: Vec<Vec<u64>> = groups
+    let empty: Vec<Vec<Counted>> = groups
         .iter_mut()
-        .map(|(_, g)| empty(g))
+        .map(|(c, g)| empty(g, c, page, cpu))
         .collect::<Result<_>>()?;
     for make in made {
         let mut kernel = make();
@@ -334,19 +334,16 @@ fn core_type(
                     anyhow::bail!("interrupted");
                 }
                 kernel.prepare();
-                let before = truth(page, cpu);
-                let counts = measure(group, || kernel.run())?;
-                let after = truth(page, cpu);
+                let counted = counted(group, tried, page, cpu, || kernel.run())?;
                 for (i, c) in tried.iter().enumerate() {
                     let Some(expected) = kernel.expected(c.quantity) else {
                         continue;
                     };
-                    let counted = counts.get(i).copied().unwrap_or(0);
-                    let counted = counted as f64 - empty.get(i).copied().unwrap_or(0) as f64;
-                    let truth = before.as_ref().zip(after.as_ref());
-                    let truth =
-                        truth.map(|(b, a)| user(a, c.quantity).wrapping_sub(user(b, c.quantity)));
-                    out[i].push(compare(&kernel.name, expected, counted, truth));
+                    let (counts, truth) = counted[i];
+                    let (of_counts, of_truth) = empty[i];
+                    let counts = counts as f64 - of_counts as f64;
+                    let truth = truth.zip(of_truth).map(|(t, e)| t.saturating_sub(e));
+                    out[i].push(compare(&kernel.name, expected, counts, truth));
                 }
             }
         }
@@ -400,12 +397,42 @@ fn measure(group: &mut Group, work: impl FnOnce()) -> Result<Vec<u64>> {
     Ok(counts.map(|(a, b)| a.saturating_sub(*b)).collect())
 }
 
-/// What starting and stopping alone counts, at least.
-fn empty(group: &mut Group) -> Result<Vec<u64>> {
-    let mut least = measure(group, || {})?;
+/// What an event has counted, and what the board's model has counted meanwhile, reading the counters included.
+type Counted = (u64, Option<u64>);
+
+/// Counts of `work` for each of the events `tried`, which are those of the group.
+fn counted(
+    group: &mut Group,
+    tried: &[Candidate],
+    page: Option<&Page>,
+    cpu: u32,
+    work: impl FnOnce(),
+) -> Result<Vec<Counted>> {
+    let before = truth(page, cpu);
+    let counts = measure(group, work)?;
+    let after = truth(page, cpu);
+    let of = |c: &Candidate| {
+        let (b, a) = (before.as_ref()?, after.as_ref()?);
+        Some(user(a, c.quantity).wrapping_sub(user(b, c.quantity)))
+    };
+    let counts = counts.into_iter().chain(std::iter::repeat(0));
+    Ok(tried.iter().zip(counts).map(|(c, n)| (n, of(c))).collect())
+}
+
+/// What starting, stopping and reading alone count, at least.
+fn empty(
+    group: &mut Group,
+    tried: &[Candidate],
+    page: Option<&Page>,
+    cpu: u32,
+) -> Result<Vec<Counted>> {
+    let mut least = counted(group, tried, page, cpu, || {})?;
     for _ in 1..EMPTY {
-        for (l, c) in least.iter_mut().zip(measure(group, || {})?) {
-            *l = c.min(*l);
+        for (l, c) in least
+            .iter_mut()
+            .zip(counted(group, tried, page, cpu, || {})?)
+        {
+            *l = (l.0.min(c.0), l.1.min(c.1));
         }
     }
     Ok(least)
