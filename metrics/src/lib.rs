@@ -13,6 +13,7 @@
 
 mod estimate;
 pub mod event;
+pub mod group;
 mod ids;
 pub mod multiplex;
 pub mod perf;
@@ -20,6 +21,7 @@ pub mod pmu;
 mod provider;
 pub mod providers;
 mod sample;
+pub mod trust;
 pub mod uncertainty;
 pub mod virtual_counters;
 

@@ -12,11 +12,13 @@
 mod phase;
 mod reconstruct;
 mod rounds;
+mod sampled;
 mod strategy;
 mod trace;
 
 pub use phase::{PhaseDetector, PhaseRule, DEFAULT_PHASE_RATIO};
 pub use reconstruct::{linear, phase_aware, Plan};
 pub use rounds::{Complete, Rounds, Step};
+pub use sampled::Sampled;
 pub use strategy::{by_name, Observation, Strategy, UnknownStrategy, STRATEGIES};
 pub use trace::{Trace, TraceError, Window};

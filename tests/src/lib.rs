@@ -82,6 +82,20 @@ impl Lab {
         self
     }
 
+    /// Gives the model's plugin an argument, `key=value`.
+    #[must_use]
+    pub fn plugin_argument(mut self, argument: &str) -> Lab {
+        self.run.plugin_args.push(argument.into());
+        self
+    }
+
+    /// Brings the file at `path` back from the guest, see [`Reply::file`].
+    #[must_use]
+    pub fn collect(mut self, path: &str) -> Lab {
+        self.run.collect.push(path.into());
+        self
+    }
+
     /// Puts our program `name`, which is none of those that every guest has, at `/name` in the guest.
     ///
     /// # Panics
@@ -129,6 +143,16 @@ impl Reply {
             .lines()
             .filter_map(|l| serde_json::from_str(l.trim()).ok())
             .collect()
+    }
+
+    /// The text of a file that was collected.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn file(&self, path: &str) -> String {
+        let data = self.0.files.get(path);
+        let data = data.unwrap_or_else(|| panic!("no {path} came back"));
+        String::from_utf8_lossy(data).into_owned()
     }
 
     /// What it printed behind `key` and a blank, line by line.

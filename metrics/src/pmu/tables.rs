@@ -101,12 +101,25 @@ struct Entry {
     msr_index: Option<String>,
     #[serde(rename = "MSRValue")]
     msr_value: Option<String>,
+    #[serde(rename = "BriefDescription")]
+    brief: Option<String>,
+    #[serde(rename = "ArchStdEvent")]
+    standard: Option<String>,
+}
+
+/// An event of a table.
+struct Row {
+    unit: Option<String>,
+    name: String,
+    terms: String,
+    description: Option<String>,
 }
 
 /// Events of a processor that the vendor's tables name, by PMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     by_pmu: BTreeMap<String, BTreeMap<String, String>>,
+    descriptions: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Tables {
@@ -125,20 +138,20 @@ impl Tables {
                         .map_err(|e| e.to_string())
                 })?);
                 let core: Vec<&Pmu> = pmus.iter().filter(|p| p.core).collect();
-                for (unit, name, terms) in read_dir(&dir)? {
+                for row in read_dir(&dir, &BTreeMap::new())? {
                     // entries without a unit are for the core PMU, whatever its name; those of uncore units are left out
-                    let of = core.iter().filter(|p| match &unit {
+                    let of = core.iter().filter(|p| match &row.unit {
                         Some(u) => *u == p.name,
                         None => true,
                     });
                     for p in of {
-                        let all = tables.by_pmu.entry(p.name.clone()).or_default();
-                        all.insert(name.clone(), terms.clone());
+                        tables.insert(&p.name, &row);
                     }
                 }
             }
             Processor::Arm(midr) => {
                 let dir = arch.join("arm64");
+                let standard = standard_events(&dir.join("common-and-microarch.json"))?;
                 for (t, midr) in midr.iter().enumerate() {
                     let Some(pmu) = pmus.of_core_type(CoreTypeId(t as u8)) else {
                         continue;
@@ -147,8 +160,9 @@ impl Tables {
                     let id = format!("{:#018x}", midr & !0x00f0_000f);
                     let same = |a: &str, b: &str| Ok(a.eq_ignore_ascii_case(b));
                     let dir = dir.join(look_up(&dir.join("mapfile.csv"), &id, same)?);
-                    let all = tables.by_pmu.entry(pmu.name.clone()).or_default();
-                    all.extend(read_dir(&dir)?.into_iter().map(|(_, n, terms)| (n, terms)));
+                    for row in read_dir(&dir, &standard)? {
+                        tables.insert(&pmu.name, &row);
+                    }
                 }
             }
         }
@@ -159,6 +173,22 @@ impl Tables {
     pub fn of(&self, pmu: &str) -> impl Iterator<Item = (&str, &str)> {
         let all = self.by_pmu.get(pmu).into_iter().flatten();
         all.map(|(n, t)| (n.as_str(), t.as_str()))
+    }
+
+    /// What the vendor says of event `name` (in lower case) of the PMU called `pmu`.
+    pub fn description(&self, pmu: &str, name: &str) -> Option<&str> {
+        let text = self.descriptions.get(pmu)?.get(name)?;
+        Some(text)
+    }
+
+    fn insert(&mut self, pmu: &str, row: &Row) {
+        let (name, terms) = (row.name.clone(), row.terms.clone());
+        let all = self.by_pmu.entry(pmu.to_owned()).or_default();
+        all.insert(name, terms);
+        if let Some(text) = &row.description {
+            let all = self.descriptions.entry(pmu.to_owned()).or_default();
+            all.insert(row.name.clone(), text.clone());
+        }
     }
 
     /// Names that two PMUs have, and how many of them have different codes.
@@ -226,28 +256,56 @@ fn read(path: &Path) -> Result<String, TableError> {
     })
 }
 
-/// Unit, name and terms of every event in the JSON files of `dir`.
-#[allow(clippy::type_complexity)]
-fn read_dir(dir: &Path) -> Result<Vec<(Option<String>, String, String)>, TableError> {
-    let entries = std::fs::read_dir(dir).map_err(|source| TableError::Read {
+/// The events that many Arm tables refer to by name only; none when the file is missing.
+fn standard_events(path: &Path) -> Result<BTreeMap<String, Row>, TableError> {
+    if !path.exists() {
+        return Ok(BTreeMap::new());
+    }
+    let rows = entries(path)?;
+    let rows = rows.into_iter().filter_map(row);
+    Ok(rows.map(|r| (r.name.clone(), r)).collect())
+}
+
+fn entries(path: &Path) -> Result<Vec<Entry>, TableError> {
+    serde_json::from_str(&read(path)?).map_err(|e| TableError::Bad {
+        path: path.to_owned(),
+        reason: e.to_string(),
+    })
+}
+
+fn row(e: Entry) -> Option<Row> {
+    let (name, terms) = terms(&e)?;
+    Some(Row {
+        unit: e.unit,
+        name,
+        terms,
+        description: e.brief,
+    })
+}
+
+/// Every event in the JSON files of `dir`; those without a code of their own are looked up in `standard`.
+fn read_dir(dir: &Path, standard: &BTreeMap<String, Row>) -> Result<Vec<Row>, TableError> {
+    let found = std::fs::read_dir(dir).map_err(|source| TableError::Read {
         path: dir.to_owned(),
         source,
     })?;
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+    let mut paths: Vec<PathBuf> = found.flatten().map(|e| e.path()).collect();
     paths.retain(|p| p.extension().is_some_and(|e| e == "json"));
     // groups of derived metrics, a map from name to text
     paths.retain(|p| p.file_name().is_some_and(|n| n != "metricgroups.json"));
     paths.sort();
     let mut out = Vec::new();
     for path in paths {
-        let parsed = serde_json::from_str::<Vec<Entry>>(&read(&path)?);
-        let all = parsed.map_err(|e| TableError::Bad {
-            path: path.clone(),
-            reason: e.to_string(),
-        })?;
-        for e in all {
-            if let Some((name, terms)) = terms(&e) {
-                out.push((e.unit, name, terms));
+        for e in entries(&path)? {
+            let known = e.standard.as_ref().map(|n| n.to_lowercase());
+            match known.and_then(|n| standard.get(&n)) {
+                Some(s) => out.push(Row {
+                    unit: None,
+                    name: s.name.clone(),
+                    terms: s.terms.clone(),
+                    description: e.brief.or_else(|| s.description.clone()),
+                }),
+                None => out.extend(row(e)),
             }
         }
     }
@@ -255,7 +313,7 @@ fn read_dir(dir: &Path) -> Result<Vec<(Option<String>, String, String)>, TableEr
 }
 
 /// What perf's table compiler makes of an entry; `None` for derived metrics, and for entries without a code of their
-/// own (`ArchStdEvent`, which sysfs lists on every Arm kernel).
+/// own (`ArchStdEvent`, looked up elsewhere).
 fn terms(e: &Entry) -> Option<(String, String)> {
     let name = e.name.as_ref()?.to_lowercase();
     // off-core events have two codes, of which one is as good as the other
@@ -377,6 +435,22 @@ mod tests {
             [("prefetch_linefill", "event=0xc2")]
         );
         assert_eq!(tables.of("cpu_core").count(), 0);
+        // with the file of the common events, the name alone is enough
+        file(
+            d.path(),
+            "arm64/common-and-microarch.json",
+            r#"[{"EventName":"L1D_CACHE","EventCode":"0x04","BriefDescription":"L1D access"}]"#,
+        );
+        let tables = Tables::load(d.path(), &processor, &hybrid()).unwrap();
+        assert_eq!(
+            tables.of("cpu_core").collect::<Vec<_>>(),
+            [("l1d_cache", "event=0x4")]
+        );
+        assert_eq!(
+            tables.description("cpu_core", "l1d_cache"),
+            Some("L1D access")
+        );
+        assert_eq!(tables.description("cpu_atom", "l1d_cache"), None);
     }
 
     #[test]

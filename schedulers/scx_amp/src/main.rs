@@ -8,6 +8,7 @@ mod control;
 mod counting;
 mod live;
 mod only;
+mod pmc;
 mod realtime;
 mod run;
 mod scheduling;
@@ -53,6 +54,11 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Compare policies over folders of mixes on the simulator, beside published figures
     Compare(compare::CompareArgs),
+    /// Hardware counters: what there is, counts of a program, which events can be trusted
+    Pmc {
+        #[command(subcommand)]
+        what: pmc::Pmc,
+    },
     /// The virtual AMP board
     Board(board_cli::BoardArgs),
     /// Show this machine's core types
@@ -148,6 +154,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Top(args) => top::main(&args)?,
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
         Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
+        Command::Pmc { what } => return pmc::main(&what),
         Command::Board(args) => return board_cli::main(args),
         Command::Help {
             topic: Help::Policy { name: None },

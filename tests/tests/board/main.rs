@@ -11,5 +11,6 @@ mod lifecycle;
 mod machines;
 mod mechanism;
 mod only_cgroup;
+mod pmc;
 mod repeatability;
 mod setup;

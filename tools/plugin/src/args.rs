@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// What the board asks of the plugin: `machine=PATH,page=PATH[,dilation=N][,quantum=US][,seed=N][,report=on]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What the board asks of the plugin: `machine=PATH,page=PATH[,dilation=N][,quantum=US][,seed=N][,report=on][,break=EVENT:FACTOR]`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Args {
     /// Machine file, or the name of a shipped machine.
     pub machine: String,
@@ -17,6 +17,28 @@ pub struct Args {
     pub seed: u64,
     /// Whether to print a summary to standard error at exit.
     pub report: bool,
+    /// An event of the performance monitors that is to count wrongly.
+    pub fault: Option<Fault>,
+}
+
+/// An event that counts its truth times a factor: 0 freezes it. To see whether such an event is found out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fault {
+    /// Number of the event.
+    pub event: u16,
+    /// Factor, 0 to 100.
+    pub factor: f64,
+}
+
+impl Fault {
+    /// What `event` counts when its true total is `total`.
+    pub fn apply(self, event: u16, total: u64) -> u64 {
+        if event == self.event {
+            (total as f64 * self.factor) as u64
+        } else {
+            total
+        }
+    }
 }
 
 /// Reads `key=value` arguments.
@@ -26,6 +48,7 @@ pub struct Args {
 pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String> {
     let (mut machine, mut page) = (None, None);
     let (mut dilation, mut quantum_us, mut seed, mut report) = (None, None, None, None);
+    let mut broken = None;
     for arg in args {
         let (key, value) = arg
             .split_once('=')
@@ -40,9 +63,10 @@ pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String
             "quantum" => quantum_us.replace(number(key, value, 1, 10_000)?).is_some(),
             "seed" => seed.replace(number(key, value, 0, u64::MAX)?).is_some(),
             "report" => report.replace(switch(key, value)?).is_some(),
+            "break" => broken.replace(fault(key, value)?).is_some(),
             _ => {
                 return Err(format!(
-                    "unknown argument `{key}`: known are machine, page, dilation, quantum, seed, report"
+                    "unknown argument `{key}`: known are machine, page, dilation, quantum, seed, report, break"
                 ))
             }
         };
@@ -57,6 +81,7 @@ pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String
         quantum_us: quantum_us.map(|n| n as u32),
         seed: seed.unwrap_or(1),
         report: report.unwrap_or(false),
+        fault: broken,
     })
 }
 
@@ -66,6 +91,22 @@ fn number(key: &str, value: &str, lo: u64, hi: u64) -> Result<u64, String> {
         .ok()
         .filter(|n| (lo..=hi).contains(n))
         .ok_or_else(|| format!("argument `{key}`: `{value}` is not a number from {lo} to {hi}"))
+}
+
+fn fault(key: &str, value: &str) -> Result<Fault, String> {
+    let parsed = value.split_once(':').and_then(|(event, factor)| {
+        let event = match event.strip_prefix("0x") {
+            Some(hex) => u16::from_str_radix(hex, 16).ok()?,
+            None => event.parse().ok()?,
+        };
+        let factor = factor.parse().ok()?;
+        (0.0..=100.0)
+            .contains(&factor)
+            .then_some(Fault { event, factor })
+    });
+    parsed.ok_or_else(|| {
+        format!("argument `{key}`: `{value}` is not EVENT:FACTOR, such as 0x03:0 or 0x08:1.5")
+    })
 }
 
 /// QEMU turns a bare `name` into `name=on`.
@@ -90,6 +131,7 @@ mod tests {
             "quantum=100",
             "seed=9",
             "report=on",
+            "break=0x10:0.5",
         ]);
         let a = a.unwrap();
         assert_eq!((a.machine.as_str(), a.page.to_str()), ("juno", Some("/p")));
@@ -97,11 +139,15 @@ mod tests {
             (a.dilation, a.quantum_us, a.seed, a.report),
             (Some(4), Some(100), 9, true)
         );
+        let fault = a.fault.unwrap();
+        assert_eq!((fault.event, fault.factor), (0x10, 0.5));
+        assert_eq!((fault.apply(0x10, 9), fault.apply(0x11, 9)), (4, 9));
         let a = parse(["machine=juno", "page=/p"]).unwrap();
         assert_eq!(
             (a.dilation, a.quantum_us, a.seed, a.report),
             (None, None, 1, false)
         );
+        assert_eq!(a.fault, None);
     }
 
     #[test]
@@ -125,6 +171,14 @@ mod tests {
             (
                 vec!["machine=juno", "page=/p", "report=maybe"],
                 "`report`: `maybe`",
+            ),
+            (
+                vec!["machine=juno", "page=/p", "break=0x3"],
+                "`break`: `0x3`",
+            ),
+            (
+                vec!["machine=juno", "page=/p", "break=3:-1"],
+                "EVENT:FACTOR",
             ),
             (
                 vec!["machine=juno", "page=/p", "page=/q"],

@@ -1,6 +1,6 @@
 //! Everything the callbacks share, set up once when the plugin is loaded.
 
-use crate::args::Args;
+use crate::args::{Args, Fault};
 use crate::cache::L2;
 use crate::clock::Clock;
 use crate::ffi::Api;
@@ -23,6 +23,7 @@ pub struct Board {
     pub clock: Clock,
     pub arena: Arena,
     pub report: bool,
+    pub fault: Option<Fault>,
 }
 
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
@@ -97,6 +98,7 @@ impl Board {
             clock,
             arena: Arena::default(),
             report: args.report,
+            fault: args.fault,
         })
     }
 

@@ -38,7 +38,10 @@ fn totals(b: &Board, v: &Vcpu, t: &TypeModel, counts: &[Counts; 2], event: u16) 
         // One figure for the CPU: it counts as user energy unless that is filtered out.
         return [counts::energy(&counts[0], &counts[1], t, now), 0];
     }
-    let of = |level: usize| counts[level].event(event, t).unwrap_or(0);
+    let of = |level: usize| {
+        let total = counts[level].event(event, t).unwrap_or(0);
+        b.fault.map_or(total, |f| f.apply(event, total))
+    };
     [of(0), of(1)]
 }
 

@@ -12,7 +12,7 @@
 //!   solo_cache times of programs alone, kept
 //! ```
 
-mod apps;
+pub(crate) mod apps;
 mod board;
 mod counts;
 mod host;
@@ -21,7 +21,7 @@ pub(crate) mod progress;
 mod session;
 mod sim;
 mod solo_cache;
-mod user;
+pub(crate) mod user;
 mod where_ran;
 
 use crate::usage::bad_input;

@@ -1,0 +1,240 @@
+//! Which events of a platform count what they should: the outcome of holding them against kernels of known counts
+//! [VAL], kept in a file.
+
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Version of the file that this program reads and writes.
+pub const FORMAT: u32 = 1;
+
+/// Largest relative error of an exact event: what starting and stopping costs, and lines that interrupts put out of caches.
+pub const EXACT: f64 = 0.002;
+/// Largest relative error of a usable event.
+pub const USABLE: f64 = 0.10;
+/// Largest relative error of an event that still tells more from less.
+pub const QUALITATIVE: f64 = 0.5;
+
+/// How far an event can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Off by [`EXACT`] at most.
+    Exact,
+    /// Off by [`USABLE`] at most: usable with the error that stands beside.
+    Usable,
+    /// Off by [`QUALITATIVE`] at most: it tells more from less.
+    Qualitative,
+    /// It does not count this.
+    Broken,
+}
+
+impl Verdict {
+    /// The verdict on an event whose largest relative error, in size, is `error`.
+    pub fn of(error: f64) -> Verdict {
+        match error {
+            e if e <= EXACT => Verdict::Exact,
+            e if e <= USABLE => Verdict::Usable,
+            e if e <= QUALITATIVE => Verdict::Qualitative,
+            // not a number is no good either
+            _ => Verdict::Broken,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Exact => "exact",
+            Verdict::Usable => "usable",
+            Verdict::Qualitative => "qualitative",
+            Verdict::Broken => "broken",
+        }
+    }
+}
+
+/// What was found of an event. Errors are relative to the expected count: 0.02 is 2 % too much.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventTrust {
+    /// The event as `-e` takes it.
+    pub event: String,
+    /// What it is to count.
+    pub quantity: String,
+    /// How far it does.
+    pub verdict: Verdict,
+    /// Smallest error over all kernels and repetitions; negative when too little was counted.
+    pub error_min: f64,
+    /// Mean error.
+    pub error_mean: f64,
+    /// Largest error.
+    pub error_max: f64,
+    /// The kernel that decided the verdict.
+    pub worst_kernel: String,
+    /// How many counts were compared.
+    pub comparisons: u32,
+}
+
+/// What was found on a core type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreTypeTrust {
+    /// Name of the core type.
+    pub name: String,
+    /// Its PMU.
+    pub pmu: String,
+    /// The processor: main ID register on Arm, vendor, family and model on x86; empty when unknown.
+    pub processor: String,
+    /// The CPU on which the kernels ran.
+    pub cpu: u32,
+    /// Every event that was tried.
+    #[serde(default, rename = "event")]
+    pub events: Vec<EventTrust>,
+}
+
+/// A platform's trust file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trust {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Release of the kernel it was measured under: drivers have faults of their own.
+    pub kernel: String,
+    /// Times each kernel was run.
+    pub repetitions: u32,
+    /// Fastest first.
+    #[serde(default, rename = "core_type")]
+    pub core_types: Vec<CoreTypeTrust>,
+}
+
+/// Why a trust file cannot be used.
+#[derive(Debug, Error)]
+pub enum TrustError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is not a trust file.
+    #[error("{path}: {reason}")]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and key.
+        reason: String,
+    },
+}
+
+impl Trust {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`TrustError`], naming the file, and line and key at fault.
+    pub fn load(path: &Path) -> Result<Trust, TrustError> {
+        let text = std::fs::read_to_string(path).map_err(|source| TrustError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let bad = |reason: String| TrustError::Bad {
+            path: path.to_owned(),
+            reason,
+        };
+        let trust: Trust = toml::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        if trust.format != FORMAT {
+            return Err(bad(format!(
+                "format = {}: this program reads {FORMAT}; run `scx_amp pmc validate` again",
+                trust.format
+            )));
+        }
+        Ok(trust)
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// When a value has no place in TOML.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
+
+    /// The verdict on `event` of the PMU called `pmu`; `None` when it was not tried.
+    pub fn verdict(&self, pmu: &str, event: &str) -> Option<Verdict> {
+        let types = self.core_types.iter().filter(|t| t.pmu == pmu);
+        let mut events = types.flat_map(|t| &t.events);
+        events.find(|e| e.event == event).map(|e| e.verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trust() -> Trust {
+        Trust {
+            format: FORMAT,
+            kernel: "7.0".into(),
+            repetitions: 5,
+            core_types: vec![CoreTypeTrust {
+                name: "big".into(),
+                pmu: "armv8_cortex_a57".into(),
+                processor: "0x411fd071".into(),
+                cpu: 1,
+                events: vec![EventTrust {
+                    event: "l1d_cache_refill".into(),
+                    quantity: "l1-refills".into(),
+                    verdict: Verdict::Usable,
+                    error_min: -0.02,
+                    error_mean: 0.0,
+                    error_max: 0.01,
+                    worst_kernel: "copy L2".into(),
+                    comparisons: 60,
+                }],
+            }],
+        }
+    }
+
+    #[test]
+    fn verdicts_by_error() {
+        for (error, verdict) in [
+            (0.0, Verdict::Exact),
+            (0.05, Verdict::Usable),
+            (0.3, Verdict::Qualitative),
+            (1.0, Verdict::Broken),
+            (f64::NAN, Verdict::Broken),
+        ] {
+            assert_eq!(Verdict::of(error), verdict, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_comes_back_as_it_went() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trust.toml");
+        std::fs::write(&path, trust().to_toml().unwrap()).unwrap();
+        let back = Trust::load(&path).unwrap();
+        assert_eq!(back, trust());
+        assert_eq!(
+            back.verdict("armv8_cortex_a57", "l1d_cache_refill"),
+            Some(Verdict::Usable)
+        );
+        assert_eq!(back.verdict("armv8_cortex_a53", "l1d_cache_refill"), None);
+    }
+
+    #[test]
+    fn odd_files_are_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.toml");
+        let e = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Trust::load(&path).unwrap_err().to_string()
+        };
+        let good = trust().to_toml().unwrap();
+        assert!(e(&good.replace("format = 1", "format = 9")).contains("validate"));
+        let odd = e(&good.replace("usable", "fine"));
+        assert!(odd.contains("t.toml") && odd.contains("verdict"), "{odd}");
+        assert!(e("x = 1").contains("x"));
+        assert!(Trust::load(&dir.path().join("none")).is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! `scx_amp pmc list`.
+
+use super::describe::describe;
+use super::here::Here;
+use crate::topology::compact;
+use crate::usage::bad_input;
+use amp_metrics::{perf, Pmu};
+use anyhow::Result;
+use clap::Args;
+use regex::{Regex, RegexBuilder};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tabled::builder::Builder;
+use tabled::settings::{Padding, Style};
+
+/// Options of `scx_amp pmc list`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Only events whose name contains this, or matches it when there are `*` or `?` in it; upper and lower case are
+    /// the same
+    pattern: Option<String>,
+    /// Write JSON to FILE, or to standard output with `-`
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// An event.
+#[derive(Debug, PartialEq, Serialize)]
+struct EventRow {
+    name: String,
+    /// The terms that the name stands for.
+    code: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+/// A PMU.
+#[derive(Debug, Serialize)]
+struct PmuRow {
+    pmu: String,
+    #[serde(rename = "type")]
+    type_: u32,
+    /// Whether it counts what cores do.
+    core: bool,
+    core_types: Vec<String>,
+    cpus: String,
+    /// Counters that can be used at once, by trial.
+    counters: Option<usize>,
+    /// Why the number of counters is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counters_unknown: Option<String>,
+    /// Fields of its codes, and where their bits go.
+    formats: Vec<String>,
+    events: Vec<EventRow>,
+}
+
+/// The command.
+///
+/// # Errors
+/// [`super::here::NoPmu`] after the list of what else there is; [`crate::usage::BadInput`] when nothing matches.
+pub fn main(args: &ListArgs) -> Result<ExitCode> {
+    let here = Here::detect()?;
+    let wanted = args.pattern.as_deref().map(matcher).transpose()?;
+    let rows: Vec<PmuRow> = here
+        .pmus
+        .iter()
+        .map(|p| row(&here, p, wanted.as_ref()))
+        .filter(|r| wanted.is_none() || !r.events.is_empty())
+        .collect();
+    let usable = here.need_pmu();
+    if let (Some(pattern), true, Ok(())) = (&args.pattern, rows.is_empty(), &usable) {
+        return Err(bad_input(format!(
+            "no PMU here has an event like `{pattern}`; `scx_amp pmc list` shows all"
+        )));
+    }
+    match &args.json {
+        Some(path) => {
+            let text = serde_json::to_string_pretty(&serde_json::json!({ "pmus": rows }))?;
+            super::write_out(path, &format!("{text}\n"))?;
+        }
+        None => super::write_out("-".as_ref(), &text(&rows))?,
+    }
+    usable.map(|()| ExitCode::SUCCESS)
+}
+
+/// What a pattern of the command line matches.
+fn matcher(pattern: &str) -> Result<Regex> {
+    let escaped = regex::escape(pattern);
+    let text = if pattern.contains(['*', '?']) {
+        format!("^{}$", escaped.replace(r"\*", ".*").replace(r"\?", "."))
+    } else {
+        escaped
+    };
+    let built = RegexBuilder::new(&text).case_insensitive(true).build();
+    built.map_err(|e| bad_input(format!("pattern `{pattern}`: {e}")))
+}
+
+fn row(here: &Here, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRow {
+    let types: Vec<_> = here
+        .pmus
+        .core_types()
+        .filter(|t| pmu.core_types.contains(*t))
+        .collect();
+    let first = types
+        .iter()
+        .find_map(|t| Some((*t, *here.cpus(*t).first()?)));
+    let trial = first.map(|(t, cpu)| perf::usable_counters(&here.pmus, t, cpu));
+    let (counters, counters_unknown) = match trial {
+        None => (None, None),
+        Some(Ok(n)) => (Some(n), None),
+        Some(Err(e)) => (None, Some(e.to_string())),
+    };
+    let events = pmu
+        .events
+        .iter()
+        .filter(|(name, _)| wanted.is_none_or(|w| w.is_match(name)));
+    PmuRow {
+        pmu: pmu.name.clone(),
+        type_: pmu.type_,
+        core: pmu.core,
+        core_types: types.iter().map(|t| here.name(*t).to_owned()).collect(),
+        cpus: compact(&pmu.cpus),
+        counters,
+        counters_unknown,
+        formats: pmu.formats.keys().cloned().collect(),
+        events: events
+            .map(|(name, code)| EventRow {
+                name: name.clone(),
+                code: code.clone(),
+                description: here
+                    .tables
+                    .description(&pmu.name, &name.to_lowercase())
+                    .or_else(|| describe(name))
+                    .map(str::to_owned),
+            })
+            .collect(),
+    }
+}
+
+fn text(rows: &[PmuRow]) -> String {
+    let mut out = String::new();
+    for r in rows {
+        // writing to a string cannot fail
+        let _ = write!(out, "{} (type {})", r.pmu, r.type_);
+        if r.core {
+            let _ = write!(out, ": core type {}", r.core_types.join(", "));
+        }
+        if !r.cpus.is_empty() {
+            let _ = write!(out, ", CPUs {}", r.cpus);
+        }
+        match (r.counters, &r.counters_unknown) {
+            (Some(n), _) => {
+                let _ = write!(out, ", {n} events at once");
+            }
+            (None, Some(why)) => {
+                let _ = write!(out, "\n  number of counters not known: {why}");
+            }
+            (None, None) => {}
+        }
+        out.push('\n');
+        if !r.events.is_empty() {
+            let mut table = Builder::default();
+            for e in &r.events {
+                let description = e.description.clone().unwrap_or_default();
+                table.push_record([e.name.clone(), e.code.clone(), description]);
+            }
+            let mut table = table.build();
+            table.with(Style::empty()).with(Padding::new(2, 0, 0, 0));
+            for line in table.to_string().lines() {
+                let _ = writeln!(out, "{}", line.trim_end());
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_parts_or_globs() {
+        let m = |p: &str, name: &str| matcher(p).unwrap().is_match(name);
+        assert!(m("l1d", "L1D_CACHE") && m("cache", "l1d_cache_refill"));
+        assert!(!m("l2", "l1d_cache"));
+        assert!(m("l?d_*refill", "l2d_cache_refill") && !m("l?d", "l1d_cache"));
+        assert!(!m("a.c", "abc") && m("(", "a(b"));
+    }
+
+    #[test]
+    fn the_table_tells_what_is_known_and_what_is_not() {
+        let pmu = |counters, unknown: Option<&str>| PmuRow {
+            pmu: "armv8_cortex_a57".into(),
+            type_: 9,
+            core: true,
+            core_types: vec!["big".into()],
+            cpus: "0-1".into(),
+            counters,
+            counters_unknown: unknown.map(str::to_owned),
+            formats: vec![],
+            events: vec![EventRow {
+                name: "l1d_cache".into(),
+                code: "event=0x004".into(),
+                description: Some("accesses".into()),
+            }],
+        };
+        let known = text(&[pmu(Some(7), None)]);
+        assert_eq!(
+            known,
+            "armv8_cortex_a57 (type 9): core type big, CPUs 0-1, 7 events at once\n  l1d_cache  event=0x004  accesses\n"
+        );
+        let unknown = text(&[pmu(None, Some("not permitted"))]);
+        assert!(unknown.contains("not known: not permitted"), "{unknown}");
+    }
+}

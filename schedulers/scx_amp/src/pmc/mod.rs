@@ -1,0 +1,57 @@
+//! `scx_amp pmc`: hardware counters from user space.
+//!
+//! ```text
+//! list      what there is to count, per core type
+//! stat      counts of a command, a process or the machine
+//! validate  which events count what they should
+//! ```
+
+mod caches;
+mod counting;
+mod describe;
+mod formula;
+mod here;
+mod list;
+mod output;
+mod sets;
+mod stat;
+mod target;
+mod validate;
+
+use anyhow::Result;
+use clap::Subcommand;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What is asked for.
+#[derive(Subcommand, Debug)]
+pub enum Pmc {
+    /// Show every PMU with its CPUs, usable counters and events
+    List(list::ListArgs),
+    /// Count events of a command, a process or the whole machine
+    Stat(stat::StatArgs),
+    /// Hold events against kernels of known counts on each core type: which of them can be trusted
+    Validate(validate::ValidateArgs),
+}
+
+/// Runs `scx_amp pmc`.
+///
+/// # Errors
+/// Bad input ([`crate::usage::BadInput`]), or why the work failed.
+pub fn main(what: &Pmc) -> Result<ExitCode> {
+    match what {
+        Pmc::List(args) => list::main(args),
+        Pmc::Stat(args) => stat::main(args, crate::stop_flag()?.as_ref()),
+        Pmc::Validate(args) => validate::main(args, crate::stop_flag()?.as_ref()),
+    }
+}
+
+/// Writes to a file, or to standard output for `-`. A reader that has seen enough (`| head`) is no failure.
+fn write_out(path: &Path, text: &str) -> Result<()> {
+    if path.as_os_str() == "-" {
+        let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        return Ok(());
+    }
+    crate::write_out(path, text)
+}

@@ -1,0 +1,350 @@
+//! What `pmc stat` prints.
+
+use super::counting::{Count, Derived, Window, LEVEL};
+use serde::Serialize;
+use std::fmt::Write;
+use tabled::builder::Builder;
+use tabled::settings::object::{Columns, Object, Rows};
+use tabled::settings::{Alignment, Padding, Style};
+
+/// How text is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// Values separated by commas.
+    Csv,
+}
+
+/// How sets take turns.
+#[derive(Debug, Serialize)]
+pub struct Multiplexing {
+    /// Which set is next.
+    pub strategy: &'static str,
+    /// How long each is on.
+    pub interval_ms: u64,
+    /// How many turns there were.
+    pub turns: u64,
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The command that was counted, or during which the machine was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// The process that was counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// Whether everything on every CPU was counted.
+    pub system_wide: bool,
+    /// Seconds from start to end.
+    pub elapsed_s: f64,
+    /// The sets as they were written.
+    pub sets: Vec<String>,
+    /// How they took turns; `None` for a single one.
+    pub multiplexing: Option<Multiplexing>,
+    /// Counts of the whole run.
+    pub counts: Vec<Count>,
+    /// Metrics of the whole run.
+    pub metrics: Vec<Derived>,
+    /// Counts of each interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intervals: Option<Vec<Window>>,
+}
+
+/// A field of CSV, quoted where it must be.
+fn field(s: &str) -> String {
+    if s.contains([',', '"', '\n']) {
+        format!("\"{}\"", s.replace('"', "\"\""))
+    } else {
+        s.to_owned()
+    }
+}
+
+fn maybe<T: ToString>(v: Option<T>) -> String {
+    v.map_or_else(String::new, |v| v.to_string())
+}
+
+/// A count with its thousands apart.
+fn grouped(v: f64) -> String {
+    let digits = format!("{:.0}", v.abs());
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    if v < 0.0 {
+        out.insert(0, '-');
+    }
+    out
+}
+
+/// Where it was counted.
+fn place(pmu: &str, core_type: Option<&str>, cpu: Option<u32>) -> String {
+    let mut out = match core_type {
+        Some(t) => format!("{t} ({pmu})"),
+        None => pmu.to_owned(),
+    };
+    if let Some(cpu) = cpu {
+        let _ = write!(out, " CPU {cpu}");
+    }
+    out
+}
+
+/// The line above the intervals.
+pub fn window_head(format: Format) -> String {
+    match format {
+        Format::Csv => "time_s,set,cpu,pmu,core_type,event,count,seconds\n".into(),
+        Format::Table => format!("{:>12} {:>16}  event\n", "time (s)", "count"),
+    }
+}
+
+/// One interval.
+pub fn window(w: &Window, format: Format) -> String {
+    let mut out = String::new();
+    for c in &w.counts {
+        let _ = match format {
+            Format::Csv => writeln!(
+                out,
+                "{:.6},{},{},{},{},{},{},{:.6}",
+                w.at_s,
+                w.set,
+                maybe(c.cpu),
+                field(&c.pmu),
+                field(c.core_type.as_deref().unwrap_or_default()),
+                field(&c.event),
+                c.count,
+                c.seconds
+            ),
+            Format::Table => writeln!(
+                out,
+                "{:>12.6} {:>16}  {} on {} (set {})",
+                w.at_s,
+                grouped(c.count as f64),
+                c.event,
+                place(&c.pmu, c.core_type.as_deref(), c.cpu),
+                w.set
+            ),
+        };
+    }
+    out
+}
+
+/// The result.
+pub fn report(r: &Report, format: Format) -> String {
+    match format {
+        Format::Csv => csv(r),
+        Format::Table => table(r),
+    }
+}
+
+fn csv(r: &Report) -> String {
+    let mut out = String::from(
+        "count,low,high,coverage,event,pmu,core_type,cpu,set,seconds,windows,counted\n",
+    );
+    for c in &r.counts {
+        let _ = writeln!(
+            out,
+            "{},{},{},{},{},{},{},{},{},{:.6},{},{}",
+            maybe(c.count.map(|v| format!("{v:.0}"))),
+            maybe(c.low.map(|v| format!("{v:.0}"))),
+            maybe(c.high.map(|v| format!("{v:.0}"))),
+            maybe(c.coverage.map(|v| format!("{v:.4}"))),
+            field(&c.event),
+            field(&c.pmu),
+            field(c.core_type.as_deref().unwrap_or_default()),
+            maybe(c.cpu),
+            c.set,
+            c.seconds,
+            c.windows,
+            c.counted
+        );
+    }
+    if !r.metrics.is_empty() {
+        out += "\nvalue,u,metric,pmu,core_type,cpu\n";
+    }
+    for m in &r.metrics {
+        let _ = writeln!(
+            out,
+            "{},{},{},{},{},{}",
+            maybe(m.value),
+            maybe(m.u),
+            field(&m.metric),
+            field(&m.pmu),
+            field(m.core_type.as_deref().unwrap_or_default()),
+            maybe(m.cpu)
+        );
+    }
+    out
+}
+
+fn remark(c: &Count) -> String {
+    let Some(coverage) = c.coverage else {
+        return "never ran here".into();
+    };
+    if coverage > 1.0 - 1e-9 {
+        return String::new();
+    }
+    let half = match (c.count, c.high) {
+        (Some(v), Some(high)) if v > 0.0 => format!("± {:.2} %", (high - v) / v * 100.0),
+        (Some(_), Some(high)) => format!("up to {high:.0}"),
+        _ => "± unknown".into(),
+    };
+    format!("{half}, counted {:.1} % of the time", coverage * 100.0)
+}
+
+fn table(r: &Report) -> String {
+    let mut out = String::from("\n Counts ");
+    let _ = match (&r.command, r.pid) {
+        (Some(c), _) if r.system_wide => {
+            writeln!(out, "of the whole machine during `{}`", c.join(" "))
+        }
+        (Some(c), _) => writeln!(out, "of `{}`", c.join(" ")),
+        (None, Some(pid)) => writeln!(out, "of process {pid}"),
+        (None, None) => writeln!(out, "of the whole machine"),
+    };
+    if let Some(m) = &r.multiplexing {
+        let _ = writeln!(
+            out,
+            " {} sets by turns ({}, every {} ms, {} turns); ± is the {:.0} % interval of what is extrapolated",
+            r.sets.len(),
+            m.strategy,
+            m.interval_ms,
+            m.turns,
+            LEVEL * 100.0
+        );
+        for (i, s) in r.sets.iter().enumerate() {
+            let _ = writeln!(out, "   set {}: {s}", i + 1);
+        }
+    }
+    out.push('\n');
+    let mut rows = Builder::default();
+    for c in &r.counts {
+        let mut event = c.event.clone();
+        if r.sets.len() > 1 {
+            let _ = write!(event, " [{}]", c.set);
+        }
+        rows.push_record([
+            c.count.map_or_else(|| "not counted".into(), grouped),
+            event,
+            place(&c.pmu, c.core_type.as_deref(), c.cpu),
+            remark(c),
+        ]);
+    }
+    for m in &r.metrics {
+        let value = m.value.map_or_else(|| "-".into(), |v| format!("{v:.4}"));
+        let u = m.u.filter(|u| *u > 0.0);
+        rows.push_record([
+            value,
+            m.metric.clone(),
+            place(&m.pmu, m.core_type.as_deref(), m.cpu),
+            match (m.value, u) {
+                (Some(_), Some(u)) => format!("± {u:.4} (standard uncertainty)"),
+                (Some(_), None) if m.u.is_none() => "± unknown".into(),
+                _ => String::new(),
+            },
+        ]);
+    }
+    let mut rows = rows.build();
+    rows.with(Style::empty())
+        .with(Padding::new(2, 0, 0, 0))
+        .modify(
+            Columns::first().intersect(Rows::new(..)),
+            Alignment::right(),
+        );
+    for line in rows.to_string().lines() {
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    let _ = writeln!(out, "\n {:.6} seconds elapsed\n", r.elapsed_s);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(event: &str, coverage: Option<f64>) -> Count {
+        Count {
+            event: event.into(),
+            set: 1,
+            pmu: "armv8_cortex_a57".into(),
+            core_type: Some("big".into()),
+            cpu: None,
+            count: Some(1_234_567.0),
+            counted: 617_283,
+            u: Some(1000.0),
+            low: Some(1_232_567.0),
+            high: Some(1_246_912.67),
+            coverage,
+            seconds: 0.5,
+            windows: 7,
+        }
+    }
+
+    fn one(sets: &[&str], counts: Vec<Count>) -> Report {
+        Report {
+            command: Some(vec!["sleep".into(), "1".into()]),
+            pid: None,
+            system_wide: false,
+            elapsed_s: 1.0,
+            sets: sets.iter().map(|s| (*s).to_owned()).collect(),
+            multiplexing: (sets.len() > 1).then_some(Multiplexing {
+                strategy: "round-robin",
+                interval_ms: 10,
+                turns: 14,
+            }),
+            counts,
+            metrics: vec![],
+            intervals: None,
+        }
+    }
+
+    #[test]
+    fn a_table_names_turns_coverage_and_interval() {
+        let text = table(&one(&["a", "b"], vec![count("a", Some(0.5))]));
+        assert!(
+            text.contains("round-robin, every 10 ms, 14 turns"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "1,234,567  a [1]  big (armv8_cortex_a57)  ± 1.00 %, counted 50.0 % of the time"
+            ),
+            "{text}"
+        );
+        let text = table(&one(&["a"], vec![count("a", Some(1.0)), count("b", None)]));
+        assert!(
+            !text.contains('±') && text.contains("never ran here"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn csv_has_as_many_fields_in_each_line() {
+        let text = csv(&one(
+            &["a"],
+            vec![count("cycles", Some(1.0)), count("b", None)],
+        ));
+        let fields: Vec<usize> = text.lines().map(|l| l.split(',').count()).collect();
+        assert_eq!(fields, [12; 3], "{text}");
+        assert_eq!(
+            field("cpu/event=1,umask=\"2\"/"),
+            "\"cpu/event=1,umask=\"\"2\"\"/\""
+        );
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        for (v, text) in [
+            (0.0, "0"),
+            (999.0, "999"),
+            (1000.4, "1,000"),
+            (-1_234_567.0, "-1,234,567"),
+        ] {
+            assert_eq!(grouped(v), text);
+        }
+    }
+}

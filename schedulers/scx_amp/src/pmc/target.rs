@@ -1,0 +1,310 @@
+//! Whom `pmc stat` watches: a command that it starts, a process that is there already, or the machine.
+
+use crate::bench::user;
+use crate::usage::bad_input;
+use anyhow::{bail, Context, Result};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::process::{kill_process, pidfd_open, Pid, PidfdFlags, Resource, Signal};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longest time in one wait: then whoever asked looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A command that stands just before its program: it waits to be let go.
+pub struct Held {
+    name: String,
+    pid: Pid,
+    go: File,
+    starter: JoinHandle<std::io::Result<Child>>,
+}
+
+impl Held {
+    /// Starts `command` up to its program, as the invoking user when run through sudo. Its standard output is our
+    /// standard error with `quiet`.
+    ///
+    /// # Errors
+    /// [`crate::usage::BadInput`] when there is no command or sudo's variables are odd; others when no process can be
+    /// made.
+    pub fn start(command: &[String], quiet: bool) -> Result<Held> {
+        let Some((program, args)) = command.split_first() else {
+            return Err(bad_input("no command behind `--`"));
+        };
+        let mut cmd = Command::new(program);
+        cmd.args(args);
+        if quiet {
+            let ours = rustix::io::dup(rustix::stdio::stderr()).context("standard error")?;
+            cmd.stdout(Stdio::from(ours));
+        }
+        let variable = |name| std::env::var(name).ok();
+        let sudo = user::invoking(
+            variable("SUDO_UID").as_deref(),
+            variable("SUDO_GID").as_deref(),
+        )?;
+        if let Some((uid, gid)) = sudo.filter(|_| rustix::process::geteuid().is_root()) {
+            cmd.uid(uid).gid(gid);
+        }
+        let (ready_end, ready) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+        let (wait_end, go) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+        let ours = go.as_raw_fd();
+        // SAFETY: between fork and exec the closure only makes system calls, which is async-signal-safe; it allocates
+        // nothing and takes no lock. `ours` is open in the child, which has a copy of all our descriptors, and nothing else
+        // there uses it: our `go` is the parent's.
+        unsafe {
+            cmd.pre_exec(move || {
+                // else the child would wait for itself should we die
+                rustix::io::close(ours);
+                let pid = rustix::process::getpid().as_raw_nonzero().get();
+                rustix::io::write(&ready, &pid.to_ne_bytes())?;
+                match rustix::io::read(&wait_end, &mut [0u8; 1])? {
+                    1 => Ok(()),
+                    _ => Err(rustix::io::Errno::CANCELED.into()),
+                }
+            });
+        }
+        // `spawn` returns only when the program runs, so that somebody else must wait for it
+        let starter = std::thread::spawn(move || cmd.spawn());
+        let mut pid = [0; 4];
+        if File::from(ready_end).read_exact(&mut pid).is_err() {
+            return Err(match join(starter) {
+                Ok(_) => anyhow::anyhow!("`{program}` did not start"),
+                Err(e) => anyhow::Error::from(e).context(format!("cannot start `{program}`")),
+            });
+        }
+        let pid = Pid::from_raw(i32::from_ne_bytes(pid)).context("a process without a number")?;
+        Ok(Held {
+            name: program.clone(),
+            pid,
+            go: File::from(go),
+            starter,
+        })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Lets the program run.
+    ///
+    /// # Errors
+    /// [`crate::usage::BadInput`] when there is no such program.
+    pub fn release(mut self) -> Result<Running> {
+        self.go
+            .write_all(&[1])
+            .context("cannot start the command")?;
+        let child = join(self.starter)
+            .map_err(|e| bad_input(format!("cannot run `{}`: {e}", self.name)))?;
+        let pidfd =
+            pidfd_open(self.pid, PidfdFlags::empty()).context("cannot watch the command")?;
+        Ok(Running { child, pidfd })
+    }
+}
+
+fn join(starter: JoinHandle<std::io::Result<Child>>) -> std::io::Result<Child> {
+    starter
+        .join()
+        .unwrap_or_else(|_| Err(std::io::Error::other("the starting thread failed")))
+}
+
+/// A command that runs.
+pub struct Running {
+    child: Child,
+    pidfd: OwnedFd,
+}
+
+impl Running {
+    /// Asks it to end.
+    pub fn end(&self) {
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            // one that is gone needs no asking
+            let _ = Pid::from_raw(pid).map(|p| kill_process(p, Signal::TERM));
+        }
+    }
+
+    /// Its exit status as a shell tells it: 128 + signal when one ended it.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn status(mut self) -> Result<u8> {
+        let status = self.child.wait().context("cannot wait for the command")?;
+        let code = status
+            .code()
+            .or_else(|| status.signal().map(|s| 128 + s))
+            .unwrap_or(1);
+        Ok(u8::try_from(code).unwrap_or(1))
+    }
+}
+
+/// Whose end is waited for.
+pub enum Target {
+    /// A command of ours.
+    Command(Running),
+    /// Somebody's process.
+    Process(OwnedFd),
+    /// Nobody's.
+    Machine,
+}
+
+impl Target {
+    /// Waits until `until` at most, or for a while; whether the target has ended.
+    ///
+    /// # Errors
+    /// When the system cannot wait.
+    pub fn wait(&self, until: Option<Instant>) -> Result<bool> {
+        let left = until.map_or(LOOK, |t| t.saturating_duration_since(Instant::now()));
+        let left = left.min(LOOK);
+        let fd = match self {
+            Target::Command(r) => &r.pidfd,
+            Target::Process(fd) => fd,
+            Target::Machine => {
+                std::thread::sleep(left);
+                return Ok(false);
+            }
+        };
+        let time = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&time)) {
+            Ok(n) => Ok(n > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(e) => Err(e).context("cannot wait for the process"),
+        }
+    }
+}
+
+/// A process by its number.
+///
+/// # Errors
+/// [`crate::usage::BadInput`] when there is none.
+pub fn process(pid: i32) -> Result<OwnedFd> {
+    let id = Pid::from_raw(pid).filter(|_| pid > 0);
+    let id = id.ok_or_else(|| bad_input(format!("-p {pid}: not the number of a process")))?;
+    pidfd_open(id, PidfdFlags::empty()).map_err(|e| match e {
+        rustix::io::Errno::SRCH => bad_input(format!("-p {pid}: there is no such process")),
+        rustix::io::Errno::INVAL | rustix::io::Errno::NOENT => {
+            bad_input(format!("-p {pid}: that is a thread; give its process"))
+        }
+        e => anyhow::Error::from(e).context(format!("-p {pid}")),
+    })
+}
+
+/// Calls `found` for each thread of a process, until no new ones turn up: those that are there when it is called are
+/// told of, those that they start later inherit.
+///
+/// # Errors
+/// When the process is gone, or that of `found`.
+pub fn threads(pid: i32, mut found: impl FnMut(i32) -> Result<()>) -> Result<()> {
+    let mut known = BTreeSet::new();
+    loop {
+        let dir = std::fs::read_dir(format!("/proc/{pid}/task"));
+        let dir = dir.map_err(|_| bad_input(format!("-p {pid}: there is no such process")))?;
+        let all = dir
+            .flatten()
+            .filter_map(|e| e.file_name().to_string_lossy().parse::<i32>().ok());
+        let new: Vec<i32> = all.filter(|t| known.insert(*t)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for tid in new {
+            found(tid)?;
+        }
+    }
+    if known.is_empty() {
+        bail!("process {pid} has no threads any more");
+    }
+    Ok(())
+}
+
+/// Lets us open as many files as the system allows: each event needs one per thread or CPU.
+pub fn open_many_files() {
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // the old limit may do
+    let _ = rustix::process::setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(command: &[&str]) -> Result<Held> {
+        Held::start(
+            &command.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>(),
+            false,
+        )
+    }
+
+    #[test]
+    fn a_command_waits_for_leave() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("ran");
+        let script = format!("echo > {}; exit 7", mark.display());
+        let held = held(&["sh", "-c", &script]).unwrap();
+        assert!(std::path::Path::new(&format!("/proc/{}", held.pid())).exists());
+        assert!(!mark.exists());
+        let target = Target::Command(held.release().unwrap());
+        while !target.wait(None).unwrap() {}
+        assert!(mark.exists());
+        let Target::Command(r) = target else { return };
+        assert_eq!(r.status().unwrap(), 7);
+    }
+
+    #[test]
+    fn a_signal_is_told_as_shells_do() {
+        let r = held(&["sleep", "1000"]).unwrap().release().unwrap();
+        r.end();
+        assert_eq!(r.status().unwrap(), 128 + 15);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_bad_input() {
+        let e = held(&["/no/such/program"])
+            .unwrap()
+            .release()
+            .err()
+            .unwrap();
+        assert!(
+            e.is::<crate::usage::BadInput>() && e.to_string().contains("/no/such"),
+            "{e}"
+        );
+        assert!(held(&[]).is_err());
+        for pid in [0, -1, i32::MAX] {
+            let e = process(pid).unwrap_err();
+            assert!(
+                e.is::<crate::usage::BadInput>() && e.to_string().contains("-p"),
+                "{e}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_thread_of_a_process_is_found() {
+        let (stop, wait) = std::sync::mpsc::channel::<()>();
+        let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                let wait = wait.clone();
+                std::thread::spawn(move || drop(wait.lock().map(|w| w.recv())))
+            })
+            .collect();
+        let mut tids = Vec::new();
+        let us = std::process::id() as i32;
+        threads(us, |t| {
+            tids.push(t);
+            Ok(())
+        })
+        .unwrap();
+        drop(stop);
+        others.into_iter().for_each(|t| t.join().unwrap());
+        assert!(tids.len() >= 4 && tids.contains(&us), "{tids:?}");
+    }
+}

@@ -1,0 +1,289 @@
+//! `scx_amp pmc` on the board: what there is, counts beside known ones, and verdicts beside the model's ground truth.
+
+use amp_metrics::trust::{Trust, Verdict};
+use amp_tests::Lab;
+use serde_json::Value;
+
+/// Where each core type's programs are put.
+const PLACES: [(&str, u32); 2] = [("big", 1), ("little", 4)];
+/// Units of work by which the longer run of `alu` differs from the shorter one: those are known.
+const UNITS: f64 = 4e6;
+/// Millions of units of `hash` in its two runs: enough that what is left in caches from before makes no difference.
+const HASH: [u32; 2] = [1, 6];
+/// How far counts may be from known ones.
+const CLOSE: f64 = 0.005;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// Value `key` of the row of `event` on a core type.
+fn value(report: &Value, event: &str, core_type: &str, key: &str) -> f64 {
+    let rows = report["counts"].as_array().expect("counts");
+    let row = rows
+        .iter()
+        .find(|r| r["event"] == event && r["core_type"] == core_type)
+        .unwrap_or_else(|| panic!("no {event} on {core_type} in {report}"));
+    row[key].as_f64().unwrap_or_else(|| panic!("{key}: {row}"))
+}
+
+fn near(what: &str, got: f64, known: f64) {
+    let error = got / known - 1.0;
+    println!("{what}: {got} of {known}, {:+.4} %", error * 100.0);
+    assert!(known > 100_000.0, "{what}: too few to compare: {known}");
+    assert!(error.abs() <= CLOSE, "{what}: {got}, known are {known}");
+}
+
+#[test]
+fn lists_counts_and_attaches() {
+    let mut script = String::from(
+        "sleep 5
+scx_amp pmc list --json /list.json || exit 1
+amp-workload list --json >/kernels.json
+",
+    );
+    let mut lab = Lab::board("juno")
+        .collect("/attached.json")
+        .collect("/list.json")
+        .collect("/kernels.json");
+    let mut collected = Vec::new();
+    let mut stat = |name: String, options: &str, command: String| {
+        let path = format!("/{name}.json");
+        script += &format!("scx_amp pmc stat {options} --json {path} -- {command} || exit 1\n");
+        collected.push(path);
+    };
+    for (_, cpu) in PLACES {
+        for times in [1, 2] {
+            let alu = format!("amp-workload run alu --work {}M --pin {cpu}", 4 * times);
+            let e = "-e instructions:u,cycles:u,br_retired:u -m ipc=instructions:u/cycles:u";
+            stat(format!("alu-{cpu}-{times}"), e, alu.clone());
+            let turns = "-e instructions:u,cycles:u -e br_retired:u -e l1d_cache";
+            stat(format!("turns-{cpu}-{times}"), turns, alu);
+            // its own counters and the model's beside ours
+            let work = HASH[times - 1];
+            let hash = format!(
+                "amp-workload run hash --size 8M --work {work}M --pin {cpu} --count --json"
+            );
+            let e = "-e l1d_cache_refill,l2d_cache_refill";
+            stat(format!("hash-{cpu}-{times}"), e, hash);
+        }
+    }
+    script += "
+amp-workload run alu --work 40M --pin 4 --json & pid=$!
+scx_amp pmc stat -e instructions -p $pid --timeout 300 --json /attached.json || exit 1
+wait $pid; echo \"attached $?\"
+scx_amp pmc stat -e nosuch -- true 2>/err; echo \"unknown $?\"; sed 's/^/says /' /err
+scx_amp pmc stat -e l1d_cache,l1d_cache_refill,l2d_cache,l2d_cache_refill,br_retired,br_mis_pred,inst_retired -- true 2>/err
+echo \"toomany $?\"; sed 's/^/says /' /err
+scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
+";
+    for path in &collected {
+        lab = lab.collect(path);
+    }
+    let r = lab.run(&script).ok();
+
+    let list = json(&r.file("/list.json"));
+    let pmus = list["pmus"].as_array().unwrap();
+    for (core_type, cpus) in [("big", "0-1"), ("little", "2-5")] {
+        let pmu = pmus.iter().find(|p| p["core_types"][0] == core_type);
+        let pmu = pmu.unwrap_or_else(|| panic!("no PMU for {core_type}: {list}"));
+        assert_eq!(pmu["cpus"], cpus);
+        // six event counters and that of cycles
+        assert_eq!(pmu["counters"], 7, "{pmu}");
+        let events = pmu["events"].as_array().unwrap();
+        let refill = events.iter().find(|e| e["name"] == "l1d_cache_refill");
+        let refill = refill.unwrap_or_else(|| panic!("{pmu}"));
+        assert_eq!(refill["code"], "event=0x0003");
+    }
+
+    let kernels = json(&r.file("/kernels.json"));
+    let alu = kernels
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|k| k["kernel"] == "alu")
+        .unwrap();
+    let per_unit = alu["instructions_per_unit"]["arm64"].as_f64().unwrap();
+    let models: Vec<Value> = r
+        .json()
+        .into_iter()
+        .filter(|j| j["kernel"] == "hash")
+        .collect();
+    assert_eq!(models.len(), 4);
+    for (i, (core_type, cpu)) in PLACES.into_iter().enumerate() {
+        let report = |name: &str, times: u32| json(&r.file(&format!("/{name}-{cpu}-{times}.json")));
+        let (one, two) = (report("alu", 1), report("alu", 2));
+        let of = |event: &str| {
+            value(&two, event, core_type, "count") - value(&one, event, core_type, "count")
+        };
+        near(
+            &format!("{core_type} alu instructions"),
+            of("instructions:u"),
+            UNITS * per_unit,
+        );
+        near(
+            &format!("{core_type} alu branches"),
+            of("br_retired:u"),
+            UNITS,
+        );
+        let ipc = two["metrics"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|m| m["core_type"] == core_type);
+        let known = value(&two, "instructions:u", core_type, "count")
+            / value(&two, "cycles:u", core_type, "count");
+        assert!((ipc.unwrap()["value"].as_f64().unwrap() / known - 1.0).abs() < 1e-9);
+
+        // three sets by turns: the truth is within four standard uncertainties
+        let turns = report("turns", 2);
+        assert_eq!(turns["multiplexing"]["strategy"], "round-robin");
+        for event in ["instructions:u", "br_retired:u"] {
+            let get = |key| value(&turns, event, core_type, key);
+            let truth = value(&two, event, core_type, "count");
+            println!(
+                "{core_type} {event} by turns: {} ± {}, truth {truth}",
+                get("count"),
+                get("u")
+            );
+            assert!((0.1..0.7).contains(&get("coverage")), "{turns}");
+            assert!(
+                (get("count") - truth).abs() <= 4.0 * get("u") + CLOSE * truth,
+                "{turns}"
+            );
+        }
+
+        let (one, two) = (report("hash", 1), report("hash", 2));
+        for (event, key) in [
+            ("l1d_cache_refill", "l1d_refills"),
+            ("l2d_cache_refill", "l2_refills"),
+        ] {
+            let of =
+                value(&two, event, core_type, "count") - value(&one, event, core_type, "count");
+            let model = |times: usize| models[2 * i + times]["model"][key].as_f64().unwrap();
+            near(
+                &format!("{core_type} hash {event}"),
+                of,
+                model(1) - model(0),
+            );
+        }
+    }
+
+    let attached = json(&r.file("/attached.json"));
+    let count = value(&attached, "instructions", "little", "count");
+    assert!(
+        count > 1e6 && count < 40e6 * per_unit,
+        "a part of it: {count}"
+    );
+    assert_eq!(r.line("attached"), "0");
+    assert_eq!(
+        (r.line("unknown"), r.line("toomany"), r.line("gone")),
+        ("2", "2", "2")
+    );
+    let says: Vec<&str> = r.lines("says").collect();
+    assert!(says[0].contains("`nosuch`"), "{says:?}");
+    assert!(
+        says[1].contains("several -e") && says[1].contains("7 events fit"),
+        "{says:?}"
+    );
+}
+
+/// Validates on the board and returns the trust file with each event's comparisons.
+fn validate(broken: Option<&str>) -> (Trust, Vec<Value>) {
+    let mut lab = Lab::board("juno").collect("/trust.toml").collect("/v.json");
+    if let Some(argument) = broken {
+        lab = lab.plugin_argument(&format!("break={argument}"));
+    }
+    // of broken ones two events are enough, the broken one and another
+    let events = match broken {
+        None => "",
+        Some(_) => "-e l1-refills=l1d_cache_refill -e branches=br_retired",
+    };
+    let script = format!(
+        "sleep 5\nscx_amp pmc validate {events} --repetitions 2 --out /trust.toml --json /v.json 2>/dev/null || exit 1\ncat /trust.toml"
+    );
+    let r = lab.run(&script).ok();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trust.toml");
+    std::fs::write(&path, r.file("/trust.toml")).unwrap();
+    let events = json(&r.file("/v.json"))["events"]
+        .as_array()
+        .unwrap()
+        .clone();
+    (Trust::load(&path).unwrap(), events)
+}
+
+/// Largest relative difference between what an event counted and what the model did.
+fn off_the_truth(event: &Value) -> f64 {
+    let all = event["comparisons_made"].as_array().unwrap();
+    let off = |c: &Value| {
+        let get = |key: &str| c[key].as_f64().unwrap_or_else(|| panic!("no {key}: {c}"));
+        (get("counted") - get("truth")).abs() / get("expected").max(100_000.0)
+    };
+    all.iter().map(off).fold(0.0, f64::max)
+}
+
+#[test]
+fn good_events_are_trusted_on_both_core_types() {
+    let (trust, events) = validate(None);
+    assert_eq!(trust.core_types.len(), 2);
+    for t in &trust.core_types {
+        assert!(t.events.len() >= 10, "{t:?}");
+        for e in &t.events {
+            assert!(e.verdict <= Verdict::Usable, "{}: {e:?}", t.name);
+            assert!(e.comparisons >= 4, "{e:?}");
+        }
+        for counted in ["inst_retired", "br_retired", "ld_retired", "st_retired"] {
+            assert_eq!(
+                trust.verdict(&t.pmu, counted),
+                Some(Verdict::Exact),
+                "{counted}"
+            );
+        }
+    }
+    for e in &events {
+        let off = off_the_truth(e);
+        println!(
+            "{} {}: at most {:.4} % off the model",
+            e["core_type"],
+            e["event"],
+            off * 100.0
+        );
+        assert!(off <= CLOSE, "{} {}: {off}", e["core_type"], e["event"]);
+    }
+}
+
+fn only_the_broken_one_is_called_broken(argument: &str) {
+    let (trust, events) = validate(Some(argument));
+    assert_eq!(trust.core_types.len(), 2);
+    for t in &trust.core_types {
+        assert_eq!(
+            trust.verdict(&t.pmu, "l1d_cache_refill"),
+            Some(Verdict::Broken),
+            "{t:?}"
+        );
+        assert_eq!(
+            trust.verdict(&t.pmu, "br_retired"),
+            Some(Verdict::Exact),
+            "{t:?}"
+        );
+    }
+    for e in &events {
+        // the model itself is as right as ever
+        assert_eq!(
+            off_the_truth(e) > 0.5,
+            e["event"] == "l1d_cache_refill",
+            "{e}"
+        );
+    }
+}
+
+#[test]
+fn a_frozen_event_is_called_broken() {
+    only_the_broken_one_is_called_broken("0x03:0");
+}
+
+#[test]
+fn an_event_that_counts_twice_is_called_broken() {
+    only_the_broken_one_is_called_broken("0x03:2");
+}
