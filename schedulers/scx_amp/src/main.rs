@@ -20,6 +20,7 @@ mod usage;
 use amp_machine::CpuList;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -220,7 +221,8 @@ fn stop_flag() -> Result<Arc<AtomicBool>> {
 /// Writes to a file, or to standard output for `-`.
 fn write_out(path: &std::path::Path, text: &str) -> Result<()> {
     if path.as_os_str() == "-" {
-        print!("{text}");
+        // whoever read it may have had enough of it
+        let _ = std::io::stdout().lock().write_all(text.as_bytes());
         return Ok(());
     }
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))

@@ -78,9 +78,9 @@ pub fn main(args: &ListArgs) -> Result<ExitCode> {
     match &args.json {
         Some(path) => {
             let text = serde_json::to_string_pretty(&serde_json::json!({ "pmus": rows }))?;
-            super::write_out(path, &format!("{text}\n"))?;
+            crate::write_out(path, &format!("{text}\n"))?;
         }
-        None => super::write_out("-".as_ref(), &text(&rows))?,
+        None => crate::write_out("-".as_ref(), &text(&rows))?,
     }
     usable.map(|()| ExitCode::SUCCESS)
 }

@@ -20,8 +20,6 @@ mod validate;
 
 use anyhow::Result;
 use clap::Subcommand;
-use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// What is asked for.
@@ -45,13 +43,4 @@ pub fn main(what: &Pmc) -> Result<ExitCode> {
         Pmc::Stat(args) => stat::main(args, crate::stop_flag()?.as_ref()),
         Pmc::Validate(args) => validate::main(args, crate::stop_flag()?.as_ref()),
     }
-}
-
-/// Writes to a file, or to standard output for `-`. A reader that has seen enough (`| head`) is no failure.
-fn write_out(path: &Path, text: &str) -> Result<()> {
-    if path.as_os_str() == "-" {
-        let _ = std::io::stdout().lock().write_all(text.as_bytes());
-        return Ok(());
-    }
-    crate::write_out(path, text)
 }

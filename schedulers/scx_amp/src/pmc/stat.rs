@@ -198,7 +198,7 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
     match &args.json {
         Some(path) => {
             let text = serde_json::to_string(&report)?;
-            super::write_out(path, &format!("{text}\n"))?;
+            crate::write_out(path, &format!("{text}\n"))?;
         }
         None => emit(&mut out, &output::report(&report, format)),
     }

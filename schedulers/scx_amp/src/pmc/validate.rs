@@ -1,9 +1,10 @@
 //! `scx_amp pmc validate`: events against kernels whose counts are known.
 
+use super::caches;
 use super::here::Here;
-use super::{caches, write_out};
 use crate::bench::apps::stay_on;
 use crate::usage::bad_input;
+use crate::write_out;
 use amp_machine::page::{publish_hint, CpuTotals, Page, PageError, Total};
 use amp_metrics::group::{Group, GroupError, Whom};
 use amp_metrics::pmu::Processor;
