@@ -6,6 +6,7 @@ mod clock;
 mod compare;
 mod control;
 mod live;
+mod model;
 mod only;
 mod realtime;
 mod run;
@@ -52,6 +53,9 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Compare policies over folders of mixes on the simulator, beside published figures
     Compare(compare::CompareArgs),
+    /// Models that predict speedup and efficiency factors from counters
+    #[command(subcommand)]
+    Model(model::ModelCommand),
     /// The virtual AMP board
     Board(board_cli::BoardArgs),
     /// Show this machine's core types
@@ -147,6 +151,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Top(args) => top::main(&args)?,
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
         Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
+        Command::Model(what) => model::main(&what)?,
         Command::Board(args) => return board_cli::main(args),
         Command::Help {
             topic: Help::Policy { name: None },
