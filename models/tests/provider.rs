@@ -11,6 +11,7 @@ use amp_models::platform::{write, EvaluationError, Platform};
 use amp_models::sample::{Quantity, Target};
 use amp_models::stumps::{generator, Settings};
 use amp_models::training::{train, Method, Options, TrainingError};
+use proptest::prelude::*;
 use rand::Rng;
 use std::path::Path;
 
@@ -298,4 +299,26 @@ fn too_few_programs() {
         matches!(e, TrainingError::TooFewPrograms { have: 2, .. }),
         "{e}"
     );
+}
+
+proptest! {
+    /// A platform file with some bytes changed: read or refused with its name, and predictions come without a panic.
+    #[test]
+    fn damaged_platform_files(changes in proptest::collection::vec((0usize..4000, any::<u8>()), 1..6)) {
+        let mut bytes = include_bytes!("../platforms/juno.toml").to_vec();
+        for (at, b) in changes {
+            let n = bytes.len();
+            bytes[at % n] = b;
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        match Platform::parse(Path::new("x.toml"), &text) {
+            Ok(p) => {
+                let data = dataset(1, true);
+                if let Ok(all) = p.evaluate(&data, &matched(&data)) {
+                    prop_assert!(all.iter().all(|e| e.stated.is_finite()));
+                }
+            }
+            Err(e) => prop_assert!(e.to_string().starts_with("x.toml: "), "{}", e),
+        }
+    }
 }
