@@ -31,6 +31,9 @@ struct ModelFile {
     /// Documentation of where the model comes from.
     #[allow(dead_code)]
     source: Option<String>,
+    /// What was trained on and how accurate it is; of `model show`, any table will do.
+    #[allow(dead_code)]
+    summary: Option<toml::Table>,
     #[serde(default)]
     settings: Settings,
     core_type: Vec<CoreTypeFile>,

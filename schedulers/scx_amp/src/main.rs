@@ -7,6 +7,7 @@ mod compare;
 mod control;
 mod counting;
 mod live;
+mod model;
 mod only;
 mod pmc;
 mod realtime;
@@ -60,6 +61,9 @@ enum Command {
         #[command(subcommand)]
         what: pmc::Pmc,
     },
+    /// Models that predict speedup and efficiency factors from counters
+    #[command(subcommand)]
+    Model(model::ModelCommand),
     /// The virtual AMP board
     Board(board_cli::BoardArgs),
     /// Show this machine's core types
@@ -156,6 +160,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
         Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
         Command::Pmc { what } => return pmc::main(&what),
+        Command::Model(what) => model::main(&what)?,
         Command::Board(args) => return board_cli::main(args),
         Command::Help {
             topic: Help::Policy { name: None },

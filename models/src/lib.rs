@@ -1,0 +1,22 @@
+//! Models that predict speedup factors (SF) and efficiency factors (EF) from counters on the current core type.
+//!
+//! ```text
+//! windows of programs ──data──► runs per core type ──matching──► matched windows: metrics, true SF and EF
+//!                                    │ metrology: same conditions?            │
+//!                                    ▼                                        ▼ training: stumps | linear, CV by program,
+//!                              what to repeat                  platform file ◄── elimination of events
+//! ```
+//!
+//! Pure: it counts nothing, asks no clock and touches no file but through [`std::io::BufRead`].
+#![forbid(unsafe_code)]
+
+pub mod accuracy;
+pub mod data;
+pub mod elimination;
+pub mod linear;
+pub mod matching;
+pub mod metrology;
+pub mod platform;
+pub mod sample;
+pub mod stumps;
+pub mod training;

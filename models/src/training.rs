@@ -1,0 +1,463 @@
+//! Training a platform: one formula per core type and factor, cross-validated by program.
+
+use crate::accuracy::{Accuracy, Predicted};
+use crate::data::{CoreType, Dataset};
+use crate::elimination::{self, Rung};
+use crate::linear::{self, Linear};
+use crate::matching::{matched, MatchedData};
+use crate::sample::{metrics, Metric, Table, Target};
+use crate::stumps::{self, generator, Settings, Stumps};
+use rand::seq::SliceRandom;
+use thiserror::Error;
+
+/// Fewest programs that can be trained on: with each left out in turn, two remain.
+pub const FEWEST_PROGRAMS: usize = 3;
+
+/// What is fitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Additive regression of stumps.
+    Stumps,
+    /// Linear regression.
+    Linear,
+}
+
+/// A fitted formula.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Formula {
+    /// Base and stumps.
+    Stumps(Stumps),
+    /// Base and coefficients.
+    Linear(Linear),
+}
+
+impl Formula {
+    /// The prediction for a window with these metrics.
+    pub fn predict(&self, x: &[f64]) -> f64 {
+        match self {
+            Formula::Stumps(s) => s.predict(x),
+            Formula::Linear(l) => l.predict(x),
+        }
+    }
+
+    /// Whether the formula looks at metric `m`.
+    pub fn uses(&self, m: usize) -> bool {
+        match self {
+            Formula::Stumps(s) => s.stumps.iter().any(|s| s.metric == m),
+            Formula::Linear(l) => l.coefficients.get(m).is_some_and(|c| *c != 0.0),
+        }
+    }
+
+    /// How much each metric moves the prediction: the variance, on the table's windows, of its part of the sum.
+    pub fn importance(&self, table: &Table) -> Vec<f64> {
+        match self {
+            Formula::Stumps(s) => s.importance(table),
+            Formula::Linear(l) => {
+                let weights = table.weights();
+                let variance = |(c, column): (&f64, &Vec<f64>)| {
+                    let mean: f64 = column.iter().zip(&weights).map(|(v, w)| v * w).sum();
+                    let squares = column
+                        .iter()
+                        .zip(&weights)
+                        .map(|(v, w)| w * (v - mean).powi(2));
+                    c * c * squares.sum::<f64>()
+                };
+                l.coefficients.iter().zip(&table.x).map(variance).collect()
+            }
+        }
+    }
+}
+
+/// How a formula is fitted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Learner {
+    /// Which kind.
+    pub method: Method,
+    /// For stumps.
+    pub boosting: Settings,
+    /// Equal seeds give equal formulas.
+    pub seed: u64,
+}
+
+impl Learner {
+    /// Fits to every window of the table.
+    pub fn fit(&self, table: &Table) -> Formula {
+        match self.method {
+            Method::Stumps => Formula::Stumps(stumps::train(table, &self.boosting, self.seed)),
+            Method::Linear => Formula::Linear(linear::train(table)),
+        }
+    }
+}
+
+/// Groups of programs, each to be left out once: one program each, or `groups` shuffled groups of about equal size when that
+/// is less.
+pub fn folds(programs: &[usize], groups: Option<usize>, seed: u64) -> Vec<Vec<usize>> {
+    match groups.map(|g| g.max(2)).filter(|g| *g < programs.len()) {
+        None => programs.iter().map(|p| vec![*p]).collect(),
+        Some(groups) => {
+            let mut shuffled = programs.to_vec();
+            shuffled.shuffle(&mut generator(seed, u64::MAX));
+            let mut out = vec![Vec::new(); groups];
+            for (i, p) in shuffled.into_iter().enumerate() {
+                out[i % groups].push(p);
+            }
+            out
+        }
+    }
+}
+
+/// Cross-validation by program: every window is predicted by a formula that was fitted without any window of its program.
+/// `groups`: as for [`folds`].
+pub fn cross_validate(table: &Table, learner: &Learner, groups: Option<usize>) -> Vec<Predicted> {
+    let mut out = Vec::with_capacity(table.len());
+    for left_out in folds(&table.present(), groups, learner.seed) {
+        let formula = learner.fit(&table.of_programs(|p| !left_out.contains(&p)));
+        out.extend(predictions(
+            &formula,
+            &table.of_programs(|p| left_out.contains(&p)),
+        ));
+    }
+    out
+}
+
+/// The formula's prediction for every window of a table.
+pub fn predictions(formula: &Formula, table: &Table) -> Vec<Predicted> {
+    let one = |r: usize| {
+        let x: Vec<f64> = table.row(r).collect();
+        Predicted {
+            program: table.program[r],
+            truth: table.y[r],
+            predicted: formula.predict(&x),
+        }
+    };
+    (0..table.len()).map(one).collect()
+}
+
+/// How a platform is trained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// How formulas are fitted.
+    pub learner: Learner,
+    /// Relative growth of the cross-validated error that saving event sets may cost in all.
+    pub tolerance: f64,
+    /// Groups of programs in the cross-validation that elimination is decided by; the stated accuracy always leaves out one
+    /// program at a time.
+    pub groups: usize,
+    /// How many of the events that matter least are tried in each step of elimination.
+    pub candidates: usize,
+}
+
+impl Options {
+    /// The defaults with this seed.
+    pub fn seeded(seed: u64) -> Options {
+        Options {
+            learner: Learner {
+                method: Method::Stumps,
+                boosting: Settings::default(),
+                seed,
+            },
+            tolerance: 0.02,
+            groups: 5,
+            candidates: 4,
+        }
+    }
+}
+
+/// A factor of a core type, as trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainedFactor {
+    /// What it predicts.
+    pub target: Target,
+    /// The formula, on the metrics of its [`TrainedCoreType`].
+    pub formula: Formula,
+    /// Accuracy by leave-one-program-out cross-validation.
+    pub accuracy: Accuracy,
+    /// That of linear regression on the same metrics.
+    pub baseline: Option<Accuracy>,
+    /// Range of the true factor in the data.
+    pub range: (f64, f64),
+}
+
+/// A core type, as trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainedCoreType {
+    /// Index of the core type.
+    pub on: usize,
+    /// Events that are kept, by their index in [`CoreType::events`], set by set.
+    pub sets: Vec<Vec<usize>>,
+    /// Metrics that a formula uses.
+    pub metrics: Vec<Metric>,
+    /// Smallest and largest value of each metric in the data.
+    pub ranges: Vec<(f64, f64)>,
+    /// The factors.
+    pub factors: Vec<TrainedFactor>,
+    /// What each number of event sets costs, most sets first.
+    pub ladder: Vec<Rung>,
+}
+
+/// A trained platform.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trained {
+    /// Fastest first; a core type for which no factor is known is there without factors.
+    pub core_types: Vec<TrainedCoreType>,
+    /// Programs trained on.
+    pub programs: Vec<String>,
+    /// Windows trained on.
+    pub windows: usize,
+}
+
+/// Why there is no model.
+#[derive(Debug, Error, PartialEq)]
+pub enum TrainingError {
+    /// Cross-validation by program needs several.
+    #[error(
+        "{have} programs have windows on every core type, {FEWEST_PROGRAMS} are needed{left_out}"
+    )]
+    TooFewPrograms {
+        /// How many there are.
+        have: usize,
+        /// Those that were left out and why, or nothing.
+        left_out: String,
+    },
+    /// No formula came out finite.
+    #[error("core type `{core_type}`: no {quantity} model can be fitted: its data are not finite or do not vary")]
+    NoFormula {
+        /// The core type.
+        core_type: String,
+        /// The factor.
+        quantity: &'static str,
+    },
+}
+
+/// What training is about to do, for a progress bar.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step<'a> {
+    /// Decides which events a core type needs.
+    Eliminating {
+        /// Its name.
+        core_type: &'a str,
+        /// Events that are left.
+        events: usize,
+    },
+    /// Cross-validates a factor.
+    Validating {
+        /// The core type's name.
+        core_type: &'a str,
+        /// What is predicted.
+        quantity: &'static str,
+    },
+}
+
+/// Trains every core type of a data set for every factor that the data have.
+///
+/// # Errors
+/// [`TrainingError`].
+pub fn train(
+    data: &Dataset,
+    options: &Options,
+    progress: &mut dyn FnMut(Step<'_>),
+) -> Result<Trained, TrainingError> {
+    let all = matched(data);
+    if all.programs.len() < FEWEST_PROGRAMS {
+        let why: Vec<String> = all
+            .left_out
+            .iter()
+            .map(|(p, w)| format!("`{p}`: {w}"))
+            .collect();
+        return Err(TrainingError::TooFewPrograms {
+            have: all.programs.len(),
+            left_out: match why.is_empty() {
+                true => String::new(),
+                false => format!("; left out: {}", why.join("; ")),
+            },
+        });
+    }
+    let types = &data.header.core_types;
+    let core_types = types
+        .iter()
+        .enumerate()
+        .map(|(on, t)| core_type(&all, types.len(), on, t, options, progress))
+        .collect::<Result<_, _>>()?;
+    Ok(Trained {
+        core_types,
+        programs: all.programs.iter().map(|p| p.name.clone()).collect(),
+        windows: all.programs.iter().map(|p| p.windows.len()).sum(),
+    })
+}
+
+fn core_type(
+    all: &MatchedData,
+    core_types: usize,
+    on: usize,
+    t: &CoreType,
+    options: &Options,
+    progress: &mut dyn FnMut(Step<'_>),
+) -> Result<TrainedCoreType, TrainingError> {
+    let metrics = metrics(t);
+    // EF only where enough programs have energy
+    let tables: Vec<(Target, Table)> = Target::all(core_types)
+        .map(|target| (target, Table::new(all, on, &metrics, target)))
+        .filter(|(_, table)| table.present().len() >= FEWEST_PROGRAMS)
+        .collect();
+    let only: Vec<&Table> = tables.iter().map(|(_, table)| table).collect();
+    let (kept, ladder) =
+        elimination::eliminate(&only, &metrics, t.events_per_set, options, &mut |events| {
+            progress(Step::Eliminating {
+                core_type: &t.name,
+                events,
+            });
+        });
+    let usable: Vec<usize> = elimination::metrics_of(&metrics, &kept);
+    let mut factors = Vec::new();
+    for (target, table) in &tables {
+        progress(Step::Validating {
+            core_type: &t.name,
+            quantity: target.quantity.name(),
+        });
+        let table = elimination::with_metrics(table, &usable);
+        let none = || TrainingError::NoFormula {
+            core_type: t.name.clone(),
+            quantity: target.quantity.name(),
+        };
+        let accuracy = |learner: &Learner| Accuracy::of(&cross_validate(&table, learner, None));
+        let linear = Learner {
+            method: Method::Linear,
+            ..options.learner
+        };
+        factors.push(TrainedFactor {
+            target: *target,
+            formula: options.learner.fit(&table),
+            accuracy: accuracy(&options.learner).ok_or_else(none)?,
+            baseline: accuracy(&linear),
+            range: extremes(&table.y).ok_or_else(none)?,
+        });
+    }
+    let mut out = TrainedCoreType {
+        on,
+        sets: Vec::new(),
+        metrics: usable.iter().map(|m| metrics[*m].clone()).collect(),
+        ranges: Vec::new(),
+        factors,
+        ladder,
+    };
+    let columns = tables
+        .first()
+        .map(|(_, table)| elimination::with_metrics(table, &usable));
+    out.ranges = (0..usable.len())
+        .map(|m| {
+            columns
+                .as_ref()
+                .and_then(|c| extremes(&c.x[m]))
+                .unwrap_or((0.0, 0.0))
+        })
+        .collect();
+    out.drop_unused(t.events_per_set);
+    Ok(out)
+}
+
+fn extremes(values: &[f64]) -> Option<(f64, f64)> {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (low.is_finite() && high.is_finite()).then_some((low, high))
+}
+
+impl TrainedCoreType {
+    /// Leaves out the metrics that no formula uses and the events that no metric needs, and packs the events into sets.
+    fn drop_unused(&mut self, per_set: usize) {
+        let used: Vec<usize> = (0..self.metrics.len())
+            .filter(|m| self.factors.iter().any(|f| f.formula.uses(*m)))
+            .collect();
+        let place = |m: usize| used.iter().position(|u| *u == m).unwrap_or(0);
+        for f in &mut self.factors {
+            match &mut f.formula {
+                Formula::Stumps(s) => s.stumps.iter_mut().for_each(|s| s.metric = place(s.metric)),
+                Formula::Linear(l) => {
+                    let old = &l.coefficients;
+                    l.coefficients = used
+                        .iter()
+                        .map(|m| old.get(*m).copied().unwrap_or(0.0))
+                        .collect();
+                }
+            }
+        }
+        self.ranges = used.iter().map(|m| self.ranges[*m]).collect();
+        self.metrics = used.iter().map(|m| self.metrics[*m].clone()).collect();
+        let events = elimination::events_of(self.metrics.iter());
+        self.sets = events
+            .chunks(per_set.max(1))
+            .map(<[usize]>::to_vec)
+            .collect();
+        if self.sets.is_empty() {
+            // instructions and cycles are still counted
+            self.sets.push(Vec::new());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A table whose only metric tells the program, and whose truth is the program's number.
+    fn telltale(programs: usize, windows: usize) -> Table {
+        let mut t = Table {
+            programs: (0..programs).map(|p| format!("p{p}")).collect(),
+            x: vec![vec![]],
+            ..Table::default()
+        };
+        for r in 0..programs * windows {
+            let p = r % programs;
+            t.push(p, &[p as f64], 1.0 + p as f64);
+        }
+        t
+    }
+
+    fn learner(method: Method) -> Learner {
+        Learner {
+            method,
+            boosting: Settings {
+                min_leaf: 1,
+                ..Settings::default()
+            },
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn the_program_is_really_left_out() {
+        // Each program is a level of its own. Trained on all, stumps know it; the highest one, left out, cannot be predicted
+        // above what the others have.
+        let t = telltale(6, 30);
+        let stumps = learner(Method::Stumps);
+        let seen = predictions(&stumps.fit(&t), &t);
+        assert!(seen.iter().all(|p| p.residual().abs() < 0.2));
+        let unseen = cross_validate(&t, &stumps, None);
+        assert_eq!(unseen.len(), t.len());
+        for p in &unseen {
+            match p.program {
+                5 => assert!(p.truth == 6.0 && p.predicted < 5.2, "{p:?}"),
+                0 => assert!(p.truth == 1.0 && p.predicted > 1.8, "{p:?}"),
+                _ => {}
+            }
+        }
+        // while the leak would be there to see: the baseline can extrapolate, as the truth is linear
+        let linear = cross_validate(&t, &learner(Method::Linear), None);
+        assert!(linear.iter().all(|p| p.residual().abs() < 1e-9));
+    }
+
+    proptest! {
+        #[test]
+        fn folds_leave_each_program_out_once(n in 0usize..30, groups in proptest::option::of(0usize..12), seed in any::<u64>()) {
+            let programs: Vec<usize> = (0..n).map(|p| 3 * p).collect();
+            let folds = folds(&programs, groups, seed);
+            let mut all = folds.concat();
+            all.sort_unstable();
+            prop_assert_eq!(all, programs);
+            prop_assert!(folds.iter().all(|f| !f.is_empty() && (f.len() < n || n == 1)));
+            if groups.is_none() {
+                prop_assert!(folds.iter().all(|f| f.len() == 1));
+            }
+        }
+    }
+}
