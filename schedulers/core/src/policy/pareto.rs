@@ -14,7 +14,7 @@ use crate::policy::threads::PerThread;
 use crate::policy::turns::Turns;
 use crate::policy::Policy;
 use crate::view::{AppView, View};
-use amp_metrics::{CoreTypeId, Nanos, MAX_CORE_TYPES};
+use amp_metrics::CoreTypeId;
 use solve::{Problem, Share};
 
 /// A page about the policy.
@@ -30,7 +30,8 @@ application-wide speedup SP. Hence, per application and linear in G,
     maximise ASP   subject to   sum of G = NB,  0 <= G <= min(N, NB),  max x <= unfairness * min x
 
 The last condition says that all x lie in [m, unfairness*m] for some m: for a given m a knapsack that goes by (SF-1)/N, and
-concave in m, so that the exact optimum is found by a one-dimensional search. Weights scale x; with more threads than CPUs it is
+concave in m, so that the exact optimum is found by a one-dimensional search. With `utility=camp` an application gains
+(SP-1)/min(N, NB) per fast core, SP being the utility factor of CAMP, instead of (SF-1)/N. Weights scale x; with more threads than CPUs it is
 scaled by each one's share of CPU time. Progress made so far counts with the length of time it took: what one phase of a
 program lost another may make up for within a quarter of that time, `horizon` at least. Threads are then steered to their shares by crediting and charging
 time. When the bound cannot be kept (who gains nothing from fast cores cannot be slowed down to the others), the shares
@@ -47,6 +48,7 @@ const TURN: usize = 1;
 const SMOOTHING: usize = 2;
 const HORIZON: usize = 3;
 const MEMORY: usize = 4;
+const UTILITY: usize = 5;
 
 const KNOBS: &[Knob] = &[
     Knob {
@@ -85,6 +87,7 @@ const KNOBS: &[Knob] = &[
         },
         help: "how far back progress counts; 0 looks at the present only",
     },
+    Knob::UTILITY,
 ];
 
 /// Past unfairness is made up for within this part of the time that it took to come about. Shorter, and the shares would
@@ -106,8 +109,8 @@ struct Past {
 struct App {
     /// Its place in the problem; none when there is nothing to decide.
     place: Option<usize>,
-    /// Its threads with a choice: their CPU time together.
-    free: f64,
+    /// One over the CPU time of its threads with a choice together.
+    part: f64,
 }
 
 /// Most throughput under a bound on unfairness.
@@ -139,8 +142,9 @@ struct Sum {
     cpu: f64,
     pinned: f64,
     free: f64,
-    /// Seconds of work done in this interval, in units of slow-core speed.
-    done: f64,
+    /// Seconds of CPU time in this interval, and what the part of it on fast cores was worth on top at each thread's factor.
+    ran: f64,
+    gained: f64,
     /// CPU time before this interval, and what it would have been alone.
     rated_before: f64,
     alone_before: f64,
@@ -186,17 +190,18 @@ impl Pareto {
                 continue;
             };
             let cpu = self.room.cpu(i);
-            let done = |t: &[Nanos; MAX_CORE_TYPES]| t[0].as_secs_f64() * sf + t[1].as_secs_f64();
             s.n += 1.0;
             s.sf += sf;
-            s.weight += f64::from(th.weight) / 100.0;
+            s.weight += f64::from(th.weight);
             s.cpu += cpu;
-            match Reach::of(view, th.allowed) {
+            match self.room.reach(i) {
                 Reach::Fast => s.pinned += cpu,
                 Reach::Both => s.free += cpu,
                 Reach::Slow => {}
             }
-            s.done += done(&th.ran);
+            let [fast, slow, ..] = th.ran;
+            s.ran += (fast + slow).as_secs_f64();
+            s.gained += fast.as_secs_f64() * (sf - 1.0);
             s.rated_before += th.done.rated;
             s.alone_before += th.done.alone;
         }
@@ -208,7 +213,9 @@ impl Pareto {
         let interval = view.interval.as_secs_f64();
         let horizon = self.knobs.number(HORIZON) / 1e3;
         let memory = self.knobs.number(MEMORY) / 1e3;
-        let fast = view.topology.nr_cpus(CoreTypeId::FASTEST) as f64;
+        let rule = speedups::rule(self.knobs.choice(UTILITY));
+        let fast_cpus = view.topology.nr_cpus(CoreTypeId::FASTEST);
+        let fast = fast_cpus as f64;
         let first = self.past.update(view.apps);
         self.problem.clear();
         self.apps.clear();
@@ -219,21 +226,25 @@ impl Pareto {
                 self.apps.push(App::default());
                 continue;
             }
-            let (sf, weight) = (s.sf / s.n, s.weight / s.n);
-            let rule = crate::utility::Utility::Speedup;
-            let fast_cpus = view.topology.nr_cpus(CoreTypeId::FASTEST);
+            // divisions are what this loop costs
+            let each = 1.0 / s.n;
+            let (sf, weight) = (s.sf * each, s.weight * each / 100.0);
             let sp = rule.of(sf, app.runnable, fast_cpus);
+            // what a fast core adds for a thread, as the application as a whole has it, per SF-1
+            let runnable = app.runnable.max(1) as f64;
+            let worth =
+                (rule.of(2.0, app.runnable, fast_cpus) - 1.0) * runnable / fast.min(runnable);
             // x per unit of speed of one thread on a slow core
             let unit = 1.0 / (sp * weight);
             let mut past = Past::default();
             if let Some(p) = self.past.get_mut(i) {
                 if first {
                     // taken over from another policy
-                    p.time = s.rated_before / s.n;
-                    p.progress = s.alone_before / s.n / weight;
+                    p.time = s.rated_before * each;
+                    p.progress = s.alone_before * each / weight;
                 }
                 p.time += interval;
-                p.progress += s.done / s.n * unit;
+                p.progress += (s.ran + worth * s.gained) * each * unit;
                 if p.time > memory {
                     p.progress *= memory / p.time;
                     p.time = memory;
@@ -242,21 +253,21 @@ impl Pareto {
             }
             let cap = s.free.min((fast - s.pinned).max(0.0));
             let place = (cap > 0.0).then(|| {
-                let gain = (sf - 1.0) / s.n;
-                let alpha = (s.cpu / s.n + s.pinned * gain) * unit;
+                let gain = worth * (sf - 1.0) * each;
+                let alpha = (s.cpu * each + s.pinned * gain) * unit;
                 let horizon = horizon.max(PATIENCE * past.time);
-                let span = past.time + horizon;
+                let part = 1.0 / (past.time + horizon);
                 self.problem.push(Share {
-                    alpha: (past.progress + horizon * alpha.max(1e-9)) / span,
-                    beta: (horizon * gain * unit / span).max(0.0),
+                    alpha: (past.progress + horizon * alpha.max(1e-9)) * part,
+                    beta: (horizon * gain * unit * part).max(0.0),
                     cap,
                     density: gain,
                 });
                 places += 1;
                 places - 1
             });
-            let free = s.free;
-            self.apps.push(App { place, free });
+            let part = if s.free > 0.0 { 1.0 / s.free } else { 0.0 };
+            self.apps.push(App { place, part });
         }
     }
 
@@ -270,11 +281,11 @@ impl Pareto {
         for (i, th) in view.threads.iter().enumerate() {
             let app = self.apps.get(th.app).copied().unwrap_or_default();
             let most = self.room.cpu(i);
-            let share = match Reach::of(view, th.allowed) {
+            let share = match self.room.reach(i) {
                 Reach::Fast => (most, most),
                 Reach::Slow => (0.0, 0.0),
                 Reach::Both => match app.place.and_then(|p| given.get(p)) {
-                    Some(g) => (g / app.free * most, most),
+                    Some(g) => (g * app.part * most, most),
                     None => (0.0, most),
                 },
             };

@@ -96,7 +96,7 @@ impl PropSp {
         let fast = self.room.fast(view, owed, &|i| benefit[i].is_some());
         self.demands.clear();
         for (i, b) in benefit.iter().enumerate() {
-            let free = Reach::of(view, view.threads[i].allowed) == Reach::Both;
+            let free = self.room.reach(i) == Reach::Both;
             match b {
                 Some(b) if free => self.demands.push(*b, 0.0, self.room.cpu(i)),
                 _ => self.demands.push(0.0, 0.0, 0.0),
@@ -106,12 +106,11 @@ impl PropSp {
         self.shares.clear();
         for (i, b) in benefit.iter().enumerate() {
             let most = self.room.cpu(i);
-            self.shares
-                .push(b.map(|_| match Reach::of(view, view.threads[i].allowed) {
-                    Reach::Both => (self.demands.at(i, self.level), most),
-                    Reach::Fast => (most, most),
-                    Reach::Slow => (0.0, 0.0),
-                }));
+            self.shares.push(b.map(|_| match self.room.reach(i) {
+                Reach::Both => (self.demands.at(i, self.level), most),
+                Reach::Fast => (most, most),
+                Reach::Slow => (0.0, 0.0),
+            }));
         }
     }
 }

@@ -35,6 +35,7 @@ impl Reach {
 pub struct Room {
     demands: Demands,
     cpu: Vec<f64>,
+    reach: Vec<Reach>,
     last: f64,
 }
 
@@ -42,6 +43,9 @@ impl Room {
     /// Works out the shares for `view`.
     pub fn update(&mut self, view: &View<'_>) {
         let cpus: usize = view.core_types().map(|t| view.topology.nr_cpus(t)).sum();
+        self.reach.clear();
+        self.reach
+            .extend(view.threads.iter().map(|th| Reach::of(view, th.allowed)));
         self.cpu.clear();
         if view.threads.len() <= cpus {
             self.cpu.resize(view.threads.len(), 1.0);
@@ -62,12 +66,17 @@ impl Room {
         self.cpu.get(i).copied().unwrap_or(0.0)
     }
 
+    /// Where thread `i` may run.
+    pub fn reach(&self, i: usize) -> Reach {
+        self.reach.get(i).copied().unwrap_or(Reach::Slow)
+    }
+
     /// Fast cores that are left when `owed` are taken by others and threads that may run nowhere else have theirs.
     /// `counts` says which threads of the view share in what is left.
     pub fn fast(&self, view: &View<'_>, owed: f64, counts: &dyn Fn(usize) -> bool) -> f64 {
-        let pinned: f64 = (0..view.threads.len())
-            .filter(|&i| counts(i) && Reach::of(view, view.threads[i].allowed) == Reach::Fast)
-            .map(|i| self.cpu(i))
+        let pinned: f64 = (self.reach.iter().zip(&self.cpu).enumerate())
+            .filter(|(i, (reach, _))| **reach == Reach::Fast && counts(*i))
+            .map(|(_, (_, cpu))| cpu)
             .sum();
         (view.topology.nr_cpus(CoreTypeId::FASTEST) as f64 - owed - pinned).max(0.0)
     }
