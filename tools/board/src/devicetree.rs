@@ -5,12 +5,8 @@
 
 use crate::error::BoardError;
 use crate::fdt::{self, Node};
-use amp_machine::{Cache, CoreModel, CoreType, MachineFile};
+use amp_machine::{Cache, CoreModel, CoreType, MachineFile, PMU_SPI_BASE};
 
-/// First shared peripheral interrupt given to the PMUs: CPU `n` has `PMU_SPI_BASE + n`.
-///
-/// The virt machine has 256 of them and uses those below 176 (UART, RTC, PCIe, virtio, SMMU, platform bus).
-pub const PMU_SPI_BASE: u32 = 176;
 /// As many CPUs as there are interrupts for their PMUs.
 pub const MAX_CPUS: usize = 64;
 

@@ -13,6 +13,12 @@ mod model;
 pub mod page;
 mod shipped;
 
+/// First shared peripheral interrupt given to the performance monitors of the virtual board: CPU `n` has `PMU_SPI_BASE + n`.
+/// The device tree says so to the kernel, and the QEMU plugin raises it.
+///
+/// QEMU's virt machine has 256 of them and uses those below 176 (UART, RTC, PCIe, virtio, SMMU, platform bus).
+pub const PMU_SPI_BASE: u32 = 176;
+
 pub use cpulist::CpuList;
 pub use error::MachineError;
 pub use file::{Board, CoreType, MachineFile, Migration};

@@ -17,6 +17,7 @@
 //! thread; otherwise virtual time would pass at the pace of a busy host.
 
 use crate::board::{board, vcpu, Board};
+use crate::interrupt;
 use crate::qemu::{self, CpuState};
 use crate::vcpu::{Own, Vcpu, IDLE, RUNNING, WAKING};
 use amp_machine::page::{STATE_IDLE, STATE_RUNNING};
@@ -194,13 +195,20 @@ fn run_due_timers(b: &Board) {
     }
 }
 
-/// The vCPU has reached its limit: look at the others, run timers, wait if too far ahead, publish.
+/// The vCPU has reached its limit: look for overflows, and when it is time for that, at the others, run timers, wait if too far ahead, publish.
 #[cold]
 #[inline(never)]
 pub fn sync(v: &'static Vcpu) {
     let b = board();
     // SAFETY: called at the end of the block callback, which is done with its reference.
     let own = unsafe { v.own() };
+    let time = v.time.load(Relaxed);
+    if time >= own.overflow_at {
+        interrupt::look(b, v, own);
+    }
+    if time < own.sync_at {
+        return;
+    }
     if v.state.load(Relaxed) != RUNNING {
         v.time.fetch_max(b.clock.global(), SeqCst);
         v.state.store(RUNNING, SeqCst);
@@ -216,7 +224,7 @@ pub fn sync(v: &'static Vcpu) {
             own.stats.timeouts += 1;
         }
     }
-    own.limit = (time + b.clock.step).min(b.clock.global() + b.clock.quantum);
+    own.sync_at((time + b.clock.step).min(b.clock.global() + b.clock.quantum));
 }
 
 /// Waits for slower vCPUs until there is room, or somebody wants this vCPU; `false` when it took too long.
@@ -266,7 +274,7 @@ pub fn idle(i: u32) {
     // SAFETY: the idle callback of this vCPU, on its thread.
     let own = unsafe { v.own() };
     publish(b, v, own, STATE_IDLE);
-    own.limit = 0;
+    own.sync_at(0);
     v.state.store(IDLE, SeqCst);
     if b.vcpus.iter().all(|v| v.state.load(SeqCst) == IDLE) {
         jump(b);
@@ -285,7 +293,7 @@ pub fn resumed(i: u32) {
     let own = unsafe { v.own() };
     v.time.fetch_max(b.clock.global(), SeqCst);
     v.state.store(RUNNING, SeqCst);
-    own.limit = v.time.load(Relaxed);
+    own.sync_at(v.time.load(Relaxed));
 }
 
 /// Stands before QEMU's kick function: somebody wants the attention of a vCPU.

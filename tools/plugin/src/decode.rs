@@ -64,13 +64,14 @@ impl SysReg {
     }
     /// Whether it belongs to the performance monitors.
     pub fn is_pmu(self) -> bool {
-        let group = self.0 >> 11;
-        group == 0b1011
-            && match self.crn() {
-                9 => matches!(self.crm(), 12 | 13),
-                14 => self.crm() >= 8,
-                _ => false,
-            }
+        match (self.0 >> 11, self.crn()) {
+            // op0 3, op1 3
+            (0b1011, 9) => matches!(self.crm(), 12..=14),
+            (0b1011, 14) => self.crm() >= 8,
+            // op0 3, op1 0: the interrupt enables
+            (0b1000, 9) => self.crm() == 14 && matches!(self.op2(), 1 | 2),
+            _ => false,
+        }
     }
     /// Registers that cores hold close by: a move from or to one is no more than an ALU operation.
     fn is_cheap(self) -> bool {

@@ -3,6 +3,7 @@
 //! ```text
 //! translate ─► decode ─► timing (cost per core type)
 //! exec (block, memory) ─► branch, cache ─► counts ─┬─► pmu (registers the guest's driver reads, via sysreg)
+//!        │                                         │   └─► interrupt (overflows)
 //!        │                                         └─► publish (state page)
 //!        └─► clock (own time, global time, waiting, idle jumps) ─► qemu (hooks, timers)
 //! ```
@@ -21,6 +22,7 @@ mod counts;
 mod decode;
 mod exec;
 mod ffi;
+mod interrupt;
 mod model;
 mod pmu;
 mod publish;

@@ -4,9 +4,8 @@
 //! QEMU's own monitors stay underneath and see every write; only the registers whose value the model knows better are
 //! answered here. Counters are 32 bits wide (PMUv3 of Armv8.0), the cycle counter 64.
 //!
-//! Seam for overflow interrupts (not done yet): [`Pmu::settle`] is the one place where a counter's value moves; the
-//! carry out of bit 31 is known there. What is missing is the wake-up at the right time (a bound on `limit` in
-//! [`clock`](crate::clock)), PMOVSSET and the interrupt line. Until then a counter must be read before it wraps.
+//! A counter that wraps sets its bit in the overflow status; with its interrupt enabled that raises the CPU's line
+//! ([`crate::interrupt`]). Cycles and instructions past the wrap until somebody looks are the skid of a sample.
 
 use crate::decode::SysReg;
 
@@ -59,6 +58,12 @@ const CYCLE: usize = 31;
 const PMCR_E: u64 = 1;
 const PMCR_P: u64 = 2;
 const PMCR_C: u64 = 4;
+/// PMCR_EL0: the cycle counter overflows at 64 bits, not at 32.
+const PMCR_LC: u64 = 1 << 6;
+/// Counters that exist.
+const COUNTERS: u32 = 1 << CYCLE | ((1 << NR_EVENT_COUNTERS) - 1);
+/// More events of a kind than a cycle ever has.
+const MOST_PER_CYCLE: u64 = 4;
 /// PMEVTYPER: do not count at EL1, at EL0.
 const TYPER_P: u64 = 1 << 31;
 const TYPER_U: u64 = 1 << 30;
@@ -70,6 +75,10 @@ enum Register {
     Type(usize),
     EnableSet,
     EnableClear,
+    InterruptSet,
+    InterruptClear,
+    OverflowSet,
+    OverflowClear,
     Control,
     Select,
     EventId(u16),
@@ -83,6 +92,9 @@ pub type EventTotals = [u64; 2];
 #[derive(Debug)]
 pub struct Pmu {
     enabled: u32,
+    /// Counters whose overflow interrupts, and those that have overflowed.
+    interrupting: u32,
+    overflowed: u32,
     control: u64,
     select: usize,
     types: [u64; 32],
@@ -96,6 +108,8 @@ impl Default for Pmu {
         types[CYCLE] = u64::from(event::CPU_CYCLES);
         Pmu {
             enabled: 0,
+            interrupting: 0,
+            overflowed: 0,
             control: 0,
             select: 0,
             types,
@@ -108,6 +122,10 @@ impl Default for Pmu {
 impl Pmu {
     fn register(&self, r: SysReg) -> Register {
         match (r.crn(), r.crm(), r.op2()) {
+            (9, 14, 1) => Register::InterruptSet,
+            (9, 14, 2) => Register::InterruptClear,
+            (9, 14, 3) => Register::OverflowSet,
+            (9, 12, 3) => Register::OverflowClear,
             (14, m @ 8..=11, op2) => Register::Counter(usize::from((m & 3) << 3 | op2)),
             (14, m @ 12..=15, op2) => Register::Type(usize::from((m & 3) << 3 | op2)),
             (9, 12, 0) => Register::Control,
@@ -145,7 +163,11 @@ impl Pmu {
     fn settle(&mut self, n: usize, totals: &dyn Fn(u16) -> EventTotals) {
         let total = self.total(n, totals);
         if self.counts(n) {
-            let value = self.values[n].wrapping_add(total.wrapping_sub(self.starts[n]));
+            let more = total.wrapping_sub(self.starts[n]);
+            if more > self.room(n) {
+                self.overflowed |= 1 << n;
+            }
+            let value = self.values[n].wrapping_add(more);
             self.values[n] = if n == CYCLE {
                 value
             } else {
@@ -153,6 +175,34 @@ impl Pmu {
             };
         }
         self.starts[n] = total;
+    }
+
+    /// What counter `n` can count before it overflows.
+    fn room(&self, n: usize) -> u64 {
+        if n == CYCLE && self.control & PMCR_LC != 0 {
+            u64::MAX - self.values[n]
+        } else {
+            u64::from(!(self.values[n] as u32))
+        }
+    }
+
+    /// Looks which counters have overflowed. Whether the interrupt line is to be up, and how many cycles it takes until one
+    /// more may have overflowed that interrupts.
+    pub fn look(&mut self, totals: &dyn Fn(u16) -> EventTotals) -> (bool, Option<u64>) {
+        let counting = self.enabled & self.interrupting & COUNTERS;
+        if counting == 0 || self.control & PMCR_E == 0 {
+            return (false, None);
+        }
+        let each = (0..32).filter(|n| counting >> n & 1 == 1);
+        each.clone().for_each(|n| self.settle(n, totals));
+        let next = each
+            .filter(|n| self.overflowed >> n & 1 == 0)
+            .map(|n| match n {
+                CYCLE => self.room(n),
+                n => self.room(n) / MOST_PER_CYCLE,
+            })
+            .min();
+        (self.overflowed & counting != 0, next)
     }
 
     fn settle_all(&mut self, totals: &dyn Fn(u16) -> EventTotals) {
@@ -171,6 +221,10 @@ impl Pmu {
             Register::EventId(word) => {
                 let bits = event::COMMON.iter().filter(|e| **e >> 5 == word);
                 Some(bits.fold(0, |mask, e| mask | 1 << (e & 31)))
+            }
+            Register::OverflowSet | Register::OverflowClear => {
+                self.settle_all(totals);
+                Some(self.overflowed.into())
             }
             _ => None,
         }
@@ -199,6 +253,16 @@ impl Pmu {
             Register::EnableClear => {
                 self.settle_all(totals);
                 self.enabled &= !(x as u32);
+            }
+            Register::InterruptSet => self.interrupting |= x as u32,
+            Register::InterruptClear => self.interrupting &= !(x as u32),
+            Register::OverflowSet => {
+                self.settle_all(totals);
+                self.overflowed |= x as u32 & COUNTERS;
+            }
+            Register::OverflowClear => {
+                self.settle_all(totals);
+                self.overflowed &= !(x as u32);
             }
             Register::Control => {
                 self.settle_all(totals);
@@ -230,6 +294,10 @@ mod tests {
     const PMCCNTR: SysReg = SysReg::new(3, 3, 9, 13, 0);
     const PMXEVTYPER: SysReg = SysReg::new(3, 3, 9, 13, 1);
     const PMXEVCNTR: SysReg = SysReg::new(3, 3, 9, 13, 2);
+    const PMINTENSET: SysReg = SysReg::new(3, 0, 9, 14, 1);
+    const PMINTENCLR: SysReg = SysReg::new(3, 0, 9, 14, 2);
+    const PMOVSSET: SysReg = SysReg::new(3, 3, 9, 14, 3);
+    const PMOVSCLR: SysReg = SysReg::new(3, 3, 9, 12, 3);
     const fn pmevcntr(n: u16) -> SysReg {
         SysReg::new(3, 3, 14, 8 | n >> 3, n & 7)
     }
@@ -302,6 +370,41 @@ mod tests {
     }
 
     #[test]
+    fn an_overflow_interrupts_once_enabled_until_cleared() {
+        let now = Cell::new(0u64);
+        let totals = |_: u16| [now.get(), 0];
+        let mut p = Pmu::default();
+        p.write(PMCR, PMCR_E | PMCR_LC, &totals);
+        p.write(pmevcntr(1), 0xffff_ff00, &totals);
+        p.write(PMCCNTR, u64::MAX - 999, &totals);
+        p.write(PMCNTENSET, 1 << 31 | 1 << 1, &totals);
+        assert_eq!(p.look(&totals), (false, None), "nobody is to be told");
+        p.write(PMINTENSET, 1 << 31 | 1 << 1, &totals);
+        // 255 more fit, at up to four per cycle
+        assert_eq!(p.look(&totals), (false, Some(63)));
+        now.set(255);
+        assert_eq!(p.look(&totals), (false, Some(0)));
+        now.set(260);
+        assert_eq!(p.look(&totals), (true, Some(739)));
+        assert_eq!(p.read(PMOVSCLR, &totals), Some(1 << 1));
+        assert_eq!(p.read(pmevcntr(1), &totals), Some(4), "the skid");
+        p.write(PMOVSCLR, 1 << 1, &totals);
+        assert_eq!(p.look(&totals), (false, Some(739)));
+        // the cycle counter, at 64 bits
+        now.set(1000);
+        assert!(p.look(&totals).0);
+        assert_eq!(p.read(PMOVSSET, &totals), Some(1 << 31));
+        p.write(PMINTENCLR, 1 << 31, &totals);
+        assert!(!p.look(&totals).0);
+        assert_eq!(p.read(PMOVSSET, &totals), Some(1 << 31));
+        // stopped, nothing interrupts
+        p.write(PMINTENSET, 1 << 31, &totals);
+        assert!(p.look(&totals).0);
+        p.write(PMCR, PMCR_LC, &totals);
+        assert_eq!(p.look(&totals), (false, None));
+    }
+
+    #[test]
     fn resets_and_selection() {
         let totals = |_: u16| [0, 0];
         let mut p = Pmu::default();
@@ -337,7 +440,17 @@ mod tests {
 
     #[test]
     fn registers_are_told_from_others() {
-        for r in [PMCR, PMCEID1, PMCCNTR, pmevcntr(5), pmevtyper(31)] {
+        for r in [
+            PMCR,
+            PMCEID1,
+            PMCCNTR,
+            pmevcntr(5),
+            pmevtyper(31),
+            PMINTENSET,
+            PMINTENCLR,
+            PMOVSSET,
+            PMOVSCLR,
+        ] {
             assert!(r.is_pmu());
         }
         let midr = SysReg::new(3, 0, 0, 0, 0);

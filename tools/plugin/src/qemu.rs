@@ -22,6 +22,9 @@ pub const TIMER_ATTR_ALL: c_int = -1;
 /// Opaque `CPUState`.
 pub type CpuState = c_void;
 
+/// Opaque `struct IRQState`, an interrupt line.
+pub type Irq = c_void;
+
 functions! {
     /// Functions of QEMU that are not part of the plugin interface.
     pub struct Internals {
@@ -37,6 +40,9 @@ functions! {
         get_cpu = c"qemu_get_cpu" fn(c_int) -> *mut CpuState;
         kick = c"qemu_cpu_kick" fn(*mut CpuState);
         read_register = c"aarch64_cpu_gdb_read_register" fn(*mut CpuState, *mut ByteArray, c_int) -> c_int;
+        object_of_type = c"object_resolve_path_type" fn(*const c_char, *const c_char, *mut bool) -> *mut c_void;
+        gpio_in = c"qdev_get_gpio_in" fn(*mut c_void, c_int) -> *mut Irq;
+        set_irq = c"qemu_set_irq" fn(*mut Irq, c_int);
         write_register = c"aarch64_cpu_gdb_write_register" fn(*mut CpuState, *mut u8, c_int) -> c_int;
     }
 }
@@ -168,6 +174,28 @@ impl Internals {
         // SAFETY: takes its own locks.
         let ns = unsafe { (self.deadline_ns)(CLOCK_VIRTUAL, TIMER_ATTR_ALL) };
         real_deadline(ns)
+    }
+
+    /// The interrupt controller's input for shared peripheral interrupt `n`; null when the machine has no GICv3. To be called
+    /// once the machine is there.
+    pub fn shared_interrupt(&self, n: u32) -> *mut Irq {
+        let (all, class) = (c"".as_ptr(), c"arm-gicv3-common".as_ptr());
+        // SAFETY: a lookup in QEMU's object tree; a GICv3 is a device, whose unnamed inputs begin with the shared
+        // interrupts. The board gives no CPU a number that the controller of `virt` lacks.
+        unsafe {
+            let gic = (self.object_of_type)(all, class, std::ptr::null_mut());
+            if gic.is_null() {
+                return std::ptr::null_mut();
+            }
+            (self.gpio_in)(gic, n as c_int)
+        }
+    }
+
+    /// Moves an interrupt line up or down. Not with the big lock held.
+    pub fn set_line(&self, line: *mut Irq, up: bool) {
+        let _lock = self.bql();
+        // SAFETY: a line from `shared_interrupt`, or null, which QEMU takes for a line that leads nowhere; the lock is held.
+        unsafe { (self.set_irq)(line, c_int::from(up)) };
     }
 
     /// Makes the main loop look at the timers of the virtual clock.

@@ -20,7 +20,7 @@ pub fn at_exit() {
         let now = b.clock.global();
         eprintln!(
             "amp-board-plugin: cpu{} type {} instructions {} (user {}) active {:.1} ms, l1d {}/{} l2 {}/{} branches {}/{} \
-             energy {} uJ, syncs {} waits {} timeouts {} pmu {}",
+             energy {} uJ, syncs {} waits {} timeouts {} pmu {} overflows {}",
             v.index,
             t.index,
             sum(Total::Instructions),
@@ -37,6 +37,7 @@ pub fn at_exit() {
             s.waits,
             s.timeouts,
             s.pmu_accesses,
+            s.overflows,
         );
     }
     eprintln!(

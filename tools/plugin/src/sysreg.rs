@@ -9,6 +9,7 @@ use crate::board::{board, vcpu, Board};
 use crate::clock::publish;
 use crate::counts::{self, Counts};
 use crate::decode::{SysReg, TTBR0_EL1};
+use crate::interrupt;
 use crate::model::TypeModel;
 use crate::pmu::{event, EventTotals};
 use crate::vcpu::{Fix, Own, Vcpu};
@@ -32,7 +33,7 @@ pub struct ReadSite {
 }
 
 /// Totals of an event at both levels. Needs settled counts.
-fn totals(b: &Board, v: &Vcpu, t: &TypeModel, counts: &[Counts; 2], event: u16) -> EventTotals {
+pub fn totals(b: &Board, v: &Vcpu, t: &TypeModel, counts: &[Counts; 2], event: u16) -> EventTotals {
     if event == event::ENERGY_UJ {
         let now = b.clock.global().max(v.time.load(Relaxed));
         // One figure for the CPU: it counts as user energy unless that is filtered out.
@@ -110,6 +111,7 @@ pub extern "C" fn write(i: c_uint, data: *mut c_void) {
         pmu, counts, model, ..
     } = own;
     pmu.write(register, value, &|e| totals(b, v, model, counts, e));
+    interrupt::look(b, v, own);
 }
 
 /// The guest asks for fresh totals.

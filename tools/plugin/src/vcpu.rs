@@ -6,7 +6,7 @@ use crate::counts::Counts;
 use crate::ffi::ByteArray;
 use crate::model::TypeModel;
 use crate::pmu::Pmu;
-use crate::qemu::CpuState;
+use crate::qemu::{CpuState, Irq};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
@@ -52,8 +52,15 @@ unsafe impl Sync for Vcpu {}
 
 /// What only the vCPU's own thread touches.
 pub struct Own {
-    /// Time at which the vCPU must look at the others.
+    /// Time at which the vCPU must do more than run: the earlier one of the next two.
     pub limit: u64,
+    /// Time at which it must look at the others.
+    pub sync_at: u64,
+    /// Time at which a counter may have overflowed.
+    pub overflow_at: u64,
+    /// Its overflow interrupt: the line, null until it is needed, and whether it is up.
+    pub line: *mut Irq,
+    pub line_up: bool,
     /// Index of the core type.
     pub type_index: usize,
     /// End of the last block if it ended in a branch that needs predicting, with [`INDIRECT`] set for an indirect one;
@@ -88,6 +95,7 @@ pub struct Stats {
     pub waits: u64,
     pub timeouts: u64,
     pub pmu_accesses: u64,
+    pub overflows: u64,
 }
 
 /// Flag of [`Own::pending`]: the branch was indirect.
@@ -112,6 +120,10 @@ impl Vcpu {
             woken_ns: AtomicU64::new(0),
             own: UnsafeCell::new(Own {
                 limit: 0,
+                sync_at: 0,
+                overflow_at: u64::MAX,
+                line: std::ptr::null_mut(),
+                line_up: false,
                 type_index: model.index,
                 pending: 0,
                 counts: [Counts::default(), Counts::default()],
@@ -150,5 +162,11 @@ impl Own {
     /// Folds what was counted since, so that totals can be read.
     pub fn settle(&mut self) {
         self.counts.iter_mut().for_each(Counts::settle);
+    }
+
+    /// Sets the time at which the vCPU looks at the others.
+    pub fn sync_at(&mut self, time: u64) {
+        self.sync_at = time;
+        self.limit = time.min(self.overflow_at);
     }
 }
