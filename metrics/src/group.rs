@@ -281,7 +281,8 @@ impl Group {
     }
 }
 
-fn explain(
+/// What an error of `perf_event_open` means for `event`, number `position` (from 0) of `size` in its group.
+pub fn explain(
     event: &Event,
     whom: Whom,
     position: usize,

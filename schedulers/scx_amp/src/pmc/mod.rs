@@ -3,6 +3,7 @@
 //! ```text
 //! list      what there is to count, per core type
 //! stat      counts of a command, a process or the machine
+//! record    where a program is when events happen
 //! validate  which events count what they should
 //! ```
 
@@ -13,6 +14,7 @@ mod formula;
 mod here;
 mod list;
 mod output;
+mod record;
 mod sets;
 mod stat;
 mod target;
@@ -29,6 +31,8 @@ pub enum Pmc {
     List(list::ListArgs),
     /// Count events of a command, a process or the whole machine
     Stat(stat::StatArgs),
+    /// Sample where a command, a process or the machine is: a profile by function and basic block
+    Record(record::RecordArgs),
     /// Hold events against kernels of known counts on each core type: which of them can be trusted
     Validate(validate::ValidateArgs),
 }
@@ -41,6 +45,7 @@ pub fn main(what: &Pmc) -> Result<ExitCode> {
     match what {
         Pmc::List(args) => list::main(args),
         Pmc::Stat(args) => stat::main(args, crate::stop_flag()?.as_ref()),
+        Pmc::Record(args) => record::main(args, crate::stop_flag()?.as_ref()),
         Pmc::Validate(args) => validate::main(args, crate::stop_flag()?.as_ref()),
     }
 }

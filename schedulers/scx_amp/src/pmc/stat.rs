@@ -294,6 +294,6 @@ fn open_output(args: &StatArgs) -> Result<Box<dyn Write>> {
 }
 
 /// Shows what is measured; a reader that is gone ends nothing.
-fn emit(out: &mut dyn Write, text: &str) {
+pub fn emit(out: &mut dyn Write, text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

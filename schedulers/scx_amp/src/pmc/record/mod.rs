@@ -1,0 +1,279 @@
+//! `scx_amp pmc record`: where a program is when events happen.
+//!
+//! ```text
+//! periods   how many events between two samples
+//! sampler   perf's ring buffers
+//! maps      which file an address is from
+//! profile   functions and blocks by their samples; blocks cuts code into them
+//! ```
+
+mod blocks;
+mod maps;
+mod output;
+mod periods;
+mod profile;
+mod sampler;
+
+use super::here::Here;
+use super::sets::{Set, Unit};
+use super::target::{self, Held, Target};
+use crate::usage::bad_input;
+use anyhow::{Context, Result};
+use clap::Args;
+use maps::Maps;
+use output::{Choice, Report};
+use periods::Method;
+use profile::Samples;
+use rand::rngs::SmallRng;
+use rand::SeedableRng;
+use sampler::{CpuSampler, Found, Of};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Events between two samples of cycles, instructions and clocks (which count nanoseconds): a thousand samples a second and
+/// more on a fast core.
+const FREQUENT: u64 = 1_000_000;
+/// The same of any other event.
+const RARE: u64 = 10_000;
+
+/// Options of `scx_amp pmc record`.
+///
+/// With a command the exit status is the command's, 128 + signal when one ended it.
+#[derive(Args, Debug)]
+#[command(override_usage = "scx_amp pmc record [OPTIONS] [-a | -p PID | [--] COMMAND…]")]
+pub struct RecordArgs {
+    /// The event, as perf writes it; on each core type its own PMU counts it. Without a PMU: `cpu-clock`, in nanoseconds
+    #[arg(
+        short = 'e',
+        long = "event",
+        value_name = "EVENT",
+        default_value = "cycles"
+    )]
+    event: String,
+    /// Events between two samples [default: 1000000 for cycles, instructions and clocks, else 10000]
+    #[arg(short = 'c', long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000_000))]
+    period: Option<u64>,
+    /// How periods are chosen
+    #[arg(long, value_enum, default_value_t = Method::Random)]
+    method: Method,
+    /// Seed of random periods
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Whatever runs on any CPU, while the command runs, or until interrupted
+    #[arg(short = 'a', long, conflicts_with = "pid")]
+    all_cpus: bool,
+    /// A process with its threads and what they start, until it ends or this is interrupted
+    #[arg(
+        short = 'p',
+        long,
+        value_name = "PID",
+        conflicts_with = "command",
+        allow_hyphen_values = true
+    )]
+    pid: Option<i32>,
+    /// Stop after so many milliseconds; a command is ended
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
+    /// Lines of each table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+    /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to standard error
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// The command.
+///
+/// # Errors
+/// Bad input ([`crate::usage::BadInput`]), naming the event or process; others when sampling fails.
+pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
+    if !args.all_cpus && args.pid.is_none() && args.command.is_empty() {
+        return Err(bad_input(
+            "what is to be sampled? Give a command, -p PID, or -a for the whole machine",
+        ));
+    }
+    let here = Here::detect()?;
+    let mut set = Set::parse(&here, &args.event)?;
+    if set.units.iter().any(|u| u.events.len() > 1) {
+        return Err(bad_input(format!("-e {}: one event at a time", args.event)));
+    }
+    let everywhere = all_cpus(&here);
+    for u in &mut set.units {
+        if u.pmu == "software" {
+            u.cpus.clone_from(&everywhere);
+        }
+    }
+    let foreign = |u: &&Unit| u.core_type.is_none() && u.pmu != "software";
+    if let Some(u) = set.units.iter().find(foreign) {
+        return Err(bad_input(format!(
+            "event `{}`: PMU `{}` is not one of cores, and only those tell where a program is",
+            args.event, u.pmu
+        )));
+    }
+    let json_out = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
+    let held = match args.command.is_empty() {
+        true => None,
+        false => Some(Held::start(&args.command, json_out)?),
+    };
+    target::open_many_files();
+    let mut maps = Maps::default();
+    let mut of = Vec::new();
+    match (args.pid, &held) {
+        _ if args.all_cpus => of.push(Of::Everybody),
+        (Some(pid), _) => {
+            drop(target::process(pid)?);
+            target::threads(pid, |t| {
+                of.push(Of::Task(t));
+                Ok(())
+            })?;
+        }
+        (None, held) => of.extend(held.as_ref().map(|h| Of::Task(h.pid()))),
+    }
+    let mut rng = SmallRng::seed_from_u64(args.seed);
+    let on_exec = held.is_some() && !args.all_cpus;
+    let (mut cpus, choices) = open(args, &set, &of, on_exec, &mut rng)?;
+    // after the events: what is mapped from now on they tell
+    if let Some(pid) = args.pid {
+        maps.read(pid)
+            .with_context(|| format!("-p {pid}: cannot see what it has mapped"))?;
+    }
+    if args.all_cpus {
+        for p in procfs::process::all_processes()
+            .context("cannot list processes")?
+            .flatten()
+        {
+            // one that has gone meanwhile has no samples
+            let _ = maps.read(p.pid);
+        }
+    }
+    let watched = args.pid.map(target::process).transpose()?;
+    let begin = Instant::now();
+    if !on_exec {
+        cpus.iter_mut().try_for_each(CpuSampler::start)?;
+    }
+    let target = match (held, watched) {
+        (Some(h), _) => Target::Command(h.release()?),
+        (None, Some(fd)) => Target::Process(fd),
+        (None, None) => Target::Machine,
+    };
+    let nominal = nominal(args);
+    let (mut samples, mut lost, mut throttled) = (Samples::default(), 0, 0);
+    let end = args.timeout.map(|ms| begin + Duration::from_millis(ms));
+    let mut asked = false;
+    let mut batch = Vec::new();
+    loop {
+        let gone = target.wait(end.filter(|_| !asked))?;
+        for c in &mut cpus {
+            c.drain(|time, found| batch.push((time, found)));
+            if args.method == Method::Random && !gone {
+                c.set_period(periods::next(nominal, &mut rng))?;
+            }
+        }
+        // CPUs tell of mappings and of samples in them in any order
+        batch.sort_by_key(|(time, _)| *time);
+        for (_, found) in batch.drain(..) {
+            match found {
+                Found::Sample {
+                    ip,
+                    period,
+                    kernel: true,
+                    ..
+                } => samples.kernel(ip, period),
+                Found::Sample {
+                    ip, pid, period, ..
+                } => samples.user(maps.find(pid, ip), period),
+                Found::Mapped(pid, m) => maps.add(pid, m),
+                Found::Forked(pid, parent) => maps.fork(pid, parent),
+                Found::Executed(pid) => maps.exec(pid),
+                Found::Lost(n) => lost += n,
+                Found::Throttled => throttled += 1,
+            }
+        }
+        let over = stop.load(Ordering::Relaxed) || end.is_some_and(|e| Instant::now() >= e);
+        if over && !gone {
+            if let (Target::Command(r), false) = (&target, asked) {
+                r.end();
+                asked = true;
+            }
+        }
+        if gone || (over && !matches!(target, Target::Command(_))) {
+            break;
+        }
+    }
+    let report = Report {
+        command: (!args.command.is_empty()).then(|| args.command.clone()),
+        pid: args.pid,
+        system_wide: args.all_cpus,
+        elapsed_s: begin.elapsed().as_secs_f64(),
+        choices,
+        lost,
+        throttled,
+        profile: samples.profile(),
+    };
+    match &args.json {
+        Some(path) => {
+            let text = serde_json::to_string(&report)?;
+            crate::write_out(path, &format!("{text}\n"))?;
+        }
+        None => super::stat::emit(&mut std::io::stderr(), &output::tables(&report, args.top)),
+    }
+    Ok(match target {
+        Target::Command(r) => ExitCode::from(r.status()?),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn nominal(args: &RecordArgs) -> u64 {
+    args.period.unwrap_or_else(|| {
+        let frequent = ["cycles", "instructions", "inst_retired", "clock"];
+        if frequent.iter().any(|f| args.event.contains(f)) {
+            FREQUENT
+        } else {
+            RARE
+        }
+    })
+}
+
+fn all_cpus(here: &Here) -> Vec<u32> {
+    let types = here.pmus.core_types();
+    types.flat_map(|t| here.pmus.cpus_of(t).to_vec()).collect()
+}
+
+/// A sampler per CPU, and thread when there are several; and what was chosen for each PMU.
+fn open(
+    args: &RecordArgs,
+    set: &Set,
+    of: &[Of],
+    on_exec: bool,
+    rng: &mut SmallRng,
+) -> Result<(Vec<CpuSampler>, Vec<Choice>)> {
+    let nominal = nominal(args);
+    let (mut samplers, mut choices) = (Vec::new(), Vec::new());
+    for unit in &set.units {
+        let Some(event) = unit.events.first() else {
+            continue;
+        };
+        let mut least = u8::MAX;
+        for &cpu in &unit.cpus {
+            for &of in of {
+                let period = periods::first(args.method, nominal, rng);
+                let (s, precision) = CpuSampler::open(event, cpu, of, on_exec, period)?;
+                least = least.min(precision);
+                samplers.push(s);
+            }
+        }
+        choices.push(Choice {
+            event: event.name.clone(),
+            pmu: unit.pmu.clone(),
+            period: nominal,
+            method: args.method,
+            precision: least,
+        });
+    }
+    Ok((samplers, choices))
+}

@@ -1,0 +1,152 @@
+//! What `pmc record` prints.
+
+use super::periods::Method;
+use super::profile::Profile;
+use amp_metrics::uncertainty::Measured;
+use serde::Serialize;
+use std::fmt::Write;
+use tabled::builder::Builder;
+use tabled::settings::object::Columns;
+use tabled::settings::{Alignment, Style};
+
+/// How samples were taken on the CPUs of one PMU.
+#[derive(Debug, Serialize)]
+pub struct Choice {
+    /// The event.
+    pub event: String,
+    /// Its PMU.
+    pub pmu: String,
+    /// Events between two samples, nominally.
+    pub period: u64,
+    /// How periods were chosen.
+    pub method: Method,
+    /// What the PMU says of where a sample is: 0 (arbitrary skid) to 3 (no skid).
+    pub precision: u8,
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The command that was sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// The process that was sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// Whether everything on every CPU was.
+    pub system_wide: bool,
+    /// Seconds from start to end.
+    pub elapsed_s: f64,
+    /// How.
+    pub choices: Vec<Choice>,
+    /// Samples that did not fit the buffers.
+    pub lost: u64,
+    /// How often the kernel held samples back (`sysctl kernel.perf_event_max_sample_rate`).
+    pub throttled: u64,
+    /// Where samples fell.
+    #[serde(flatten)]
+    pub profile: Profile,
+}
+
+fn percent(m: Measured) -> [String; 2] {
+    [
+        format!("{:.1} %", 100.0 * m.value),
+        m.u.map_or_else(String::new, |u| format!("± {:.1}", 100.0 * u)),
+    ]
+}
+
+/// Tables of functions and blocks, `most` lines each.
+pub fn tables(r: &Report, most: usize) -> String {
+    let mut out = String::new();
+    for c in &r.choices {
+        let how = match c.method {
+            Method::Fixed => "fixed",
+            Method::Prime => "prime",
+            Method::Random => "random primes",
+        };
+        let skid = match c.precision {
+            3 => "no skid",
+            2 => "no skid asked for",
+            1 => "constant skid",
+            _ => "samples come late by an unknown number of instructions (the PMU has nothing better)",
+        };
+        // a string takes all that is written
+        let _ = writeln!(
+            out,
+            "{} on {}: every {} events ({how}); {skid}",
+            c.event, c.pmu, c.period
+        );
+    }
+    let p = &r.profile;
+    let _ = writeln!(out, "{} samples in {:.3} s", p.samples, r.elapsed_s);
+    if r.lost > 0 {
+        let _ = writeln!(
+            out,
+            "{} samples lost: the system was too slow to take them; use a longer period",
+            r.lost
+        );
+    }
+    if r.throttled > 0 {
+        let _ = writeln!(
+            out,
+            "sampling was held back {} times (sysctl kernel.perf_event_max_sample_rate); use a longer period",
+            r.throttled
+        );
+    }
+    if p.samples == 0 {
+        out.push_str("too short for the period: give a smaller one with -c\n");
+        return out;
+    }
+    let mut table = Builder::default();
+    table.push_record(["share", "", "samples", "function", "file"]);
+    for f in p.functions.iter().take(most) {
+        let [share, u] = percent(f.share);
+        table.push_record([
+            share,
+            u,
+            f.samples.to_string(),
+            f.function.clone(),
+            f.file.clone(),
+        ]);
+    }
+    finish(
+        &mut out,
+        table,
+        p.functions.len().saturating_sub(most),
+        "functions",
+    );
+    let mut blocks: Vec<_> = (p.functions.iter())
+        .flat_map(|f| f.blocks.iter().map(move |b| (f, b)))
+        .collect();
+    if blocks.is_empty() {
+        return out;
+    }
+    blocks.sort_by_key(|(_, b)| std::cmp::Reverse(b.events));
+    let mut table = Builder::default();
+    table.push_record(["share", "", "samples", "basic block", "instructions"]);
+    for (f, b) in blocks.iter().take(most) {
+        let [share, u] = percent(b.share);
+        let place = format!("{}+{:#x}", f.function, b.offset);
+        table.push_record([
+            share,
+            u,
+            b.samples.to_string(),
+            place,
+            b.instructions.to_string(),
+        ]);
+    }
+    finish(&mut out, table, blocks.len().saturating_sub(most), "blocks");
+    out
+}
+
+fn finish(out: &mut String, table: Builder, left: usize, what: &str) {
+    let mut table = table.build();
+    table
+        .with(Style::rounded())
+        .modify(Columns::new(..3), Alignment::right());
+    out.push_str(&table.to_string());
+    out.push('\n');
+    if left > 0 {
+        let _ = writeln!(out, "and {left} more {what} (--top, or --json for all)");
+    }
+}
