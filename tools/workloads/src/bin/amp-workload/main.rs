@@ -4,6 +4,7 @@
 //! what the scheduler costs, `list` says what there is.
 
 mod bench;
+mod blocks;
 mod counters;
 mod machine;
 mod meter;
@@ -32,6 +33,8 @@ enum Command {
     Time(time::Args),
     /// Measure what the scheduler costs
     Bench(bench::Args),
+    /// Run a kernel of which every basic block is known, to hold profiles against
+    Blocks(blocks::Args),
     /// Show the kernels: unit of work, instructions per unit, what they stress
     List {
         /// One JSON array instead of a table
@@ -53,6 +56,7 @@ fn main() -> std::process::ExitCode {
         Command::Run(a) => run::run(&a),
         Command::Time(a) => time::run(&a),
         Command::Bench(a) => bench::run(&a),
+        Command::Blocks(a) => blocks::run(&a),
         Command::List { json } => list(json),
         Command::Inputs { dir, packages } => inputs(&dir, &packages),
     };
