@@ -193,17 +193,7 @@ impl Group {
     /// # Errors
     /// As [`Group::open`].
     pub fn clock(whom: Whom, on_exec: bool) -> Result<Group, GroupError> {
-        let dummy = Event {
-            name: "dummy".into(),
-            pmu: "software".into(),
-            attr: EventAttr {
-                type_: SOFTWARE,
-                config: DUMMY,
-                // it counts nothing, so it needs no more rights than that
-                exclude_kernel: !matches!(whom, Whom::Cpu(_)),
-                ..EventAttr::default()
-            },
-        };
+        let dummy = dummy(!matches!(whom, Whom::Cpu(_)));
         Group::open(&[dummy], whom, on_exec)
     }
 
@@ -278,6 +268,20 @@ impl Group {
                 source,
             },
         }
+    }
+}
+
+/// An event that counts nothing, of user mode only on demand, which needs no more rights than it has.
+pub fn dummy(exclude_kernel: bool) -> Event {
+    Event {
+        name: "dummy".into(),
+        pmu: "software".into(),
+        attr: EventAttr {
+            type_: SOFTWARE,
+            config: DUMMY,
+            exclude_kernel,
+            ..EventAttr::default()
+        },
     }
 }
 

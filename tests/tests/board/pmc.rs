@@ -34,6 +34,52 @@ fn near(what: &str, got: f64, known: f64) {
     assert!(error.abs() <= CLOSE, "{what}: {got}, known are {known}");
 }
 
+/// A profile by instructions of ten functions of equal work: as many samples as counters wrapped, in each function as many as
+/// in the others but for the skid, which moves samples from the end of a function into the next.
+fn profile(core_type: &str, profile: &Value, blocks: &Value) {
+    let blocks = blocks.as_array().unwrap();
+    let of = |b: &Value| b["instructions"].as_f64().unwrap() * b["executions"].as_f64().unwrap();
+    let known: f64 = blocks.iter().map(of).sum();
+    assert_eq!(
+        (&profile["lost"], &profile["throttled"]),
+        (&0.into(), &0.into())
+    );
+    let functions = profile["functions"].as_array().unwrap();
+    let ours = |f: &&Value| f["function"].as_str().unwrap().starts_with("amp_blocks_");
+    let samples = functions
+        .iter()
+        .filter(ours)
+        .map(|f| f["samples"].as_f64().unwrap());
+    // the first prime from 10,000 on; where in a period the kernel begins and ends is open
+    let wraps = known / 10_007.0;
+    let samples: f64 = samples.sum();
+    println!("{core_type}: {samples} samples of {wraps:.1}");
+    assert!(
+        (samples - wraps).abs() <= 2.0,
+        "{samples} samples, {wraps} wraps"
+    );
+    for level in 1..=10 {
+        let name = format!("amp_blocks_level_{level}");
+        let f = functions.iter().find(|f| f["function"] == name.as_str());
+        let f = f.unwrap_or_else(|| panic!("no {name} in {profile}"));
+        let share = f["events"].as_f64().unwrap() / (samples * 10_007.0);
+        // 14 of 143 instructions, 6 of which the block after may get, and what chance does to 1,000 samples, four times
+        let expected = 14.0 / 143.0;
+        assert!(
+            (share - expected).abs() <= 8.0 / 143.0 + 0.038,
+            "{name}: {share}"
+        );
+        let sampled = f["blocks"].as_array().unwrap();
+        assert!(!sampled.is_empty(), "{name} is not cut into blocks");
+        for b in sampled {
+            let same = |t: &&Value| t["function"] == name.as_str() && t["offset"] == b["offset"];
+            let truth = blocks.iter().find(same);
+            let truth = truth.unwrap_or_else(|| panic!("{name}: no such block: {b}"));
+            assert_eq!(truth["instructions"], b["instructions"], "{name}");
+        }
+    }
+}
+
 #[test]
 fn lists_counts_and_attaches() {
     let mut script = String::from(
@@ -45,7 +91,11 @@ amp-workload list --json >/kernels.json
     let mut lab = Lab::board("juno")
         .collect("/attached.json")
         .collect("/list.json")
-        .collect("/kernels.json");
+        .collect("/kernels.json")
+        .collect("/blocks.json");
+    for (_, cpu) in PLACES {
+        lab = lab.collect(&format!("/record-{cpu}.json"));
+    }
     let mut collected = Vec::new();
     let mut stat = |name: String, options: &str, command: String| {
         let path = format!("/{name}.json");
@@ -72,6 +122,11 @@ amp-workload list --json >/kernels.json
 amp-workload run alu --work 20M --pin 4 --json & pid=$!
 scx_amp pmc stat -e instructions -p $pid --timeout 300 --json /attached.json || exit 1
 wait $pid; echo \"attached $?\"
+echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent
+for cpu in 1 4; do
+scx_amp pmc record -e instructions:u -c 10000 --method prime --json /record-$cpu.json -- amp-workload blocks chain --rounds 70k --pin $cpu || exit 1
+done
+amp-workload blocks chain --rounds 70k --list >/blocks.json
 scx_amp pmc stat -e nosuch -- true 2>/err; echo \"unknown $?\"; sed 's/^/says /' /err
 scx_amp pmc stat -e l1d_cache,l1d_cache_refill,l2d_cache,l2d_cache_refill,br_retired,br_mis_pred,inst_retired -- true 2>/err
 echo \"toomany $?\"; sed 's/^/says /' /err
@@ -82,6 +137,13 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     }
     let r = lab.run(&script).ok();
 
+    for (core_type, cpu) in PLACES {
+        profile(
+            core_type,
+            &json(&r.file(&format!("/record-{cpu}.json"))),
+            &json(&r.file("/blocks.json")),
+        );
+    }
     let list = json(&r.file("/list.json"));
     let pmus = list["pmus"].as_array().unwrap();
     for (core_type, cpus) in [("big", "0-1"), ("little", "2-5")] {

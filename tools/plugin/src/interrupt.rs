@@ -1,18 +1,15 @@
 //! Overflow interrupts of the performance monitors: one level-triggered line per CPU, as the device tree says.
 //!
 //! Nobody knows when a counter of misses will overflow, only how many more it takes and that a cycle has no more than a
-//! few. So the vCPU looks again after as many cycles as it takes at that rate; what remains shrinks from look to look. The last
-//! look comes up to [`LEAST`] cycles late. A sample is taken where the interrupt is: at the beginning of the block after
-//! that in which the overflow was seen, which is this board's skid.
+//! few. So the vCPU looks again after as many cycles as it takes at that rate; what remains shrinks from look to look, and at
+//! the end it looks at each block (a least distance would have it look in slow blocks only). A sample is taken where the
+//! interrupt is: at the beginning of the block after that in which the counter wrapped, which is this board's skid.
 
 use crate::board::Board;
 use crate::sysreg::totals;
 use crate::vcpu::{Own, Vcpu};
 use amp_machine::PMU_SPI_BASE;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Cycles between two looks, at least.
-const LEAST: u64 = 8;
 
 /// Moves the line to where it belongs, and sets the time of the next look. On the vCPU's thread, without the big lock.
 pub fn look(b: &Board, v: &Vcpu, own: &mut Own) {
@@ -22,7 +19,7 @@ pub fn look(b: &Board, v: &Vcpu, own: &mut Own) {
     } = &mut *own;
     let (up, next) = pmu.look(&|e| totals(b, v, model, counts, e));
     own.overflow_at = next.map_or(u64::MAX, |cycles| {
-        let ps = cycles.max(LEAST) as f64 * own.model.ps_per_cycle;
+        let ps = cycles as f64 * own.model.ps_per_cycle;
         v.time.load(Relaxed).saturating_add(ps as u64)
     });
     own.limit = own.sync_at.min(own.overflow_at);

@@ -136,6 +136,12 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     }
     let mut rng = SmallRng::seed_from_u64(args.seed);
     let on_exec = held.is_some() && !args.all_cpus;
+    let mut followers = Vec::new();
+    for &cpu in &everywhere {
+        for &of in &of {
+            followers.push(CpuSampler::follow(cpu, of, on_exec)?);
+        }
+    }
     let (mut cpus, choices) = open(args, &set, &of, on_exec, &mut rng)?;
     // after the events: what is mapped from now on they tell
     if let Some(pid) = args.pid {
@@ -154,7 +160,8 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let watched = args.pid.map(target::process).transpose()?;
     let begin = Instant::now();
     if !on_exec {
-        cpus.iter_mut().try_for_each(CpuSampler::start)?;
+        let mut all = followers.iter_mut().chain(&mut cpus);
+        all.try_for_each(CpuSampler::start)?;
     }
     let target = match (held, watched) {
         (Some(h), _) => Target::Command(h.release()?),
@@ -168,6 +175,9 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let mut batch = Vec::new();
     loop {
         let gone = target.wait(end.filter(|_| !asked))?;
+        for f in &mut followers {
+            f.drain(|time, found| batch.push((time, found)));
+        }
         for c in &mut cpus {
             c.drain(|time, found| batch.push((time, found)));
             if args.method == Method::Random && !gone {
@@ -258,13 +268,10 @@ fn open(
         let Some(event) = unit.events.first() else {
             continue;
         };
-        let mut least = u8::MAX;
         for &cpu in &unit.cpus {
             for &of in of {
                 let period = periods::first(args.method, nominal, rng);
-                let (s, precision) = CpuSampler::open(event, cpu, of, on_exec, period)?;
-                least = least.min(precision);
-                samplers.push(s);
+                samplers.push(CpuSampler::open(event, cpu, of, on_exec, period)?);
             }
         }
         choices.push(Choice {
@@ -272,7 +279,7 @@ fn open(
             pmu: unit.pmu.clone(),
             period: nominal,
             method: args.method,
-            precision: least,
+            precision: sampler::precision(&unit.pmu),
         });
     }
     Ok((samplers, choices))

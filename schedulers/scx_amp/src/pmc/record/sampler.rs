@@ -1,16 +1,18 @@
 //! Samples through perf: one event per CPU, each with a ring buffer of its own.
 
 use super::maps::Mapping;
-use amp_metrics::group::{explain, GroupError, Whom, SOFTWARE};
+use amp_metrics::group::{dummy, explain, GroupError, Whom};
 use amp_metrics::Event;
 use anyhow::{Context, Result};
 use perf_event::data::Record;
 use perf_event::{Builder, SampleFlag, SampleSkid, Sampler};
 use std::os::fd::AsRawFd;
 
-/// Bytes of a ring buffer, a power of two: more than a tenth of a second's samples at 100,000 a second, and what the kernel
-/// lets every user have (`kernel.perf_event_mlock_kb`, 516 of them with the page that goes before).
-const BUFFER: usize = 512 << 10;
+/// Bytes of the ring buffers for samples and for what is mapped, powers of two: a tenth of a second at 60,000 samples a
+/// second. With a page that goes before each they are what the kernel lets every user have (516 KiB per CPU,
+/// `kernel.perf_event_mlock_kb`).
+const SAMPLES: usize = 256 << 10;
+const MAPPINGS: usize = 128 << 10;
 
 /// Whose samples.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,40 @@ pub enum Found {
     Throttled,
 }
 
+fn builder(event: &Event, cpu: u32, of: Of, on_exec: bool) -> Builder<'static> {
+    let mut b = Builder::new(event.attr);
+    match of {
+        Of::Task(tid) => b.observe_pid(tid).inherit(true),
+        Of::Everybody => b.any_pid(),
+    };
+    b.one_cpu(cpu as usize)
+        .sample(SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::PERIOD)
+        .sample_id_all(true)
+        .exclude_user(event.attr.exclude_user)
+        .exclude_kernel(event.attr.exclude_kernel)
+        .exclude_hv(false)
+        .enabled(false)
+        .enable_on_exec(on_exec);
+    b
+}
+
+fn build(b: &Builder<'_>, event: &Event, cpu: u32, of: Of, bytes: usize) -> Result<CpuSampler> {
+    let whom = match of {
+        Of::Task(tid) => Whom::Task(tid),
+        Of::Everybody => Whom::Cpu(cpu),
+    };
+    let counter = b
+        .build()
+        .map_err(|e: std::io::Error| -> GroupError { explain(event, whom, 0, 1, e) })?;
+    let sampler = counter.sampled(bytes).with_context(|| {
+        format!(
+            "CPU {cpu}: no ring buffer for event `{}` (sysctl kernel.perf_event_mlock_kb, or ulimit -l)",
+            event.name
+        )
+    })?;
+    Ok(CpuSampler { sampler, cpu })
+}
+
 /// An event that is sampled on one CPU.
 pub struct CpuSampler {
     sampler: Sampler,
@@ -59,66 +95,45 @@ const CPUMODE: u16 = 7;
 const KERNEL: u16 = 1;
 const COMM_EXEC: u16 = 1 << 13;
 
+/// How precise a PMU says it can be: 0 (samples come late by any number of instructions) to 3 (not at all). One that says
+/// nothing is not: drivers accept whatever is asked for.
+pub fn precision(pmu: &str) -> u8 {
+    let file = format!("/sys/bus/event_source/devices/{pmu}/caps/max_precise");
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.trim().parse().map_or(0, |p: u8| p.min(3))
+}
+
 impl CpuSampler {
-    /// Opens `event` on `cpu` for `of`, stopped; `on_exec` starts it with a new program. The highest of the precisions that
-    /// the PMU takes is used; it is returned, 0 (arbitrary skid) to 3 (none).
+    /// Opens `event` on `cpu` for `of`, stopped; `on_exec` starts it with a new program.
     ///
     /// # Errors
     /// [`GroupError`].
-    pub fn open(
-        event: &Event,
-        cpu: u32,
-        of: Of,
-        on_exec: bool,
-        period: u64,
-    ) -> Result<(CpuSampler, u8)> {
-        let skids = [
-            SampleSkid::RequireZero,
-            SampleSkid::RequestZero,
-            SampleSkid::Constant,
-            SampleSkid::Arbitrary,
-        ];
-        let whom = match of {
-            Of::Task(tid) => Whom::Task(tid),
-            Of::Everybody => Whom::Cpu(cpu),
-        };
-        let mut refused = None;
-        // the kernel takes any precision for its own events, which have none
-        let worse = if event.attr.type_ == SOFTWARE { 3 } else { 0 };
-        for (precision, skid) in (0..4u8).rev().zip(skids).skip(worse) {
-            let mut b = Builder::new(event.attr);
-            match of {
-                Of::Task(tid) => b.observe_pid(tid).inherit(true),
-                Of::Everybody => b.any_pid(),
-            };
-            b.one_cpu(cpu as usize)
-                .sample_period(period)
-                .sample(SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::PERIOD)
-                .sample_id_all(true)
-                .precise_ip(skid)
-                .exclude_user(event.attr.exclude_user)
-                .exclude_kernel(event.attr.exclude_kernel)
-                .exclude_hv(false)
-                .enabled(false)
-                .enable_on_exec(on_exec)
-                .mmap(true)
-                .mmap2(true)
-                .comm(true)
-                .comm_exec(true)
-                .task(true);
-            match b.build() {
-                Ok(counter) => {
-                    let sampler = counter.sampled(BUFFER).with_context(|| {
-                        format!("CPU {cpu}: no ring buffer for event `{}` (sysctl kernel.perf_event_mlock_kb, or ulimit -l)", event.name)
-                    })?;
-                    return Ok((CpuSampler { sampler, cpu }, precision));
-                }
-                Err(e) => refused = Some(e),
-            }
-        }
-        let source = refused.unwrap_or_else(|| std::io::Error::other("not tried"));
-        let e: GroupError = explain(event, whom, 0, 1, source);
-        Err(e.into())
+    pub fn open(event: &Event, cpu: u32, of: Of, on_exec: bool, period: u64) -> Result<CpuSampler> {
+        let mut b = builder(event, cpu, of, on_exec);
+        b.sample_period(period)
+            .precise_ip(match precision(&event.pmu) {
+                0 => SampleSkid::Arbitrary,
+                1 => SampleSkid::Constant,
+                2 => SampleSkid::RequestZero,
+                _ => SampleSkid::RequireZero,
+            });
+        build(&b, event, cpu, of, SAMPLES)
+    }
+
+    /// Opens what tells of mappings and new processes on `cpu`: a program may map on a CPU whose PMU is not
+    /// sampled what it runs on another.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn follow(cpu: u32, of: Of, on_exec: bool) -> Result<CpuSampler> {
+        let event = dummy(!matches!(of, Of::Everybody));
+        let mut b = builder(&event, cpu, of, on_exec);
+        b.mmap(true)
+            .mmap2(true)
+            .comm(true)
+            .comm_exec(true)
+            .task(true);
+        build(&b, &event, cpu, of, MAPPINGS)
     }
 
     /// Starts it.
@@ -131,7 +146,7 @@ impl CpuSampler {
             .with_context(|| format!("CPU {}: cannot start sampling", self.cpu))
     }
 
-    /// From the next sample on they are `period` events apart. Processes that were started meanwhile keep theirs.
+    /// From the next sample on they are `period` events apart. Threads keep the period with which they were started.
     ///
     /// # Errors
     /// When the kernel refuses.
