@@ -16,7 +16,7 @@ mod sampled;
 mod strategy;
 mod trace;
 
-pub use phase::{PhaseDetector, PhaseRule, DEFAULT_PHASE_RATIO};
+pub use phase::{PhaseDetector, PhaseRule, DEFAULT_PHASE_CONFIRM, DEFAULT_PHASE_RATIO};
 pub use reconstruct::{linear, phase_aware, Plan};
 pub use rounds::{Complete, Rounds, Step};
 pub use sampled::Sampled;

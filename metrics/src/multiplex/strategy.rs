@@ -69,7 +69,11 @@ pub fn by_name(name: &str, sets: usize) -> Result<Box<dyn Strategy>, UnknownStra
         }),
         "relative-error" => Box::new(RelativeError {
             histories: Histories::new(sets),
-            rule: PhaseRule::default(),
+            // a false alarm costs a turn, a late one costs what changed meanwhile
+            rule: PhaseRule {
+                confirm: 1,
+                ..PhaseRule::default()
+            },
         }),
         _ => return Err(UnknownStrategy(name.to_owned())),
     })
