@@ -360,11 +360,13 @@ fn hold(count: usize) -> Result<(), Error> {
         for leader in groups.iter().filter_map(|(_, events)| events.first()) {
             let fd = leader.as_raw_fd();
             // SAFETY: takes no memory of ours.
-            let failed = match line.trim() {
-                "on" => unsafe { perf::ioctls::ENABLE(fd, 0) != 0 },
-                _ => unsafe { perf::ioctls::DISABLE(fd, 0) != 0 },
+            let failed = unsafe {
+                match line.trim() {
+                    "on" => perf::ioctls::ENABLE(fd, 0),
+                    _ => perf::ioctls::DISABLE(fd, 0),
+                }
             };
-            if failed {
+            if failed != 0 {
                 return Err(std::io::Error::last_os_error().into());
             }
         }

@@ -14,6 +14,7 @@ mod shipped;
 #[cfg(test)]
 pub(crate) mod testing;
 mod threads;
+mod windowed;
 
 pub use declared::{Declarations, Declared, Speedups};
 pub use energy::WithEnergy;
@@ -23,6 +24,7 @@ pub use history::{History, HistorySettings};
 pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
 pub use model::{Model, PlatformModel, MAX_METRICS};
 pub use shipped::SHIPPED_MODELS;
+pub use windowed::{Windowed, WINDOW_SIZES};
 
 use crate::event::{EventError, EventSets};
 use crate::pmu::Pmus;

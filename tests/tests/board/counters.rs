@@ -322,6 +322,8 @@ fn too_many() -> String {
 
 /// A table of phases in front of [`two_sets`].
 const HISTORY: &str = "kind = \"history\"\ninner = \"two-sets.toml\"\n";
+/// Five million instructions at a time.
+const WINDOWS: &str = "kind = \"windows\"\ninner = \"ipc-sampling\"\ninstructions = 5_000_000\n";
 /// Factors by command name.
 const SPEEDS: &str = "kind = \"declared\"\n[[app]]\ncomm = \"amp-hash\"\nspeedup = 3.2\n[[app]]\ncomm = \"amp-fp\"\nspeedup = 2.4\n";
 /// A program of its own, which says the same of every thread.
@@ -340,7 +342,7 @@ const ANSWERS: &str = r#"
 /// Every provider by turns while the machine is busy. The guest has no resctrl; a folder that looks like it stands in for it.
 #[test]
 fn a_hundred_changes_of_provider_lose_nothing() {
-    const LAPS: usize = 12;
+    const LAPS: usize = 10;
     let lap = [
         "model",
         "/two-sets.toml",
@@ -350,6 +352,7 @@ fn a_hundred_changes_of_provider_lose_nothing() {
         "/history.toml",
         "auto",
         "/speeds.toml",
+        "/windows.toml",
         "ipc-sampling",
     ];
     let mut script = String::from(ASK);
@@ -387,7 +390,12 @@ sleep 2
 fds refused
 ask
 "#;
-    for p in ["/two-sets.toml", "/program.toml", "/history.toml"] {
+    for p in [
+        "/two-sets.toml",
+        "/windows.toml",
+        "/program.toml",
+        "/history.toml",
+    ] {
         script += &format!("scx_amp ctl provider {p} >/dev/null; sleep 3\nask\n");
         if p == "/program.toml" {
             script += "children during\n";
@@ -405,6 +413,7 @@ echo "left $(ps | grep -c '[a]nswers.awk')"
         .file("/two-sets.toml", &two_sets())
         .file("/too-many.toml", &too_many())
         .file("/history.toml", HISTORY)
+        .file("/windows.toml", WINDOWS)
         .file("/speeds.toml", SPEEDS)
         .file("/program.toml", PROGRAM)
         .file("/answers.awk", ANSWERS)
@@ -435,7 +444,7 @@ echo "left $(ps | grep -c '[a]nswers.awk')"
     assert_eq!(r.lines("alive").count(), 8);
     let json = r.json();
     let status: Vec<_> = json.iter().filter(|j| j.get("knobs").is_some()).collect();
-    assert_eq!(status.len(), LAPS / 4 + 6);
+    assert_eq!(status.len(), LAPS / 4 + 7);
     for pair in status.windows(2) {
         for key in ["ticks", "placements"] {
             let of = |s: &serde_json::Value| s[key].as_u64().unwrap();
@@ -462,12 +471,13 @@ echo "left $(ps | grep -c '[a]nswers.awk')"
         "{}",
         said[0]
     );
-    let [.., refused, turns, program, history] = &status[..] else {
+    let [.., refused, turns, windows, program, history] = &status[..] else {
         panic!("{status:?}")
     };
     for &(s, provider, metric) in &[
         (refused, "ipc-sampling", "ipc"),
         (turns, "two-sets", "sf"),
+        (windows, "windows(ipc-sampling)", "ipc"),
         (program, "/program.toml", "sf"),
         (history, "history(two-sets)", "sf"),
     ] {
