@@ -242,7 +242,9 @@ pub fn check(
     }
     sets.check(context.pmus).map_err(event)?;
     if context.energy_per_core_type {
-        provider = Box::new(WithEnergy::new(provider, context.pmus.core_types().count()));
+        let types = context.pmus.core_types();
+        let cpus = types.map(|t| context.pmus.cpus_of(t).len());
+        provider = Box::new(WithEnergy::new(provider, cpus));
     }
     Ok(Prepared {
         provider,

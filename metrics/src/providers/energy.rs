@@ -12,6 +12,10 @@ use crate::sample::{Snapshot, Subject, VirtualCounter};
 const NEW: f64 = 0.5;
 /// Least power of a thread, in parts of the mean.
 const LEAST: f64 = 0.05;
+/// Power of an idle core in parts of the mean, until more is known.
+const IDLE: f64 = 0.1;
+/// How readily the power of idle cores takes the blame, a thread's being 1: it is small and hardly changes.
+const IDLE_WEIGHT: f64 = 0.01;
 /// Intervals on a core type before its power counts.
 const ENOUGH: u32 = 3;
 
@@ -43,7 +47,8 @@ impl Thread {
 /// What the threads of a core type did in an interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
-    /// Sums of CPU time, of its squares, of that of threads without a power yet, and energy by the powers of the others.
+    /// Sums of CPU time, of its squares (weighted), of that of threads without a power yet, and energy by the powers of the
+    /// others.
     time: f64,
     squares: f64,
     unknown: f64,
@@ -58,6 +63,17 @@ impl Shared {
             self.unknown += ran;
         } else {
             self.joules += ran * power.watts;
+        }
+    }
+
+    /// Cores of `power` were idle for so long, in all.
+    fn add_idle(&mut self, seconds: f64, power: &Power) {
+        self.squares += IDLE_WEIGHT * seconds * seconds;
+        if power.samples == 0 {
+            self.time += IDLE * seconds;
+            self.unknown += IDLE * seconds;
+        } else {
+            self.joules += seconds * power.watts;
         }
     }
 
@@ -77,12 +93,16 @@ impl Shared {
 /// ran there of power × CPU time: one equation per interval, with other threads in it whenever threads change places. The
 /// powers are estimated from those by Kaczmarz's method with relaxation: what an interval drew more than expected is spread
 /// over its threads by their CPU time. A thread begins with the mean of those it shares the cores with; threads that never
-/// part are told apart no further. Idle power is charged to who runs. The quality is therefore never better than
+/// part are told apart no further. Idle cores are one more that draws, first taken for a tenth of one that runs. The quality is therefore never better than
 /// [`Quality::Multiplexed`]. An efficiency factor of the inner provider goes first.
 pub struct WithEnergy {
     name: String,
     inner: Box<dyn Provider>,
     core_types: usize,
+    /// CPUs of each core type.
+    cpus: [usize; MAX_CORE_TYPES],
+    /// A core of the type that does nothing.
+    idle: [Power; MAX_CORE_TYPES],
     threads: Threads<Thread>,
     now: Nanos,
 }
@@ -96,12 +116,19 @@ impl std::fmt::Debug for WithEnergy {
 }
 
 impl WithEnergy {
-    /// In front of `inner`, whose name it keeps, on a machine of so many core types.
-    pub fn new(inner: Box<dyn Provider>, core_types: usize) -> WithEnergy {
+    /// In front of `inner`, whose name it keeps, on a machine with core types of so many CPUs.
+    pub fn new(inner: Box<dyn Provider>, cpus: impl IntoIterator<Item = usize>) -> WithEnergy {
+        let (mut per_type, mut core_types) = ([0; MAX_CORE_TYPES], 0);
+        for (to, n) in per_type.iter_mut().zip(cpus) {
+            *to = n;
+            core_types += 1;
+        }
         WithEnergy {
             name: inner.name().to_owned(),
             inner,
-            core_types: core_types.min(MAX_CORE_TYPES),
+            core_types,
+            cpus: per_type,
+            idle: Default::default(),
             threads: Threads::default(),
             now: Nanos::ZERO,
         }
@@ -126,10 +153,12 @@ impl Provider for WithEnergy {
         self.inner.observe(snapshot);
         self.threads.keep(snapshot, Thread::default);
         let mut joules = [None; MAX_CORE_TYPES];
+        let mut over = 0.0;
         for v in &snapshot.virtual_counters {
             if let (VirtualCounter::Energy, Subject::CoreType(t)) = (v.counter, v.of) {
                 if let Some(j) = joules.get_mut(t.index()) {
                     *j = Some(v.value);
+                    over = v.over.as_secs_f64();
                 }
             }
         }
@@ -141,6 +170,25 @@ impl Provider for WithEnergy {
             for (c, shared) in types.iter_mut().enumerate().take(self.core_types) {
                 shared.add(known.ran(c, &t.runtime), &known.power[c]);
             }
+        }
+        for (c, shared) in types.iter_mut().enumerate().take(self.core_types) {
+            let idle = (self.cpus[c] as f64 * over - shared.time).max(0.0);
+            shared.add_idle(idle, &self.idle[c]);
+            let Some(j) = joules[c].filter(|_| idle > 0.0) else {
+                continue;
+            };
+            let p = &mut self.idle[c];
+            let mean = j / shared.time;
+            if !mean.is_finite() || mean < 0.0 {
+                continue;
+            }
+            if p.samples == 0 {
+                p.watts = IDLE * mean;
+            } else {
+                let d = (j - shared.expected(mean)) * IDLE_WEIGHT * idle / shared.squares;
+                p.watts = (p.watts + NEW * d).max(0.0);
+            }
+            p.samples = p.samples.saturating_add(1);
         }
         for t in &snapshot.threads {
             let Some(known) = self.threads.get_mut(t.key) else {
@@ -225,14 +273,14 @@ mod tests {
     use crate::sample::VirtualReading;
     use crate::{Declarations, Declared, Speedups};
     use rand::seq::SliceRandom;
-    use rand::SeedableRng;
+    use rand::{Rng, SeedableRng};
 
     #[test]
     fn threads_that_change_places_are_told_apart() {
         // two big cores, four little ones, six threads in other places every interval
         let big = [3.0, 2.0, 1.0, 4.0, 1.5, 2.5];
         let little = [0.5, 0.2, 0.3, 1.0, 0.25, 0.4];
-        let mut p = WithEnergy::new(Box::new(Declared::new(Declarations::default())), 2);
+        let mut p = WithEnergy::new(Box::new(Declared::new(Declarations::default())), [2, 4]);
         let mut runtime = [[Nanos::ZERO; MAX_CORE_TYPES]; 6];
         let mut rng = rand::rngs::SmallRng::seed_from_u64(1);
         let mut places = [0, 1, 2, 3, 4, 5];
@@ -276,10 +324,44 @@ mod tests {
     }
 
     #[test]
+    fn idle_cores_are_charged_to_nobody() {
+        // one to three threads at 0.15 to 0.3 W among ten cores that draw 20 mW each
+        let watts = [0.15, 0.3, 0.2];
+        let mut p = WithEnergy::new(Box::new(Declared::new(Declarations::default())), [10]);
+        let mut rng = rand::rngs::SmallRng::seed_from_u64(2);
+        let mut runtime = [[Nanos::ZERO; MAX_CORE_TYPES]; 3];
+        for i in 0..200u64 {
+            let mut s = snapshot(i * 100, &[0, 1, 2], Vec::new());
+            let (mut joules, mut idle) = (0.0, 1.0);
+            for (n, t) in s.threads.iter_mut().enumerate() {
+                if i > 0 && rng.random_bool(0.6) {
+                    runtime[n][0] += Nanos::from_millis(100);
+                    joules += 0.1 * watts[n];
+                    idle -= 0.1;
+                }
+                t.runtime = runtime[n];
+            }
+            s.virtual_counters.push(VirtualReading {
+                counter: VirtualCounter::Energy,
+                of: Subject::CoreType(CoreTypeId(0)),
+                value: joules + 0.02 * idle,
+                over: Nanos::from_millis(100),
+            });
+            p.observe(&s);
+        }
+        for (n, truth) in watts.into_iter().enumerate() {
+            let got = p.threads.get(key(n as u32)).unwrap().power[0].watts;
+            assert!((got / truth - 1.0).abs() < 0.1, "thread {n}: {got}");
+        }
+        let idle = p.idle[0].watts;
+        assert!((idle - 0.02).abs() < 0.004, "{idle}");
+    }
+
+    #[test]
     fn the_published_ratio() {
         let d = Declarations::default();
         d.declare(AppId(1), Speedups::fastest(2.0).unwrap());
-        let mut p = WithEnergy::new(Box::new(Declared::new(d)), 2);
+        let mut p = WithEnergy::new(Box::new(Declared::new(d)), [1, 1]);
         let ef = MetricId::EfficiencyFactor(CoreTypeId(0));
         let mut runtime = [Nanos::ZERO; MAX_CORE_TYPES];
         for i in 0..8u64 {
