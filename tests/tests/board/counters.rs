@@ -204,7 +204,7 @@ fn ipc_sampling_finds_the_speedups_of_known_kernels() {
             "amp-workload run {kernel} --work 1000G >/dev/null & pids=\"$pids $!\"; echo \"program-{i} $!\"\n"
         );
     }
-    script += "scx_amp run --policy rr --provider ipc-sampling 2>/dev/null & pid=$!\nwait_for enabled\nsleep 20\nask\nscx_amp top --once | sed 's/^/top /'\nkill $pid; wait $pid; kill $pids\n";
+    script += "scx_amp run --policy rr --provider ipc-sampling 2>/dev/null & pid=$!\nwait_for enabled\nsleep 20\nask\nscx_amp top --once | sed 's/^/top /'\nscx_amp ctl policy ef >/dev/null\nsleep 5\nask\nkill $pid; wait $pid; kill $pids\n";
     let r = Lab::board("juno").run(&script).ok();
     let json = r.json();
     let solo: Vec<f64> = json.iter().filter_map(|j| j["wall_ns"].as_f64()).collect();
@@ -213,8 +213,13 @@ fn ipc_sampling_finds_the_speedups_of_known_kernels() {
     let energy = |j: &serde_json::Value| j["model"]["energy_uj"].as_f64();
     let energy: Vec<f64> = json.iter().filter_map(energy).collect();
     assert_eq!(energy.len(), solo.len());
-    let status = json.iter().find(|j| j.get("per_thread").is_some());
-    let status = status.expect("a status");
+    let status: Vec<_> = json
+        .iter()
+        .filter(|j| j.get("per_thread").is_some())
+        .collect();
+    let [status, under_ef] = status[..] else {
+        panic!("{status:?}")
+    };
     for of in ["big", "little", "cpu0"] {
         let joules = &status["virtual_counters"][format!("energy_J {of}")];
         assert!(joules.as_f64().unwrap() > 0.0, "{status}");
@@ -257,6 +262,11 @@ fn ipc_sampling_finds_the_speedups_of_known_kernels() {
     // and the energy of the cores that they share has to be told apart
     assert!(ef <= 0.3, "{ef}");
     assert!(r.lines("top").any(|l| l.contains("energy_J big")));
+    // a policy that places by them: the one that gains most by far is on a big core
+    assert_eq!(under_ef["policy"], "ef");
+    let threads = under_ef["per_thread"].as_array().unwrap();
+    let placed = |t: &&serde_json::Value| t["placed"] == "big" && t["comm"] == "amp-hash";
+    assert!(threads.iter().any(|t| placed(&t)), "{under_ef}");
 }
 
 /// A model that needs two event sets by turns: its one factor rests on a metric of each.
