@@ -330,7 +330,10 @@ impl Counting {
                 match watch.look(scheduler.unread_on(*cpu), now) {
                     Due::Nothing => {}
                     Due::Ask => match set.check(*cpu) {
-                        Ok(()) => watch.counts(),
+                        Ok(()) => {
+                            watch.counts();
+                            again = true;
+                        }
                         Err(e) => {
                             watch.is_lost(e.to_string(), now);
                             lost.push((*cpu, e));
