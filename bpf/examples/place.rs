@@ -14,6 +14,8 @@
 //!   model=1        on the board: what all threads had of the events, beside what the board's own CPUs did
 //!   slice=5 steal=15 starve=500 slots=16384 panic=S dump=1
 //! place spin NAME COUNT SECS [NICE …]   COUNT busy threads NAME0…, one nice value each
+//! place hold COUNT                      COUNT hardware counters of every CPU: opened at once, taken while the last line of
+//!                                       standard input was `on`, let go after `off`
 //! place churn COUNT                     threads created and destroyed one after the other, from four threads
 //! ```
 
@@ -48,9 +50,10 @@ fn command() -> Result<(), Error> {
             spin(name, count.parse()?, secs.parse()?, &nices);
             Ok(())
         }
+        ["hold", count] => hold(count.parse()?),
         ["churn", count] => churn(count.parse()?),
         _ => Err(
-            "usage: place run TYPES [key=value …] | spin NAME COUNT SECS [NICE …] | churn COUNT"
+            "usage: place run TYPES [key=value …] | spin NAME COUNT SECS [NICE …] | hold COUNT | churn COUNT"
                 .into(),
         ),
     }
@@ -342,20 +345,56 @@ fn open(kind: u32, config: u64, tid: i32, cpu: i32, leader: i32) -> Result<Owned
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Who opened first goes first when counters are given out anew: one that is opened before others and switched on after them
+/// takes theirs.
+fn hold(count: usize) -> Result<(), Error> {
+    /// Cycles and instructions, by the architecture's numbers.
+    const CYCLES: u64 = 0x11;
+    const INSTRUCTIONS: u64 = 0x08;
+    let mut events = vec![CYCLES];
+    events.resize(count.max(1), INSTRUCTIONS);
+    let groups = opened(&events)?;
+    println!("HOLD {} CPUs", groups.len());
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        for leader in groups.iter().filter_map(|(_, events)| events.first()) {
+            let fd = leader.as_raw_fd();
+            // SAFETY: takes no memory of ours.
+            let failed = unsafe {
+                match line.trim() {
+                    "on" => perf::ioctls::ENABLE(fd, 0),
+                    _ => perf::ioctls::DISABLE(fd, 0),
+                }
+            };
+            if failed != 0 {
+                return Err(std::io::Error::last_os_error().into());
+            }
+        }
+        println!("HOLD {line}");
+    }
+    Ok(())
+}
+
 /// The events of every CPU that has a PMU, counting.
 fn cpu_groups(counters: &[u64]) -> Result<Vec<(u32, Vec<OwnedFd>)>, Error> {
+    let all = opened(counters)?;
+    for leader in all.iter().filter_map(|(_, events)| events.first()) {
+        // SAFETY: takes no memory of ours.
+        if unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), 0) } != 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+    }
+    Ok(all)
+}
+
+/// The events of every CPU that has a PMU, one pinned group each, stopped.
+fn opened(counters: &[u64]) -> Result<Vec<(u32, Vec<OwnedFd>)>, Error> {
     let mut all = vec![];
     for (cpu, kind) in pmus()? {
         let mut events: Vec<OwnedFd> = vec![];
         for config in counters {
             let leader = events.first().map_or(-1, AsRawFd::as_raw_fd);
             events.push(open(kind, *config, -1, cpu as i32, leader)?);
-        }
-        if let Some(leader) = events.first() {
-            // SAFETY: takes no memory of ours.
-            if unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), 0) } != 0 {
-                return Err(std::io::Error::last_os_error().into());
-            }
         }
         all.push((cpu, events));
     }

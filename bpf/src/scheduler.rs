@@ -259,6 +259,15 @@ impl Scheduler {
         }
     }
 
+    /// Readings that have failed on `cpu` since loading: while a set is to count there, its events do not. 0 for a CPU
+    /// that is not there.
+    pub fn unread_on(&self, cpu: u32) -> u64 {
+        let bss = self.skel.maps.bss_data.as_ref();
+        let meter = bss.and_then(|b| b.meters.get(cpu as usize));
+        // SAFETY: as in stats().
+        meter.map_or(0, |m| unsafe { addr_of!(m.nr_dropped).read_volatile() })
+    }
+
     /// Why the scheduler is no longer in charge, once it is not.
     pub fn exited(&self) -> Option<ExitReason> {
         if !uei_exited!(&self.skel, uei) {

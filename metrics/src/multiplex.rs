@@ -16,8 +16,8 @@ mod sampled;
 mod strategy;
 mod trace;
 
-pub use phase::{PhaseDetector, PhaseRule, DEFAULT_PHASE_RATIO};
-pub use reconstruct::{linear, phase_aware, Plan};
+pub use phase::{PhaseDetector, PhaseRule, DEFAULT_PHASE_CONFIRM, DEFAULT_PHASE_RATIO};
+pub use reconstruct::{linear, phase_aware, scaled, Plan};
 pub use rounds::{Complete, Rounds, Step};
 pub use sampled::Sampled;
 pub use strategy::{by_name, Observation, Strategy, UnknownStrategy, STRATEGIES};

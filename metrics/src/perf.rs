@@ -105,7 +105,7 @@ fn paranoid_now(level: Option<i32>) -> String {
 
 fn watchdog_hint(on: bool) -> &'static str {
     if on {
-        "; the NMI watchdog has one: `sysctl kernel.nmi_watchdog=0`"
+        " by another perf user: end it (`perf stat -a`, a profiler, another instance); where the NMI watchdog uses the PMU (x86) it has one, too: `sysctl kernel.nmi_watchdog=0`"
     } else {
         " by another perf user: end it (`perf stat -a`, a profiler, another instance)"
     }
@@ -213,6 +213,28 @@ impl OpenSet {
         started
     }
 
+    /// Whether it still has its counters on `cpu`.
+    ///
+    /// # Errors
+    /// [`CounterError::Taken`] when another user's events have taken its place, which a pinned group does not survive by
+    /// itself.
+    pub fn check(&mut self, cpu: u32) -> Result<(), CounterError> {
+        let mut group = self.groups.iter_mut().filter(|g| g.cpu == cpu);
+        group.try_for_each(|g| read_group(g).map(drop))
+    }
+
+    /// Starts it again on `cpu`, where it has lost its counters. It goes on from what it had counted.
+    ///
+    /// # Errors
+    /// [`CounterError::Taken`] when there are still not enough.
+    pub fn restart(&mut self, cpu: u32) -> Result<(), CounterError> {
+        for g in self.groups.iter_mut().filter(|g| g.cpu == cpu) {
+            switch_group(g, true)?;
+            read_group(g)?;
+        }
+        Ok(())
+    }
+
     /// Stops it on every CPU; others may have its counters.
     pub fn stop(&mut self) {
         // one that cannot be stopped is gone
@@ -220,23 +242,8 @@ impl OpenSet {
     }
 
     fn switch(&mut self, on: bool) -> Result<(), CounterError> {
-        for g in &mut self.groups {
-            let (cpu, events) = (g.cpu, g.counters.len());
-            let Some(leader) = g.counters.first_mut() else {
-                continue;
-            };
-            let done = if on {
-                leader.enable()
-            } else {
-                leader.disable()
-            };
-            done.map_err(|source| CounterError::Io {
-                event: format!("first of {events}"),
-                cpu,
-                source,
-            })?;
-        }
-        Ok(())
+        let mut groups = self.groups.iter_mut();
+        groups.try_for_each(|g| switch_group(g, on))
     }
 
     /// CPU, index of the event in the set, and descriptor, for every counter. They are valid while `self` lives.
@@ -288,6 +295,23 @@ fn open_group(events: &[Event], cpu: u32) -> Result<CpuGroup, CounterError> {
         counters.push(built.map_err(|e| explain(&proc(), &event.name, cpu, i, e))?);
     }
     Ok(CpuGroup { cpu, counters })
+}
+
+fn switch_group(g: &mut CpuGroup, on: bool) -> Result<(), CounterError> {
+    let (cpu, events) = (g.cpu, g.counters.len());
+    let Some(leader) = g.counters.first_mut() else {
+        return Ok(());
+    };
+    let done = if on {
+        leader.enable()
+    } else {
+        leader.disable()
+    };
+    done.map_err(|source| CounterError::Io {
+        event: format!("first of {events}"),
+        cpu,
+        source,
+    })
 }
 
 fn read_group(g: &mut CpuGroup) -> Result<CpuCounts, CounterError> {
@@ -346,6 +370,11 @@ pub fn largest_set<E>(
 /// # Errors
 /// [`CounterError`], when not even instructions can be counted: no PMU, not permitted, or every counter taken.
 pub fn usable_counters(pmus: &Pmus, t: CoreTypeId, cpu: u32) -> Result<usize, CounterError> {
+    usable_on_all(pmus, t, &[cpu])
+}
+
+/// As [`usable_counters`], on every one of `cpus`.
+fn usable_on_all(pmus: &Pmus, t: CoreTypeId, cpus: &[u32]) -> Result<usize, CounterError> {
     let resolve =
         |s: &str| -> Result<Event, CounterError> { Ok(pmus.resolve(t, &s.parse::<EventSpec>()?)?) };
     let first = [resolve("instructions")?, resolve("cycles")?];
@@ -354,12 +383,12 @@ pub fn usable_counters(pmus: &Pmus, t: CoreTypeId, cpu: u32) -> Result<usize, Co
         let events: Vec<Event> = (0..n)
             .map(|i| first.get(i).unwrap_or(&filler).clone())
             .collect();
-        let mut group = OpenSet::open(&EventSet { events }, &[cpu])?;
+        let mut group = OpenSet::open(&EventSet { events }, cpus)?;
         // long enough for the group to be scheduled in on a CPU that is idle
         std::thread::sleep(Duration::from_millis(2));
         for c in group.read()? {
             if c.running.is_zero() || c.running < c.enabled / 2 {
-                return Err(taken(cpu, n));
+                return Err(taken(c.cpu, n));
             }
         }
         Ok(())
@@ -378,18 +407,20 @@ pub fn try_all(pmus: &mut Pmus) -> Result<(), CounterError> {
         let known = pmu.map(|p| (p.name.clone(), p.counters));
         // the PMU lists online CPUs only; the core type may have others
         let online = |c: &&u32| pmu.is_none_or(|p| p.cpus.contains(c));
-        let cpus = pmus.cpus_of(t);
-        let cpu = cpus.iter().find(online).or(cpus.first());
-        let cpu = cpu.copied().unwrap_or(0);
+        let all = pmus.cpus_of(t);
+        let mut cpus: Vec<u32> = all.iter().filter(online).copied().collect();
+        if cpus.is_empty() {
+            cpus = vec![all.first().copied().unwrap_or(0)];
+        }
         match known {
             Some((_, Some(_))) => {}
             Some((name, None)) => {
-                let n = usable_counters(pmus, t, cpu)?;
+                let n = usable_on_all(pmus, t, &cpus)?;
                 pmus.set_counters(&name, n);
             }
             None => {
                 // says where was looked
-                usable_counters(pmus, t, cpu)?;
+                usable_on_all(pmus, t, &cpus)?;
             }
         }
     }

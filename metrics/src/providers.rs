@@ -14,6 +14,7 @@ mod shipped;
 #[cfg(test)]
 pub(crate) mod testing;
 mod threads;
+mod windowed;
 
 pub use declared::{Declarations, Declared, Speedups};
 pub use energy::WithEnergy;
@@ -23,6 +24,7 @@ pub use history::{History, HistorySettings};
 pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
 pub use model::{Model, PlatformModel, MAX_METRICS};
 pub use shipped::SHIPPED_MODELS;
+pub use windowed::{Windowed, WINDOW_SIZES};
 
 use crate::event::{EventError, EventSets};
 use crate::pmu::Pmus;
@@ -240,7 +242,9 @@ pub fn check(
     }
     sets.check(context.pmus).map_err(event)?;
     if context.energy_per_core_type {
-        provider = Box::new(WithEnergy::new(provider, context.pmus.core_types().count()));
+        let types = context.pmus.core_types();
+        let cpus = types.map(|t| context.pmus.cpus_of(t).len());
+        provider = Box::new(WithEnergy::new(provider, cpus));
     }
     Ok(Prepared {
         provider,

@@ -37,7 +37,8 @@ pub struct Snapshot {
     /// Every thread that may be placed, in no particular order.
     pub threads: Vec<ThreadSample>,
     /// What the counters counted since the previous snapshot: at most one reading per thread, core type, event set
-    /// and generation, in no particular order. Empty where nothing counts.
+    /// and generation, in no particular order. Empty where nothing counts. Cut into windows
+    /// ([`crate::providers::Windowed`]) there may be several, oldest first.
     pub readings: Vec<Reading>,
     /// What the virtual counters (energy, cache occupancy) say of the same interval. Empty where there are none.
     pub virtual_counters: Vec<VirtualReading>,

@@ -146,8 +146,10 @@ fn a_round_of_one_phase_gives_a_factor() {
         Nanos::from_millis(100),
         "as old as the oldest sample"
     );
-    // a phase change in the middle of a round: the old factor stays
+    // a phase change in the middle of a round, seen with the second sample: the old factor stays
     p.observe(&snapshot(300, &[(0, 0, &[1000, 500, 20])]));
+    p.observe(&snapshot(350, &[(0, 1, &[3000, 500, 70])]));
+    assert_eq!(p.phase(key(1)).unwrap().number, 0);
     p.observe(&snapshot(400, &[(0, 1, &[4000, 500, 90])]));
     assert!((p.estimate(key(1), SF).unwrap().value - 3.0).abs() < 1e-9);
     assert_eq!(p.phase(key(1)).unwrap().number, 1);

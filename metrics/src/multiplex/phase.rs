@@ -3,6 +3,9 @@
 /// Threshold of PMCTrack's test: a change when max(old, new) > 1.12 · mean(old, new) [PMCTrack §4.1.2].
 pub const DEFAULT_PHASE_RATIO: f64 = 1.12;
 
+/// Departing samples that make a change; the paper has 1. See [`PhaseRule::confirm`] and docs/multiplexing.md.
+pub const DEFAULT_PHASE_CONFIRM: u32 = 2;
+
 /// How a phase change is told from noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhaseRule {
@@ -11,8 +14,9 @@ pub struct PhaseRule {
     pub ratio: f64,
     /// Weight of a new sample in the running average (0 to 1); the old value has the rest.
     pub new: f64,
-    /// Departing samples in a row that make a change. 1 is the paper's rule; 2 ignores single outliers and finds a
-    /// change one sample later.
+    /// Samples in a row that depart to the same side and so make a change. 1 is the paper's rule; with 2 a single outlier is
+    /// none, and a change is seen once: the interval in which it happens is a bit of both phases, departs from the old one,
+    /// and the new one departs from it again.
     pub confirm: u32,
 }
 
@@ -21,7 +25,7 @@ impl Default for PhaseRule {
         PhaseRule {
             ratio: DEFAULT_PHASE_RATIO,
             new: 0.65,
-            confirm: 1,
+            confirm: DEFAULT_PHASE_CONFIRM,
         }
     }
 }
@@ -37,9 +41,9 @@ impl PhaseRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PhaseDetector {
     average: Option<f64>,
-    /// Departing samples in a row, and their running average.
+    /// Samples in a row that departed to the same side, and to which.
     departing: u32,
-    candidate: f64,
+    upwards: bool,
 }
 
 impl PhaseDetector {
@@ -59,19 +63,24 @@ impl PhaseDetector {
             return false;
         }
         // samples that depart in different directions are noise, not a new phase
-        self.candidate = if self.departing > 0 && !rule.departs(self.candidate, ipc) {
-            self.departing += 1;
-            (self.candidate + ipc) / 2.0
-        } else {
-            self.departing = 1;
-            ipc
-        };
+        let upwards = ipc > average;
+        if upwards != self.upwards {
+            self.departing = 0;
+        }
+        self.upwards = upwards;
+        self.departing += 1;
         if self.departing < rule.confirm {
             return false;
         }
-        self.average = Some(self.candidate);
+        // the last one: an earlier one may be of both phases
+        self.average = Some(ipc);
         self.departing = 0;
         true
+    }
+
+    /// Whether the last sample departed without making a change, yet: it is an outlier, or the next one will tell.
+    pub fn is_departing(&self) -> bool {
+        self.departing > 0
     }
 
     /// Running average of the present phase.
@@ -87,7 +96,10 @@ mod tests {
 
     #[test]
     fn a_change_is_found_at_once_and_small_steps_are_none() {
-        let rule = PhaseRule::default();
+        let rule = PhaseRule {
+            confirm: 1,
+            ..PhaseRule::default()
+        };
         let mut d = PhaseDetector::default();
         assert!([1.0, 1.1, 1.05, 1.2].iter().all(|s| !d.step(*s, &rule)));
         assert!(d.step(2.0, &rule), "up");
@@ -109,6 +121,24 @@ mod tests {
         let steps = [1.0, 3.0, 1.0, 3.0, 3.1];
         let found: Vec<bool> = steps.iter().map(|s| d.step(*s, &rule)).collect();
         assert_eq!(found, [false, false, false, false, true]);
+    }
+
+    #[test]
+    fn an_interval_of_both_phases_makes_no_second_change() {
+        // up from 1 to 3, down to 1 and further to 0.2, with an interval of both between them
+        let steps = [1.0, 1.0, 2.0, 3.0, 3.0, 3.0, 1.5, 1.0, 1.0, 0.5, 0.2, 0.2];
+        let found = |confirm| -> Vec<usize> {
+            let mut d = PhaseDetector::default();
+            let rule = PhaseRule {
+                confirm,
+                ..PhaseRule::default()
+            };
+            (0..steps.len())
+                .filter(|i| d.step(steps[*i], &rule))
+                .collect()
+        };
+        assert_eq!(found(1), [2, 3, 6, 7, 9, 10]);
+        assert_eq!(found(2), [3, 7, 10]);
     }
 
     proptest! {

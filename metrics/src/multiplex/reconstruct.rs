@@ -4,13 +4,11 @@ use super::phase::PhaseRule;
 use super::strategy::{Observation, Strategy};
 use super::trace::Trace;
 
-/// Which set was on in each window of a trace.
+/// Which events were counted in each window of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The events of each set, as indices into the trace's.
-    pub sets: Vec<Vec<usize>>,
-    /// The set of each window.
-    pub order: Vec<usize>,
+    /// By window, as indices into the trace's.
+    pub counted: Vec<Vec<usize>>,
 }
 
 impl Plan {
@@ -29,32 +27,53 @@ impl Plan {
     }
 
     /// Lets `strategy` count a trace as if it had only one set's counters at a time.
-    pub fn of(trace: &Trace, sets: Vec<Vec<usize>>, strategy: &mut dyn Strategy) -> Plan {
-        let mut order = Vec::with_capacity(trace.windows.len());
+    pub fn of(trace: &Trace, sets: &[Vec<usize>], strategy: &mut dyn Strategy) -> Plan {
+        Plan::choosing(trace, sets, 1, strategy)
+    }
+
+    /// Lets `strategy` count a trace on so many counters, any events of it beside each other.
+    pub fn of_events(trace: &Trace, counters: usize, strategy: &mut dyn Strategy) -> Plan {
+        let events: Vec<Vec<usize>> = (0..trace.events.len()).map(|e| vec![e]).collect();
+        let counters = counters.min(events.len());
+        Plan::choosing(trace, &events, counters, strategy)
+    }
+
+    fn choosing(
+        trace: &Trace,
+        sets: &[Vec<usize>],
+        at_once: usize,
+        strategy: &mut dyn Strategy,
+    ) -> Plan {
+        let mut counted = Vec::with_capacity(trace.windows.len());
         let mut now = 0.0;
         let mut counts = Vec::new();
+        let mut chosen = vec![0; at_once];
         for w in &trace.windows {
-            let set = strategy.next(now).min(sets.len().saturating_sub(1));
-            counts.clear();
-            let of = sets.get(set).into_iter().flatten();
-            counts.extend(of.filter_map(|e| w.counts.get(*e)));
-            strategy.observe(&Observation {
-                subject: 0,
-                set,
-                from: now,
-                to: now + w.ns,
-                counts: &counts,
-                ipc: w.ipc(),
-            });
+            strategy.choose(now, &mut chosen);
+            let mut events = Vec::new();
+            for set in &chosen {
+                let of = sets.get(*set).map_or(&[][..], Vec::as_slice);
+                counts.clear();
+                counts.extend(of.iter().filter_map(|e| w.counts.get(*e)));
+                strategy.observe(&Observation {
+                    subject: 0,
+                    set: *set,
+                    from: now,
+                    to: now + w.ns,
+                    counts: &counts,
+                    ipc: w.ipc(),
+                });
+                events.extend(of);
+            }
             now += w.ns;
-            order.push(set);
+            counted.push(events);
         }
-        Plan { sets, order }
+        Plan { counted }
     }
 
     fn counted(&self, window: usize, event: usize) -> bool {
-        let set = self.order.get(window).and_then(|s| self.sets.get(*s));
-        set.is_some_and(|s| s.contains(&event))
+        let events = self.counted.get(window);
+        events.is_some_and(|e| e.contains(&event))
     }
 }
 
@@ -112,6 +131,22 @@ fn between(
         (Some(a), _) | (None, Some(a)) => rate(trace, a, event),
         (None, None) => None,
     }
+}
+
+/// Total of each event: what was counted, times all of the time by that in which it was, as `perf` extrapolates. `None` for an
+/// event that was never counted.
+pub fn scaled(trace: &Trace, plan: &Plan) -> Vec<Option<f64>> {
+    let all: f64 = trace.windows.iter().map(|w| w.ns).sum();
+    (0..trace.events.len())
+        .map(|e| {
+            let windows = trace.windows.iter().enumerate();
+            let counted = windows.filter(|(w, _)| plan.counted(*w, e));
+            let (sum, time) = counted.fold((0.0, 0.0), |(sum, time), (_, w)| {
+                (sum + w.counts.get(e).copied().unwrap_or(0.0), time + w.ns)
+            });
+            (time > 0.0).then(|| sum * all / time)
+        })
+        .collect()
 }
 
 /// Total of each event: what was counted, and between two windows the rate on the straight line between theirs. Before
@@ -209,8 +244,7 @@ mod tests {
 
     fn plan(order: &[usize]) -> Plan {
         Plan {
-            sets: vec![vec![0], vec![1]],
-            order: order.to_vec(),
+            counted: order.iter().map(|e| vec![*e]).collect(),
         }
     }
 
@@ -234,6 +268,9 @@ mod tests {
         let t = trace(&[(1.0, 1.0, 9.0), (1.0, 2.0, 9.0), (1.0, 3.0, 9.0)]);
         assert_eq!(linear(&t, &plan(&[0, 1, 0])), [Some(6.0), Some(27.0)]);
         assert_eq!(linear(&t, &plan(&[0, 0, 0])), [Some(6.0), None]);
+        // perf's way knows no lines
+        assert_eq!(scaled(&t, &plan(&[0, 0, 1])), [Some(4.5), Some(27.0)]);
+        assert_eq!(scaled(&t, &plan(&[0, 0, 0]))[1], None);
     }
 
     #[test]
@@ -265,7 +302,7 @@ mod tests {
             for (name, _) in crate::multiplex::STRATEGIES {
                 let sets = Plan::partition(8, counters);
                 let mut s = by_name(name, sets.len()).unwrap();
-                let p = Plan::of(&t, sets, &mut *s);
+                let p = Plan::of(&t, &sets, &mut *s);
                 for (e, total) in linear(&t, &p).into_iter().enumerate() {
                     let total = total.unwrap();
                     prop_assert!((total - t.total(e)).abs() <= 1e-9 * t.total(e).max(1.0));
@@ -278,8 +315,8 @@ mod tests {
         #[test]
         fn without_multiplexing_nothing_is_estimated(rows in proptest::collection::vec((0.1f64..4.0, 0.0f64..1e6, 0.0f64..1e6), 1..50)) {
             let t = trace(&rows);
-            let p = Plan { sets: vec![vec![0, 1]], order: vec![0; rows.len()] };
-            for (e, total) in linear(&t, &p).into_iter().enumerate() {
+            let p = Plan { counted: vec![vec![0, 1]; rows.len()] };
+            for (e, total) in linear(&t, &p).into_iter().chain(scaled(&t, &p)).enumerate().map(|(i, t)| (i % 2, t)) {
                 prop_assert!((total.unwrap() - t.total(e)).abs() <= 1e-9 * t.total(e).max(1.0));
             }
         }

@@ -57,7 +57,8 @@ impl Rounds {
         }
     }
 
-    /// Takes in a sample of `set` at time `at`, with the IPC in it. A set that does not exist is left out.
+    /// Takes in a sample of `set` at time `at`, with the IPC in it. A set that does not exist is left out, and so is a sample
+    /// that departs from the phase without beginning one ([`PhaseRule::confirm`]): it would be of another phase than the rest.
     pub fn add(
         &mut self,
         set: usize,
@@ -71,6 +72,9 @@ impl Rounds {
             return Step::Collecting;
         }
         let changed = self.detector.step(ipc, rule);
+        if self.current.len() > 1 && self.detector.is_departing() {
+            return Step::Collecting;
+        }
         if changed {
             self.current.fill(None);
             self.phase = self.phase.wrapping_add(1);
@@ -142,8 +146,29 @@ mod tests {
             ipc,
             Nanos(at),
             1.0,
-            &PhaseRule::default(),
+            &PhaseRule {
+                confirm: 1,
+                ..PhaseRule::default()
+            },
         )
+    }
+
+    #[test]
+    fn a_sample_that_departs_waits_for_the_next_one() {
+        let rule = PhaseRule::default();
+        let mut r = Rounds::new(2);
+        let mut add = |set, ipc, at| r.add(set, &[at], ipc, Nanos(at), 1.0, &rule);
+        assert_eq!(add(0, 1.0, 1), Step::Collecting);
+        // an outlier is part of no round
+        assert_eq!(add(1, 3.0, 2), Step::Collecting);
+        assert_eq!(add(1, 1.0, 3), Step::Complete);
+        // a change: the first sample may be of both phases, the second begins the round
+        assert_eq!(add(0, 1.0, 4), Step::Collecting);
+        assert_eq!(add(1, 2.0, 5), Step::Collecting);
+        assert_eq!(add(0, 3.0, 6), Step::Restarted);
+        assert_eq!(add(1, 3.0, 7), Step::Complete);
+        assert_eq!((r.deltas(0), r.deltas(1)), (Some(&[6][..]), Some(&[7][..])));
+        assert_eq!(r.phase().0, 1);
     }
 
     #[test]

@@ -30,7 +30,16 @@ pub trait Strategy: Send {
     fn observe(&mut self, o: &Observation<'_>);
 
     /// The set for the window that begins at `now`; always below the number of sets.
-    fn next(&mut self, now: f64) -> usize;
+    fn next(&mut self, now: f64) -> usize {
+        let mut one = [0];
+        self.choose(now, &mut one);
+        let [set] = one;
+        set
+    }
+
+    /// Fills `chosen` with different sets to be counted together in the window that begins at `now`, the most wanted first:
+    /// for single events as sets, as many as there are counters. Where there are fewer sets than that, the rest is 0.
+    fn choose(&mut self, now: f64, chosen: &mut [usize]);
 
     /// Forgets every subject for which `keep` is false.
     fn retain(&mut self, keep: &dyn Fn(u64) -> bool);
@@ -69,7 +78,11 @@ pub fn by_name(name: &str, sets: usize) -> Result<Box<dyn Strategy>, UnknownStra
         }),
         "relative-error" => Box::new(RelativeError {
             histories: Histories::new(sets),
-            rule: PhaseRule::default(),
+            // a false alarm costs a turn, a late one costs what changed meanwhile
+            rule: PhaseRule {
+                confirm: 1,
+                ..PhaseRule::default()
+            },
         }),
         _ => return Err(UnknownStrategy(name.to_owned())),
     })
@@ -87,10 +100,13 @@ impl Strategy for RoundRobin {
 
     fn observe(&mut self, _o: &Observation<'_>) {}
 
-    fn next(&mut self, _now: f64) -> usize {
-        let next = self.last.map_or(0, |l| (l + 1) % self.sets);
-        self.last = Some(next);
-        next
+    fn choose(&mut self, _now: f64, chosen: &mut [usize]) {
+        chosen.fill(0);
+        for set in chosen.iter_mut().take(self.sets) {
+            let next = self.last.map_or(0, |l| (l + 1) % self.sets);
+            self.last = Some(next);
+            *set = next;
+        }
     }
 
     fn retain(&mut self, _keep: &dyn Fn(u64) -> bool) {}
@@ -109,8 +125,11 @@ struct EventHistory {
     windows: u32,
 }
 
-/// Weight of a new window in the running means of [`EventHistory`].
+/// Weight of a new window in the running mean of the windows' lengths.
 const NEW: f64 = 0.3;
+/// Least weight of a new window in the running means of [`EventHistory`]; at first all windows weigh the same. The memory is
+/// long: an event that has been still for a while is not one that stays so.
+const LEAST_NEW: f64 = 0.02;
 
 impl EventHistory {
     fn take_in(&mut self, from: f64, to: f64, count: f64) {
@@ -123,14 +142,13 @@ impl EventHistory {
             _ => y + (self.rate + rate) / 2.0 * (from - x).max(0.0),
         };
         self.points = [self.points[1], self.points[2], (to, start + count)];
-        if self.windows == 0 {
-            self.mean = rate;
-        } else {
+        let before = f64::from(self.windows);
+        self.mean += (1.0 / (before + 1.0)).max(LEAST_NEW) * (rate - self.mean);
+        if self.windows > 0 {
             // distance between the middles of the two windows
             let apart = (from - x).max(0.0) + length;
             let departed = (rate - self.rate).powi(2) / apart;
-            self.mean += NEW * (rate - self.mean);
-            self.drift += NEW * (departed - self.drift);
+            self.drift += (1.0 / before).max(LEAST_NEW) * (departed - self.drift);
         }
         self.rate = rate;
         self.windows = self.windows.saturating_add(1);
@@ -232,29 +250,39 @@ impl Histories {
         set.phase = phase;
     }
 
-    /// The set with the highest cost, the one that waits longest among equals. `cost` is told how long the set will
+    /// The sets with the highest cost, the one that waits longest among equals. `cost` is told how long the set will
     /// have waited at the end of the coming window if it is not counted in it (so that one that was counted just now
     /// may be counted again), and is infinite for a set that has to be counted first.
-    fn pick(&mut self, now: f64, cost: impl Fn(&Subject, &SetHistory, f64) -> f64) -> usize {
-        self.turn += 1;
+    fn pick(
+        &mut self,
+        now: f64,
+        chosen: &mut [usize],
+        cost: impl Fn(&Subject, &SetHistory, f64) -> f64,
+    ) {
         let end = now + self.window;
-        let (mut best, mut best_cost, mut best_asked) = (0, f64::NEG_INFINITY, None);
-        for i in 0..self.sets {
-            let mut total = 0.0;
-            for s in self.subjects.values() {
-                if let Some(h) = s.sets.get(i) {
-                    total += cost(s, h, h.last.map_or(f64::INFINITY, |l| (end - l).max(0.0)));
+        chosen.fill(0);
+        for k in 0..chosen.len().min(self.sets) {
+            self.turn += 1;
+            let (mut best, mut best_cost, mut best_asked) = (None, f64::NEG_INFINITY, None);
+            for i in (0..self.sets).filter(|i| !chosen[..k].contains(i)) {
+                let mut total = 0.0;
+                for s in self.subjects.values() {
+                    if let Some(h) = s.sets.get(i) {
+                        total += cost(s, h, h.last.map_or(f64::INFINITY, |l| (end - l).max(0.0)));
+                    }
+                }
+                // nobody ran while it was on: it is as good as unknown, but others go first that have waited longer
+                let total = if total.is_nan() { 0.0 } else { total };
+                let asked = self.asked[i];
+                if best.is_none() || total > best_cost || (total == best_cost && asked < best_asked)
+                {
+                    (best, best_cost, best_asked) = (Some(i), total, asked);
                 }
             }
-            // nobody ran while it was on: it is as good as unknown, but others go first that have waited longer
-            let total = if total.is_nan() { 0.0 } else { total };
-            let asked = self.asked[i];
-            if total > best_cost || (total == best_cost && asked < best_asked) {
-                (best, best_cost, best_asked) = (i, total, asked);
-            }
+            let best = best.unwrap_or(0);
+            self.asked[best] = Some(self.turn);
+            chosen[k] = best;
         }
-        self.asked[best] = Some(self.turn);
-        best
     }
 }
 
@@ -274,9 +302,9 @@ impl Strategy for RateOfChange {
         self.histories.observe(o, None);
     }
 
-    fn next(&mut self, now: f64) -> usize {
+    fn choose(&mut self, now: f64, chosen: &mut [usize]) {
         let window = self.histories.window;
-        self.histories.pick(now, |_, set, waited| {
+        self.histories.pick(now, chosen, |_, set, waited| {
             let waited = (waited - window).max(0.0);
             if set.events.is_empty() {
                 return f64::INFINITY;
@@ -286,7 +314,7 @@ impl Strategy for RateOfChange {
             bends
                 .sum::<Option<f64>>()
                 .map_or(f64::INFINITY, |b| b * waited)
-        })
+        });
     }
 
     fn retain(&mut self, keep: &dyn Fn(u64) -> bool) {
@@ -297,7 +325,7 @@ impl Strategy for RateOfChange {
 /// Ours. If an event's rate wanders with variance q per unit of time, what linear interpolation loses in a gap of length
 /// g has the variance q·g³/12 (the integral of a Brownian bridge), and waiting longer adds q·g²/4 per unit of time: the
 /// set for which that is largest goes next, relative to the square of each event's mean rate, so that a rare event counts
-/// as much as a frequent one. q is estimated from the last windows of the event and drawn halfway towards the mean of all
+/// as much as a frequent one. q is estimated from the windows of the event and drawn halfway towards the mean of all
 /// events, because a program's events change together and one that was still so far need not stay so. After a phase
 /// change a set that was not counted since weighs [`PHASE_BOOST`] times as much, and none waits longer than
 /// [`LONGEST_WAIT`] rounds.
@@ -306,14 +334,14 @@ struct RelativeError {
     rule: PhaseRule,
 }
 
-/// How far an event's drift is drawn towards the mean of all events'. Found by trial on the synthetic programs of
-/// `examples/multiplexing`, as the two constants below (docs/multiplexing.md): the nearer to 1, the nearer the order is to
-/// round-robin's.
-const SHRINK: f64 = 0.5;
+/// How far an event's drift is drawn towards the mean of all events'. Found by trial on the synthetic and recorded programs
+/// of `examples/multiplexing`, as the two constants below and [`LEAST_NEW`] (docs/multiplexing.md): the nearer to 1, the
+/// nearer the order is to round-robin's.
+const SHRINK: f64 = 0.3;
 /// Factor on the cost of a set that was not counted in the present phase.
-const PHASE_BOOST: f64 = 10.0;
+const PHASE_BOOST: f64 = 3.0;
 /// Rounds (windows by sets) after which a set is counted in any case.
-const LONGEST_WAIT: f64 = 4.0;
+const LONGEST_WAIT: f64 = 2.0;
 
 impl Strategy for RelativeError {
     fn name(&self) -> &'static str {
@@ -324,7 +352,7 @@ impl Strategy for RelativeError {
         self.histories.observe(o, Some(&self.rule));
     }
 
-    fn next(&mut self, now: f64) -> usize {
+    fn choose(&mut self, now: f64, chosen: &mut [usize]) {
         let longest = LONGEST_WAIT * self.histories.sets as f64 * self.histories.window;
         let (mut sum, mut n) = (0.0, 0.0);
         for s in self.histories.subjects.values() {
@@ -334,7 +362,7 @@ impl Strategy for RelativeError {
             }
         }
         let common = if n > 0.0 { sum / n } else { 0.0 };
-        self.histories.pick(now, |subject, set, waited| {
+        self.histories.pick(now, chosen, |subject, set, waited| {
             if set.events.is_empty() || set.events.iter().any(|e| e.windows < 2) {
                 return f64::INFINITY;
             }
@@ -354,7 +382,7 @@ impl Strategy for RelativeError {
             } else {
                 PHASE_BOOST * cost
             }
-        })
+        });
     }
 
     fn retain(&mut self, keep: &dyn Fn(u64) -> bool) {
@@ -415,13 +443,44 @@ mod tests {
         for (w, rate) in [10.0, 20.0, 10.0].into_iter().enumerate() {
             e.take_in(w as f64, w as f64 + 1.0, rate);
         }
-        // the running mean of the rates is 12.1
-        assert!((e.bend().unwrap() - 2.5 / 12.1).abs() < 1e-12);
+        // the mean of the rates is 40/3
+        assert!((e.bend().unwrap() - 2.5 / (40.0 / 3.0)).abs() < 1e-12);
         let mut still = EventHistory::default();
         for w in 0..3 {
             still.take_in(w as f64, w as f64 + 1.0, 7.0);
         }
         assert_eq!(still.bend(), Some(0.0));
+    }
+
+    #[test]
+    fn several_at_once_are_different_ones() {
+        for (name, _) in STRATEGIES {
+            let mut s = by_name(name, 5).unwrap();
+            for w in 0..50 {
+                let mut chosen = [9; 3];
+                s.choose(f64::from(w), &mut chosen);
+                let [a, b, c] = chosen;
+                assert!(
+                    a != b && b != c && a != c && chosen.iter().all(|s| *s < 5),
+                    "{name}: {chosen:?}"
+                );
+                for set in chosen {
+                    s.observe(&Observation {
+                        subject: 0,
+                        set,
+                        from: f64::from(w),
+                        to: f64::from(w + 1),
+                        counts: &[f64::from((w * 31 + 7 * set as i32) % 11)],
+                        ipc: 1.0,
+                    });
+                }
+            }
+            // more counters than events
+            let mut all = [9; 7];
+            s.choose(50.0, &mut all);
+            all[..5].sort_unstable();
+            assert_eq!(all, [0, 1, 2, 3, 4, 0, 0], "{name}");
+        }
     }
 
     #[test]

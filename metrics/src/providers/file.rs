@@ -5,6 +5,7 @@ use super::exec::{Exec, ExecFile};
 use super::history::{History, HistorySettings};
 use super::ipc_sampling::{IpcSampling, IpcSamplingSettings};
 use super::model::{Model, PlatformModel};
+use super::windowed::Windowed;
 use crate::ids::{CoreTypeId, CoreTypeSet, Nanos, MAX_CORE_TYPES};
 use crate::provider::Provider;
 use serde::Deserialize;
@@ -35,7 +36,14 @@ pub enum ProviderFileError {
 }
 
 /// Kinds of provider files.
-pub const KINDS: &[&str] = &["declared", "ipc-sampling", "model", "history", "exec"];
+pub const KINDS: &[&str] = &[
+    "declared",
+    "ipc-sampling",
+    "model",
+    "history",
+    "windows",
+    "exec",
+];
 
 #[derive(Deserialize)]
 struct Head {
@@ -60,6 +68,17 @@ struct HistoryFile {
     inner: toml::Spanned<String>,
     #[serde(default)]
     settings: HistoryFileSettings,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WindowsFile {
+    #[allow(dead_code)] // dispatched on before
+    kind: String,
+    /// As of a history.
+    inner: toml::Spanned<String>,
+    /// Of a window.
+    instructions: toml::Spanned<u64>,
 }
 
 #[derive(Deserialize)]
@@ -220,27 +239,16 @@ fn parse_owned(
         "history" => {
             let file: HistoryFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
             let settings = file.settings.check().map_err(bad)?;
-            let wrong = |why: String| {
-                bad(at_line(
-                    text,
-                    file.inner.span().start,
-                    &format!("key `inner`: {why}"),
-                ))
-            };
-            let inner = file.inner.get_ref();
-            let inner = if inner.ends_with(".toml") {
-                let inner = path.parent().unwrap_or(Path::new(".")).join(inner);
-                let (text, owner) = read_owned(&inner)?;
-                let head: Head = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-                // one table is enough, and a file that names itself would never end
-                if head.kind.is_some_and(|k| k.get_ref() == "history") {
-                    return Err(wrong("it is of kind `history` itself".to_owned()));
-                }
-                parse_owned(&inner, &text, Some(owner))?
-            } else {
-                super::by_name(inner).map_err(|e| wrong(e.to_string()))?
-            };
+            let inner = inner(path, text, &file.inner, &["history"])?;
             Ok(Box::new(History::new(inner, settings)))
+        }
+        "windows" => {
+            let file: WindowsFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+            // a table sees the windows, not the other way round
+            let inner = inner(path, text, &file.inner, &["history", "windows"])?;
+            let at = file.instructions.span().start;
+            let windowed = Windowed::new(inner, *file.instructions.get_ref());
+            Ok(Box::new(windowed.map_err(|e| bad(at_line(text, at, &e)))?))
         }
         "exec" => {
             let file: ExecFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
@@ -254,6 +262,32 @@ fn parse_owned(
             &format!("key `kind`: `{other}` is none of `{}`", KINDS.join("`, `")),
         ))),
     }
+}
+
+/// The provider that the file at `path` puts something in front of: by name, or another file, looked up from its folder. One of
+/// the kinds in `never` is refused: a file that names itself would never end.
+fn inner(
+    path: &Path,
+    text: &str,
+    key: &toml::Spanned<String>,
+    never: &[&str],
+) -> Result<Box<dyn Provider>, ProviderFileError> {
+    let wrong = |why: String| ProviderFileError::Bad {
+        path: path.to_owned(),
+        message: at_line(text, key.span().start, &format!("key `inner`: {why}")),
+    };
+    let name = key.get_ref();
+    if !name.ends_with(".toml") {
+        return super::by_name(name).map_err(|e| wrong(e.to_string()));
+    }
+    let file = path.parent().unwrap_or(Path::new(".")).join(name);
+    let (text, owner) = read_owned(&file)?;
+    let head: Head = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let kind = head.kind.map(toml::Spanned::into_inner).unwrap_or_default();
+    if never.contains(&kind.as_str()) {
+        return Err(wrong(format!("it is of kind `{kind}` itself")));
+    }
+    parse_owned(&file, &text, Some(owner))
 }
 
 #[cfg(test)]
@@ -283,6 +317,10 @@ mod tests {
             "history(ipc-sampling)"
         );
         assert_eq!(
+            name("kind = \"windows\"\ninner = \"ipc-sampling\"\ninstructions = 5_000_000\n"),
+            "windows(ipc-sampling)"
+        );
+        assert_eq!(
             name("kind = \"exec\"\ncommand = [\"/bin/cat\"]\n"),
             "p.toml"
         );
@@ -292,6 +330,10 @@ mod tests {
     fn refusals_name_file_line_and_key() {
         for (text, wants) in [
             ("kind = \"modle\"", ["line 1", "`model`"]),
+            (
+                "kind = \"windows\"\ninner = \"ipc-sampling\"\ninstructions = 5\n",
+                ["line 3", "`instructions`"],
+            ),
             (
                 "kind = \"ipc-sampling\"\n[settings]\nmaxx = 5.0\n",
                 ["line 3", "maxx"],

@@ -4,7 +4,7 @@ use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
 use crate::event::{Event, EventError, EventSet, EventSets, EventSpec};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
-use crate::multiplex::{PhaseDetector, PhaseRule};
+use crate::multiplex::{PhaseDetector, PhaseRule, DEFAULT_PHASE_CONFIRM, DEFAULT_PHASE_RATIO};
 use crate::pmu::Pmus;
 use crate::provider::{Caveats, MetricId, Phase, Provider};
 use crate::sample::{Reading, Snapshot};
@@ -31,7 +31,7 @@ pub struct IpcSamplingSettings {
     pub least_coverage: f64,
     /// Largest quotient of a sample and the mean of it and the running average within one phase [PMCTrack: 1.12].
     pub phase_ratio: f64,
-    /// Departing samples in a row that make a new phase [PMCTrack: 1].
+    /// Departing samples in a row that make a new phase [PMCTrack: 1]; see [`PhaseRule::confirm`].
     pub phase_confirm: u32,
     /// Begin the running average afresh with a new phase, instead of letting the old one fade.
     pub restart_on_phase: bool,
@@ -49,8 +49,8 @@ impl Default for IpcSamplingSettings {
             warm_up_samples: 5,
             shortest_ms: 1.0,
             least_coverage: 0.05,
-            phase_ratio: 1.12,
-            phase_confirm: 1,
+            phase_ratio: DEFAULT_PHASE_RATIO,
+            phase_confirm: DEFAULT_PHASE_CONFIRM,
             restart_on_phase: true,
             stale_after_ms: 5000.0,
         }
@@ -103,9 +103,24 @@ struct Side {
     detector: PhaseDetector,
     /// The thread's phase when the last sample was taken.
     phase: u32,
+    /// Speed and IPC of a sample that departs from the phase: the next one tells whether it was an outlier.
+    held: Option<(f64, f64)>,
 }
 
 impl Side {
+    /// Lets a sample enter the averages.
+    fn average(&mut self, speed: f64, ipc: f64, weight: f64) {
+        let d = speed - self.speed;
+        self.speed += weight * d;
+        self.variance = (1.0 - weight) * (self.variance + weight * d * d);
+        self.ipc += weight * (ipc - self.ipc);
+    }
+
+    /// Begins them afresh.
+    fn begin(&mut self, speed: f64, ipc: f64) {
+        (self.speed, self.variance, self.ipc) = (speed, 0.0, ipc);
+    }
+
     /// Relative standard uncertainty of the average: σ·√(w/(2−w)) for weight w; unknown with one sample.
     fn relative_uncertainty(&self, weight: f64) -> Option<f64> {
         (self.samples > 1 && self.speed > 0.0)
@@ -126,8 +141,8 @@ struct Thread {
 ///
 /// In every interval in which a thread ran long enough on a core type, its speed there (instructions by CPU time, which
 /// is the IPC times the frequency it really ran at) enters a running average, new = 0.35·old + 0.65·sample. The factor
-/// is the ratio of the averages of a core type and the slowest one, within 1 to 7. A jump of the IPC begins a new phase:
-/// the average of that core type starts afresh, and the factor counts as stale, with the caveat that the other side is
+/// is the ratio of the averages of a core type and the slowest one, within 1 to 7. A jump of the IPC that lasts (two samples;
+/// the paper has one) begins a new phase: the average of that core type starts afresh, and the factor counts as stale, with the caveat that the other side is
 /// of another phase, until a sample from there is in. That the two sides are never measured at the same time is the
 /// method's known weakness.
 ///
@@ -185,16 +200,21 @@ impl IpcSampling {
             thread.phase = thread.phase.wrapping_add(1);
             thread.phase_since = self.now;
         }
-        if side.samples == 0 || changed && s.restart_on_phase {
-            side.speed = speed;
-            side.variance = 0.0;
-            side.ipc = ipc;
+        let outlier = if side.detector.is_departing() {
+            side.held.replace((speed, ipc))
         } else {
-            let w = s.new_weight;
-            let d = speed - side.speed;
-            side.speed += w * d;
-            side.variance = (1.0 - w) * (side.variance + w * d * d);
-            side.ipc += w * (ipc - side.ipc);
+            side.held.take().filter(|_| !changed)
+        };
+        if let Some((speed, ipc)) = outlier {
+            side.average(speed, ipc, s.new_weight);
+        }
+        if side.detector.is_departing() {
+            return;
+        }
+        if side.samples == 0 || changed && s.restart_on_phase {
+            side.begin(speed, ipc);
+        } else {
+            side.average(speed, ipc, s.new_weight);
         }
         side.samples = side.samples.saturating_add(1);
         side.measured = self.now;
@@ -374,6 +394,7 @@ mod tests {
         assert!(e.uncertainty.unwrap() > 0.0);
         // clamped
         step(&mut p, 1200, 0, 9.0, 2.0);
+        step(&mut p, 1300, 0, 9.0, 2.0);
         assert_eq!(p.estimate(key(1), SF).unwrap().value, 7.0);
         assert_eq!(
             p.estimate(key(1), MetricId::SpeedupFactor(CoreTypeId(1))),
@@ -384,7 +405,10 @@ mod tests {
 
     #[test]
     fn a_new_phase_is_stale_until_the_other_side_is_seen() {
-        let mut p = provider(IpcSamplingSettings::default());
+        let mut p = provider(IpcSamplingSettings {
+            phase_confirm: 1,
+            ..IpcSamplingSettings::default()
+        });
         for i in 0..5 {
             step(&mut p, 200 * i, 0, 1.5, 1.0);
             step(&mut p, 200 * i + 100, 1, 1.0, 1.0);
@@ -404,6 +428,27 @@ mod tests {
         assert_eq!(e.quality, Quality::Multiplexed);
         assert!(!p.caveats(key(1)).other_phase);
         assert!((e.value - 3.0 / (0.35 + 0.65 * 1.05)).abs() < 1e-6, "{e:?}");
+    }
+
+    #[test]
+    fn an_outlier_enters_late_and_a_change_without_its_first_sample() {
+        let mut p = provider(IpcSamplingSettings::default());
+        let ipc = |p: &IpcSampling| {
+            let e = p.estimate(key(1), MetricId::Ipc(CoreTypeId(0)));
+            (e.unwrap().value * 1e6).round() / 1e6
+        };
+        let number = |p: &IpcSampling| p.phase(key(1)).unwrap().number;
+        for (at, sample, average) in [(0, 1.0, 1.0), (1, 2.0, 1.0)] {
+            step(&mut p, 100 * at, 0, sample, 1.0);
+            assert_eq!((ipc(&p), number(&p)), (average, 0));
+        }
+        // 0.35 · 1 + 0.65 · 2, then 0.35 · 1.65 + 0.65 · 1
+        step(&mut p, 200, 0, 1.0, 1.0);
+        assert_eq!((ipc(&p), number(&p)), (1.2275, 0));
+        // a change, of which the first sample is of both phases
+        step(&mut p, 300, 0, 2.0, 1.0);
+        step(&mut p, 400, 0, 3.0, 1.0);
+        assert_eq!((ipc(&p), number(&p)), (3.0, 1));
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Default for Settings {
         Settings {
             strategy: at("relative-error".to_owned()),
             phase_ratio: at(multiplex::DEFAULT_PHASE_RATIO),
-            phase_confirm: at(1),
+            phase_confirm: at(multiplex::DEFAULT_PHASE_CONFIRM),
             least_coverage: at(0.05),
             shortest_ms: at(1.0),
             stale_after_ms: at(5000.0),

@@ -4,11 +4,15 @@ use super::{VirtualError, VirtualSource};
 use crate::ids::{AppId, Nanos};
 use crate::sample::{Subject, ThreadSample, VirtualCounter, VirtualReading};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Begin of the names of our groups.
 const PREFIX: &str = "scx_amp-";
+
+/// CPU time in an interval from which on an application gets a group: RMIDs are few, and most processes sleep.
+const BUSY: Nanos = Nanos::from_millis(1);
 
 /// What is needed of the resctrl file system. All paths are relative to its root.
 pub trait ResctrlFs: Send {
@@ -77,7 +81,9 @@ impl ResctrlFs for SysResctrl {
     }
 
     fn write(&mut self, file: &str, text: &str) -> io::Result<()> {
-        std::fs::write(self.root.join(file), text)
+        // the files are the kernel's: none is ever made
+        let mut file = OpenOptions::new().write(true).open(self.root.join(file))?;
+        file.write_all(text.as_bytes())
     }
 
     fn root(&self) -> &Path {
@@ -92,7 +98,7 @@ struct Group {
     traffic: Option<u64>,
 }
 
-/// One monitoring group per application. When the RMIDs are used up, the group that is oldest gives way: first in, first
+/// One monitoring group per application that is busy; it keeps it until it ends. When the RMIDs are used up, the group that is oldest gives way: first in, first
 /// out, so that the RMID that was released longest ago, whose lines have had most time to leave the cache, is next.
 /// Dropping it removes every group.
 pub struct Resctrl {
@@ -103,6 +109,8 @@ pub struct Resctrl {
     /// Applications that gave way, and when (a running number).
     gave_way: BTreeMap<AppId, u64>,
     turn: u64,
+    /// CPU time of every application at the last sample.
+    ran: BTreeMap<AppId, Nanos>,
     occupancy: bool,
     traffic: bool,
     at: Option<Nanos>,
@@ -134,6 +142,7 @@ impl Resctrl {
             order: VecDeque::new(),
             gave_way: BTreeMap::new(),
             turn: 0,
+            ran: BTreeMap::new(),
             at: None,
         };
         if !r.occupancy && !r.traffic {
@@ -233,9 +242,17 @@ impl VirtualSource for Resctrl {
         out: &mut Vec<VirtualReading>,
     ) -> Result<(), VirtualError> {
         let mut apps: BTreeMap<AppId, Vec<i32>> = BTreeMap::new();
+        let mut ran: BTreeMap<AppId, Nanos> = BTreeMap::new();
         for t in threads {
             apps.entry(t.app).or_default().push(t.tid);
+            *ran.entry(t.app).or_default() += t.runtime.iter().copied().sum::<Nanos>();
         }
+        let before = |a: &AppId| self.ran.get(a).copied().unwrap_or_default();
+        let busy = ran
+            .iter()
+            .filter(|(a, now)| now.saturating_sub(before(a)) >= BUSY);
+        let busy: BTreeSet<AppId> = busy.map(|(a, _)| *a).collect();
+        self.ran = ran;
         let gone: Vec<AppId> = self
             .groups
             .keys()
@@ -283,7 +300,7 @@ impl VirtualSource for Resctrl {
         self.gave_way.retain(|a, _| apps.contains_key(a));
         let mut new: Vec<AppId> = apps
             .keys()
-            .filter(|a| !self.groups.contains_key(a))
+            .filter(|a| !self.groups.contains_key(a) && busy.contains(a))
             .copied()
             .collect();
         new.sort_by_key(|a| self.gave_way.get(a).copied());
@@ -393,6 +410,15 @@ mod tests {
         (fake, r)
     }
 
+    /// Threads that have run for so long.
+    fn threads(apps: &[u32], ms: u64) -> Vec<ThreadSample> {
+        let mut threads = snapshot(0, apps, Vec::new()).threads;
+        for t in &mut threads {
+            t.runtime[0] = Nanos::from_millis(ms);
+        }
+        threads
+    }
+
     fn groups(f: &Fake) -> Vec<String> {
         f.0.lock().unwrap().groups.keys().cloned().collect()
     }
@@ -401,7 +427,7 @@ mod tests {
     fn groups_come_and_go_with_applications_and_all_at_the_end() {
         let (fake, mut r) = with(10);
         let mut out = Vec::new();
-        let s = |apps: &[u32]| snapshot(0, apps, Vec::new()).threads;
+        let s = |apps: &[u32]| threads(apps, 10);
         r.sample(Nanos(0), &s(&[1, 2]), &mut out).unwrap();
         assert!(out.is_empty());
         assert_eq!(
@@ -427,14 +453,34 @@ mod tests {
         let (fake, mut r) = with(2);
         let mut out = Vec::new();
         for apps in [&[1][..], &[1, 2], &[1, 2, 3]] {
-            r.sample(Nanos(0), &snapshot(0, apps, Vec::new()).threads, &mut out)
-                .unwrap();
+            r.sample(Nanos(0), &threads(apps, 10), &mut out).unwrap();
         }
         assert_eq!(
             groups(&fake),
             ["mon_groups/scx_amp-2", "mon_groups/scx_amp-3"]
         );
         assert_eq!(fake.0.lock().unwrap().removed, ["mon_groups/scx_amp-1"]);
+    }
+
+    #[test]
+    fn two_groups_go_round_among_three_that_are_busy_and_none_goes_to_the_idle() {
+        let (fake, mut r) = with(2);
+        let mut out = Vec::new();
+        let mut had = Vec::new();
+        for i in 1..=5 {
+            let mut all = threads(&[1, 2, 3], 10 * i);
+            all.extend(threads(&[9], 0));
+            r.sample(Nanos(i), &all, &mut out).unwrap();
+            had.push(groups(&fake).join(" ").replace("mon_groups/scx_amp-", ""));
+        }
+        // one replacement per interval: whoever has had it longest goes, whoever has waited longest comes
+        assert_eq!(had, ["1 2", "2 3", "1 3", "1 2", "2 3"]);
+        // an idle one keeps what it has
+        r.sample(Nanos(9), &threads(&[1, 2, 3], 50), &mut out)
+            .unwrap();
+        assert_eq!(groups(&fake).len(), 2);
+        drop(r);
+        assert!(groups(&fake).is_empty());
     }
 
     #[test]

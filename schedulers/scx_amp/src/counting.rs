@@ -9,16 +9,26 @@
 use amp_bpf::{Counts, CpuEvents, Scheduler, Thread};
 use amp_metrics::perf::{self, OpenSet};
 use amp_metrics::providers::{self, Prepared, ProviderError};
-use amp_metrics::{CoreTypeId, EventSets, Nanos, Pmus, Reading, ThreadKey, MAX_CORE_TYPES};
+use amp_metrics::virtual_counters::{Roots, VirtualCounters};
+use amp_metrics::{
+    CoreTypeId, EventSets, Nanos, Pmus, Provider, Reading, ThreadKey, MAX_CORE_TYPES,
+};
 use amp_sched::{closest, Topology};
 use anyhow::{Context as _, Result};
 use std::path::Path;
 
+mod lost;
+
+use crate::topology::compact;
 use crate::usage::bad_input;
+use lost::{BackOff, Due, Watch};
 
 /// What can be counted on this machine, found out by trying.
 pub struct Countable {
     pmus: Pmus,
+    /// Until somebody takes them: see [`Countable::virtual_counters`].
+    others: VirtualCounters,
+    energy_per_core_type: bool,
 }
 
 impl Countable {
@@ -35,7 +45,22 @@ impl Countable {
         let pmus = Pmus::discover(Path::new("/sys"))
             .context("the performance monitoring units")?
             .with_core_types(&core_types);
-        Ok(Countable { pmus })
+        let labels = sensor_labels(topology, &pmus);
+        let others = VirtualCounters::detect(&Roots::default(), &pmus, &labels);
+        Ok(Countable::of(pmus, others))
+    }
+
+    fn of(pmus: Pmus, others: VirtualCounters) -> Countable {
+        Countable {
+            pmus,
+            energy_per_core_type: others.energy_per_core_type(),
+            others,
+        }
+    }
+
+    /// What is counted by others than core PMUs (energy, cache occupancy), to sample it. It can be had once.
+    pub fn virtual_counters(&mut self) -> VirtualCounters {
+        std::mem::replace(&mut self.others, VirtualCounters::of(Vec::new()))
     }
 
     /// Whether there is a PMU at all: without one nothing will ever be counted.
@@ -51,15 +76,40 @@ impl Countable {
     /// [`crate::usage::BadInput`] naming the ones there are, or the file, line and key at fault; failed work when it is not
     /// possible here, saying why.
     pub fn provider(&mut self, name: &str) -> Result<Prepared> {
+        providers::prepare(name, &self.context()).map_err(|e| told(name, e))
+    }
+
+    /// The same for a provider that was made otherwise.
+    ///
+    /// # Errors
+    /// When it is not possible here, saying why.
+    pub fn checked(&mut self, provider: Box<dyn Provider>) -> Result<Prepared> {
+        providers::check(provider, &self.context()).map_err(whole)
+    }
+
+    fn context(&mut self) -> providers::Context<'_> {
         let counters = perf::try_all(&mut self.pmus).map_err(|e| e.to_string());
-        let context = providers::Context {
+        providers::Context {
             pmus: &self.pmus,
             counters,
-            energy_per_core_type: false,
+            energy_per_core_type: self.energy_per_core_type,
             models: None,
-        };
-        providers::prepare(name, &context).map_err(|e| told(name, e))
+        }
     }
+}
+
+/// Texts in labels of sensors that tell their core type: its name, and its core's (`a57` of the PMU `armv8_cortex_a57`).
+fn sensor_labels(topology: &Topology, pmus: &Pmus) -> Vec<(String, CoreTypeId)> {
+    let mut labels = Vec::new();
+    for (t, core_type) in topology.core_types().iter().enumerate() {
+        let t = CoreTypeId(t as u8);
+        labels.push((core_type.name.clone(), t));
+        let core = pmus
+            .of_core_type(t)
+            .and_then(|p| p.name.rsplit_once("cortex_"));
+        labels.extend(core.map(|(_, core)| (core.to_owned(), t)));
+    }
+    labels
 }
 
 /// Whether `name` can be a provider on some machine.
@@ -124,6 +174,18 @@ struct Side {
     active: usize,
     /// What BPF calls the present stretch; 0 while nothing counts.
     generation: u64,
+    /// By CPU.
+    watches: Vec<(u32, Watch)>,
+    /// Why the active set was refused, and when it is tried again.
+    refused: Option<(String, BackOff)>,
+}
+
+impl Side {
+    /// Begins a stretch with the set that is active.
+    fn count(&mut self, scheduler: &mut Scheduler, t: usize) -> Result<()> {
+        self.generation = scheduler.count(t as u8, Some(self.active as u32))?;
+        Ok(())
+    }
 }
 
 /// What a thread showed at the last look, on one core type.
@@ -178,6 +240,12 @@ impl Counting {
                     events: of_type.iter().map(|s| s.events.len()).collect(),
                     active: 0,
                     generation: 0,
+                    watches: core_type
+                        .cpus
+                        .iter()
+                        .map(|c| (*c, Watch::default()))
+                        .collect(),
+                    refused: None,
                 });
             }
         }
@@ -204,28 +272,114 @@ impl Counting {
         }
     }
 
-    /// Counts set `active(t)` of each core type `t` from now on.
+    /// Counts set `active(t)` of each core type `t` from now on. One that was refused is tried again, less and less often.
     ///
     /// # Errors
     /// When a set cannot be counted; nothing is, on that core type.
     pub fn rotate(
         &mut self,
         scheduler: &mut Scheduler,
+        now: Nanos,
         active: &dyn Fn(CoreTypeId) -> usize,
     ) -> Result<()> {
+        let mut outcome = Ok(());
         for (t, side) in self.sides.iter_mut().enumerate() {
-            let (t, wanted) = (t as u8, active(CoreTypeId(t as u8)));
+            let wanted = active(CoreTypeId(t as u8));
             if wanted == side.active && side.generation > 0 || wanted >= side.sets.len() {
                 continue;
             }
-            scheduler.count(t, None)?;
+            if let Some((why, _)) = side.refused.as_ref().filter(|(_, b)| !b.due(now)) {
+                outcome = Err(anyhow::anyhow!("{why}"));
+                continue;
+            }
+            scheduler.count(t as u8, None)?;
             side.generation = 0;
             side.sets[side.active].stop();
             side.active = wanted;
-            side.sets[wanted].start().map_err(whole)?;
-            side.generation = scheduler.count(t, Some(wanted as u32))?;
+            match side.sets[wanted].start() {
+                Ok(()) => {
+                    side.refused = None;
+                    side.watches.iter_mut().for_each(|(_, w)| w.counts());
+                    side.count(scheduler, t)?;
+                }
+                Err(e) => {
+                    match &mut side.refused {
+                        Some((_, again)) => again.refused(now),
+                        none => *none = Some((e.to_string(), BackOff::new(now))),
+                    }
+                    outcome = Err(whole(e));
+                }
+            }
         }
-        Ok(())
+        outcome
+    }
+
+    /// Sees whether what should count does, once per interval, and asks again for what was lost. Says so in the log, once.
+    pub fn mend(&mut self, scheduler: &mut Scheduler, now: Nanos) {
+        let (mut lost, mut found) = (Vec::new(), Vec::new());
+        for (t, side) in self.sides.iter_mut().enumerate() {
+            let Some(set) = side
+                .sets
+                .get_mut(side.active)
+                .filter(|_| side.generation > 0)
+            else {
+                continue;
+            };
+            let mut again = false;
+            for (cpu, watch) in &mut side.watches {
+                match watch.look(scheduler.unread_on(*cpu), now) {
+                    Due::Nothing => {}
+                    Due::Ask => match set.check(*cpu) {
+                        Ok(()) => {
+                            watch.counts();
+                            again = true;
+                        }
+                        Err(e) => {
+                            watch.is_lost(e.to_string(), now);
+                            lost.push((*cpu, e));
+                        }
+                    },
+                    Due::Restart => match set.restart(*cpu) {
+                        Ok(()) => {
+                            watch.counts();
+                            found.push(*cpu);
+                            again = true;
+                        }
+                        Err(e) => watch.is_lost(e.to_string(), now),
+                    },
+                }
+            }
+            // what was counted before and after the gap must not be taken for one stretch
+            if again {
+                if let Err(e) = side.count(scheduler, t) {
+                    side.generation = 0;
+                    log::warn!("{e:#}");
+                }
+            }
+        }
+        if let Some((_, why)) = lost.first() {
+            let cpus: Vec<u32> = lost.iter().map(|(cpu, _)| *cpu).collect();
+            let cpus = compact(&cpus);
+            log::warn!("nothing is counted on CPU {cpus} any more ({why}); it is tried again, after 1 s at first");
+        }
+        if !found.is_empty() {
+            log::info!("counting on CPU {} again", compact(&found));
+        }
+    }
+
+    /// Why nothing is counted where something should be; nothing while all is well.
+    pub fn trouble(&self) -> Option<String> {
+        let of_side = |s: &Side| match &s.refused {
+            Some((why, _)) => Some(why.clone()),
+            None => {
+                let lost = s.watches.iter().filter_map(|(c, w)| Some((*c, w.why()?)));
+                let (cpus, why): (Vec<u32>, Vec<&str>) = lost.unzip();
+                let why = why.first()?;
+                Some(format!("not counted on CPU {}: {why}", compact(&cpus)))
+            }
+        };
+        let all: Vec<String> = self.sides.iter().filter_map(of_side).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// What has been counted for `thread` since the last call for it, one reading per core type that it ran on.
@@ -323,7 +477,9 @@ fn begin(scheduler: &mut Scheduler, sides: &mut [Side]) -> Result<()> {
     for (t, side) in sides.iter_mut().enumerate() {
         if let Some(set) = side.sets.get_mut(side.active) {
             set.start().map_err(whole)?;
-            side.generation = scheduler.count(t as u8, Some(side.active as u32))?;
+            side.refused = None;
+            side.watches.iter_mut().for_each(|(_, w)| w.counts());
+            side.count(scheduler, t)?;
         }
     }
     Ok(())
@@ -340,6 +496,8 @@ mod tests {
             events: Vec::new(),
             active: 0,
             generation,
+            watches: Vec::new(),
+            refused: None,
         }
     }
 
@@ -388,9 +546,8 @@ mod tests {
             capacity: 1024,
         }])
         .unwrap();
-        let mut nothing = Countable {
-            pmus: Pmus::none().with_core_types(&[topology.core_types()[0].cpus.clone()]),
-        };
+        let none = Pmus::none().with_core_types(&[topology.core_types()[0].cpus.clone()]);
+        let mut nothing = Countable::of(none, VirtualCounters::of(Vec::new()));
         assert!(!nothing.anything());
         let auto = nothing.provider("auto").unwrap();
         let why = why_this("auto", &auto).unwrap();

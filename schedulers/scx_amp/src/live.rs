@@ -5,6 +5,7 @@ use crate::counting::{Countable, Counting};
 use crate::topology::Detected;
 use crate::usage::bad_input;
 use amp_bpf::{Config, LoadError, Scheduler, State};
+use amp_metrics::virtual_counters::VirtualCounters;
 use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, EventSets, Nanos, Snapshot, ThreadKey, ThreadSample,
     MAX_CORE_TYPES,
@@ -30,6 +31,10 @@ pub struct Live {
     topology: Topology,
     scheduler: Scheduler,
     counting: Counting,
+    /// Energy, cache occupancy.
+    others: VirtualCounters,
+    /// Sources of those that are known to be missing.
+    missing: usize,
     /// Why the last change of event sets failed, to say it once.
     uncounted: Option<String>,
     snapshot: Snapshot,
@@ -57,7 +62,7 @@ impl Live {
     /// When the kernel cannot, we may not, or another scheduler is there.
     pub fn attach(
         detected: &Detected,
-        countable: &Countable,
+        countable: &mut Countable,
         options: &LiveOptions,
     ) -> Result<Live> {
         let topology = detected.topology.clone();
@@ -82,10 +87,13 @@ impl Live {
         let mut scheduler = Scheduler::load(&config).map_err(told)?;
         scheduler.attach().map_err(told)?;
         let counting = Counting::new(topology.core_types().len());
+        let others = countable.virtual_counters();
         Ok(Live {
             topology,
             scheduler,
             counting,
+            missing: others.missing().len(),
+            others,
             uncounted: None,
             snapshot: Snapshot::default(),
         })
@@ -103,6 +111,11 @@ impl Live {
     /// The last snapshot that was taken.
     pub fn last(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// Why something that should be counted is not; nothing while all is.
+    pub fn uncounted(&self) -> Option<String> {
+        self.counting.trouble()
     }
 
     /// What the mechanism counted so far.
@@ -156,6 +169,11 @@ impl Machine for Live {
                 .read(&self.scheduler, &t, &mut self.snapshot.readings);
         }
         self.snapshot.now = clock::now();
+        self.others.sample(&mut self.snapshot);
+        for failed in self.others.missing().iter().skip(self.missing) {
+            log::warn!("no longer sampled: {failed}");
+        }
+        self.missing = self.others.missing().len();
         // A tick without a change still says that we are alive.
         self.commit()?;
         Ok(&self.snapshot)
@@ -172,7 +190,9 @@ impl Machine for Live {
     }
 
     fn count(&mut self, active: &dyn Fn(CoreTypeId) -> usize) -> Result<(), MachineError> {
-        let turned = self.counting.rotate(&mut self.scheduler, active);
+        let now = self.snapshot.now;
+        self.counting.mend(&mut self.scheduler, now);
+        let turned = self.counting.rotate(&mut self.scheduler, now, active);
         let refused = turned.err().map(|e| format!("{e:#}"));
         // without readings the provider's estimates grow old, and the policy does without
         if let Some(why) = refused.iter().find(|_| refused != self.uncounted) {

@@ -148,7 +148,7 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
         interval,
         only_sched_ext: only.is_some(),
     };
-    let machine = Live::attach(&detected, &countable, &options)?;
+    let machine = Live::attach(&detected, &mut countable, &options)?;
     let mut running = Running {
         scheduling: Scheduling::counting(machine, policy, provider)?,
         countable,

@@ -27,6 +27,10 @@ pub struct Status {
     /// Why the provider answers nothing; empty while it works.
     #[stat(desc = "why the provider has failed; empty while it works")]
     pub provider_failed: String,
+    /// What should be counted and is not, and why; empty while everything is.
+    #[stat(desc = "what should be counted and is not, and why; empty while everything is")]
+    #[serde(default)]
+    pub uncounted: String,
     /// Virtual counters of the machine, its core types and CPUs, by name.
     #[stat(desc = "virtual counters over the last interval, such as `energy_J big`")]
     pub virtual_counters: BTreeMap<String, f64>,
@@ -173,6 +177,7 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
             Health::Working => String::new(),
             Health::Failed(why) => why,
         },
+        uncounted: machine.uncounted().unwrap_or_default(),
         virtual_counters: virtual_counters(snapshot, |of| match of {
             Subject::Machine => Some(String::new()),
             Subject::CoreType(t) => Some(format!(" {}", core_type_name(topology, t))),

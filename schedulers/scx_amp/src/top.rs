@@ -102,6 +102,9 @@ pub fn table(s: &Status) -> String {
             s.provider, s.provider_failed
         );
     }
+    if !s.uncounted.is_empty() {
+        let _ = writeln!(out, "{}", s.uncounted);
+    }
     if !s.virtual_counters.is_empty() {
         let all: Vec<String> = s
             .virtual_counters

@@ -14,3 +14,4 @@ mod only_cgroup;
 mod pmc;
 mod repeatability;
 mod setup;
+mod taken;

@@ -287,13 +287,13 @@ impl Bench<'_> {
             if let Some(why) = why_this(&self.args.provider, &prepared) {
                 log::info!("{why}");
             }
-            let machine = Live::attach(&self.detected, &countable, &options)?;
+            let machine = Live::attach(&self.detected, &mut countable, &options)?;
             return Scheduling::counting(machine, policy, prepared);
         }
-        let machine = Live::attach(&self.detected, &countable, &options)?;
+        let machine = Live::attach(&self.detected, &mut countable, &options)?;
         let declarations = Declarations::default();
-        let provider = Box::new(Declared::new(declarations.clone()));
-        let mut s = Scheduling::new(machine, policy, provider);
+        let provider = countable.checked(Box::new(Declared::new(declarations.clone())))?;
+        let mut s = Scheduling::counting(machine, policy, provider)?;
         let speedups = workload.apps.iter().zip(solos).map(|(app, solo)| {
             let sf = app.speedup.or_else(|| measured_sf(solo).map(|m| m.value))?;
             Speedups::fastest(sf).ok()

@@ -1,0 +1,124 @@
+//! Counters that others have, or that this user may not have.
+
+use amp_tests::Lab;
+
+/// All counters of a core: six, and one for cycles.
+const ALL: u32 = 7;
+
+#[test]
+fn counters_that_others_take_are_missed_and_had_again() {
+    let mut script = format!(
+        r#"
+wait_for() {{ i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; }}
+ask() {{ scx_amp ctl status | tr -d '\n'; echo; }}
+said() {{ echo "$1-status $?"; echo "$1 $(tr '\n' ' ' </tmp/said)"; }}
+hold() {{ echo $1 >&9; i=0; while [ "$(tail -n 1 /tmp/held)" != "HOLD $1" ] && [ $i -lt 100 ]; do i=$((i+1)); sleep 0.02; done; }}
+sleep 3
+mkfifo /tmp/hold
+/place hold {ALL} </tmp/hold >/tmp/held & holder=$!
+exec 9>/tmp/hold
+for k in alu fp "hash --size 8M" branchy "chase --size 8M" sort alu; do
+    amp-workload run $k --work 1000G >/dev/null & pids="$pids $!"
+done
+hold on
+for p in ipc-sampling model; do scx_amp run --policy acfs --provider $p 2>/tmp/said; said "run-$p"; done
+scx_amp run --policy acfs --provider auto >/tmp/log 2>&1 & pid=$!
+wait_for enabled
+echo "chosen $(grep 'provider auto' /tmp/log)"
+scx_amp ctl provider ipc-sampling 2>/tmp/said; said ctl
+sleep 0.5; ask
+hold off
+scx_amp ctl provider ipc-sampling >/tmp/said 2>&1; said again
+sleep 2; ask
+hold on
+sleep 2; ask
+hold off
+sleep 4; ask
+kill $pid; wait $pid; echo "end $?"
+sed 's/^/log /' /tmp/log
+kill $pids $holder
+scx_amp pmc stat -e instructions -- true >/tmp/said 2>&1; said root
+echo 'nobody:x:65534:65534::/:/bin/sh' >>/etc/passwd
+user() {{ start-stop-daemon -S -c nobody -x $(which scx_amp) -- pmc stat "$@" >/tmp/said 2>&1; }}
+"#
+    );
+    // an ordinary user, under every setting that forbids it
+    for level in [3, 2] {
+        script += &format!(
+            "sysctl -w kernel.perf_event_paranoid={level} >/dev/null\n\
+             user -e instructions -- true; said user-{level}\n\
+             user -a -e instructions -- true; said all-{level}\n"
+        );
+    }
+    let r = Lab::board("juno").program("place").run(&script).ok();
+
+    // by name: refused, saying what is missing
+    for who in ["run-ipc-sampling", "ctl"] {
+        assert_eq!(r.line(&format!("{who}-status")), "1");
+        let said = r.line(who);
+        assert!(
+            said.contains("`ipc-sampling` needs hardware counters")
+                && said.contains("counters are taken by another perf user"),
+            "{said}"
+        );
+    }
+    assert_eq!(r.line("run-model-status"), "1");
+    assert!(r.line("run-model").contains("counters are taken"));
+    // whatever is possible: says why it is not what it could be
+    let chosen = r.line("chosen");
+    assert!(
+        chosen.contains("`declared`") && chosen.contains("counters are taken"),
+        "{chosen}"
+    );
+    assert_eq!((r.line("again-status"), r.line("end")), ("0", "0"));
+
+    let json = r.json();
+    let [shared, counted, lost, found] = &json[..] else {
+        panic!("{json:?}")
+    };
+    assert_eq!(shared["provider"], "declared");
+    assert!(shared["placements"].as_u64().unwrap() > 0, "{shared}");
+    for (s, what) in [(counted, "before"), (found, "after")] {
+        assert_eq!(
+            (&s["provider"], &s["uncounted"]),
+            (&"ipc-sampling".into(), &"".into())
+        );
+        let ages = |t: &serde_json::Value| t["metrics"]["ipc"]["age_s"].as_f64();
+        let threads = s["per_thread"].as_array().unwrap();
+        let known: Vec<f64> = threads.iter().filter_map(ages).collect();
+        println!(
+            "IPC {what} the loss: of {} threads, {known:?} s old",
+            known.len()
+        );
+        assert!(
+            known.len() >= 7 && known.iter().all(|age| *age < 1.0),
+            "{s}"
+        );
+    }
+    let uncounted = lost["uncounted"].as_str().unwrap();
+    println!("during it: {uncounted}");
+    for cpus in ["0-1", "2-5"] {
+        assert!(
+            uncounted.contains(&format!("not counted on CPU {cpus}: ")),
+            "{uncounted}"
+        );
+    }
+    // and once in the log
+    let log = |what: &str| r.lines("log").filter(|l| l.contains(what)).count();
+    assert_eq!(log("nothing is counted on CPU"), 1);
+    assert!((1..=2).contains(&log("counting on CPU")));
+
+    assert_eq!(r.line("root-status"), "0");
+    for level in [3, 2] {
+        for (who, needed) in [("user", 1), ("all", 0)] {
+            let said = r.line(&format!("{who}-{level}")).to_owned();
+            assert_eq!(r.line(&format!("{who}-{level}-status")), "1", "{said}");
+            assert!(
+                said.contains(&format!("kernel.perf_event_paranoid is {level}"))
+                    && said.contains("CAP_PERFMON")
+                    && said.contains(&format!("kernel.perf_event_paranoid={needed}")),
+                "{said}"
+            );
+        }
+    }
+}
