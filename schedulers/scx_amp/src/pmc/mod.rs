@@ -14,11 +14,13 @@ mod formula;
 mod here;
 mod list;
 mod output;
+mod plot;
 mod record;
 mod sets;
 mod stat;
 mod target;
 mod validate;
+mod windows;
 
 use anyhow::Result;
 use clap::Subcommand;

@@ -48,7 +48,10 @@ pub struct Report {
     pub counts: Vec<Count>,
     /// Metrics of the whole run.
     pub metrics: Vec<Derived>,
-    /// Counts of each interval.
+    /// Instructions in a window, where counts are told by those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// Counts of each interval, or of each window of instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Vec<Window>>,
 }
@@ -289,6 +292,7 @@ mod tests {
             command: Some(vec!["sleep".into(), "1".into()]),
             pid: None,
             system_wide: false,
+            window: None,
             elapsed_s: 1.0,
             sets: sets.iter().map(|s| (*s).to_owned()).collect(),
             multiplexing: (sets.len() > 1).then_some(Multiplexing {

@@ -4,14 +4,18 @@ use super::counting::{Counting, Scope, Window};
 use super::formula::Formula;
 use super::here::Here;
 use super::output::{self, Format, Multiplexing, Report};
+use super::plot;
 use super::sets::Set;
 use super::target::{self, Held, Target};
+use super::windows::Windows;
 use crate::usage::bad_input;
 use amp_metrics::group::GroupError;
 use amp_metrics::perf;
+use amp_workloads::quantity::parse_count;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::io::Write;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +25,8 @@ use std::time::{Duration, Instant};
 const USUAL: &str = "task-clock,instructions,cycles,branches,branch-misses";
 /// What is made of it.
 const USUAL_METRIC: &str = "ipc=instructions/cycles";
+/// How often counters are read to be cut into windows of instructions.
+const CUT: Duration = Duration::from_millis(5);
 /// How long each set is on when no interval is given.
 const TURN: Duration = Duration::from_millis(10);
 
@@ -40,6 +46,13 @@ pub struct StatArgs {
     /// Print counts every so many milliseconds; with several sets, the time each is on [default then: 10, not printed]
     #[arg(short = 'i', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     interval: Option<u64>,
+    /// Print counts of every so many instructions of each PMU, for example 10M, instead of intervals; counters are read every
+    /// -i milliseconds [default then: 5], and cut by interpolation
+    #[arg(long, value_name = "INSTRUCTIONS", value_parser = parse_count)]
+    window: Option<u64>,
+    /// Write a page with plots over time to FILE, or to standard output with `-`; needs -i or --window
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Whatever runs on any CPU, while the command runs, or until interrupted
     #[arg(short = 'a', long, conflicts_with = "pid")]
     all_cpus: bool,
@@ -107,13 +120,32 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
             )));
         }
     }
+    let mut cutter = match args.window.map(NonZeroU64::new) {
+        None => None,
+        Some(Some(size)) => Some(Windows::new(size, &sets)?),
+        Some(None) => {
+            return Err(bad_input(
+                "--window 0: a window has one instruction at least",
+            ))
+        }
+    };
+    let windowed = args.interval.is_some() || cutter.is_some();
+    if args.html.is_some() && !windowed {
+        return Err(bad_input(
+            "--html plots counts over time: give -i MS or --window INSTRUCTIONS",
+        ));
+    }
+    let keep = args.json.is_some() || args.html.is_some();
     let mut out = open_output(args)?;
     let format = if args.csv { Format::Csv } else { Format::Table };
-    if args.interval.is_some() && args.json.is_none() {
+    if windowed && args.json.is_none() {
         emit(&mut out, &output::window_head(format));
     }
 
-    let json_out = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
+    let json_out = [&args.json, &args.html]
+        .into_iter()
+        .flatten()
+        .any(|p| p.as_os_str() == "-");
     let held = match args.command.is_empty() {
         true => None,
         false => Some(Held::start(&args.command, json_out)?),
@@ -139,6 +171,7 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
 
     let turn = match (args.interval, sets.len()) {
         (Some(ms), _) => Some(Duration::from_millis(ms)),
+        (None, _) if cutter.is_some() => Some(CUT),
         (None, 0 | 1) => None,
         (None, _) => Some(TURN),
     };
@@ -163,10 +196,17 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
         let due = next.is_some_and(|n| now >= n);
         if last || due {
             let w = counting.turn(begin.elapsed().as_secs_f64(), last)?;
-            if args.interval.is_some() {
-                match &args.json {
-                    Some(_) => windows.push(w),
-                    None => emit(&mut out, &output::window(&w, format)),
+            let done = match &mut cutter {
+                Some(cutter) => cutter.take(&w),
+                None if windowed => vec![w],
+                None => Vec::new(),
+            };
+            for w in done {
+                if args.json.is_none() {
+                    emit(&mut out, &output::window(&w, format));
+                }
+                if keep {
+                    windows.push(w);
                 }
             }
         }
@@ -193,8 +233,12 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
         }),
         counts,
         metrics,
-        intervals: args.interval.is_some().then_some(windows),
+        window: args.window,
+        intervals: windowed.then_some(windows),
     };
+    if let (Some(path), Some(windows)) = (&args.html, &report.intervals) {
+        crate::write_out(path, &plot::page(&report, windows)?)?;
+    }
     match &args.json {
         Some(path) => {
             let text = serde_json::to_string(&report)?;

@@ -1,0 +1,180 @@
+//! `scx_amp pmc stat` beside `perf stat` on the board: what both count of the same programs, and what counting at intervals
+//! costs the program that is counted.
+//!
+//! `cargo run --release -p amp-tests --example pmc-against-perf`
+
+use amp_board::{Cache, Event, Guest, Origin, Run};
+use amp_metrics::uncertainty::Measured;
+use amp_tests::Reply;
+use amp_workloads::catalogue::Catalogue;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::sync::atomic::AtomicBool;
+
+const PROGRAMS: [&str; 6] = ["bzip2", "gawk", "lame", "perl", "sqlite3", "xz"];
+const REPEATS: usize = 3;
+/// Core types: name, CPU, PMU.
+const CORES: [(&str, u32, &str); 2] = [
+    ("big", 1, "armv8_cortex_a57"),
+    ("little", 4, "armv8_cortex_a53"),
+];
+/// In user mode: what the kernel does differs from run to run.
+const EVENTS: [&str; 5] = [
+    "inst_retired",
+    "cpu_cycles",
+    "l1d_cache_refill",
+    "l2d_cache_refill",
+    "br_mis_pred",
+];
+
+/// Ways to watch a program that runs for 4.7 s on a big core: name, command before it.
+const WATCHED: [(&str, &str); 6] = [
+    ("not watched", ""),
+    ("pmc stat", "scx_amp pmc stat -o /dev/null -e EVENTS --"),
+    (
+        "pmc stat -i 100",
+        "scx_amp pmc stat -o /dev/null -i 100 -e EVENTS --",
+    ),
+    (
+        "pmc stat -i 10",
+        "scx_amp pmc stat -o /dev/null -i 10 -e EVENTS --",
+    ),
+    (
+        "perf stat -I 100",
+        "perf stat -o /dev/null -I 100 -e EVENTS",
+    ),
+    ("perf stat -I 10", "perf stat -o /dev/null -I 10 -e EVENTS"),
+];
+const WATCHED_REPEATS: usize = 5;
+
+fn script(commands: &[(String, String)]) -> String {
+    let mut s =
+        String::from("set -e; sleep 5; mkdir /w; amp-workload inputs /w >/dev/null; cd /w\n");
+    for (name, command) in commands {
+        for (core_type, cpu, pmu) in CORES {
+            let events: Vec<String> = EVENTS.iter().map(|e| format!("{pmu}/{e}/u")).collect();
+            let events = events.join(",");
+            // whoever counts is pinned, too: on which core a program starts is not to matter
+            let pinned = format!("amp-workload time --pin {cpu} --");
+            for _ in 0..REPEATS {
+                let _ = writeln!(
+                    s,
+                    "{pinned} perf stat -x, -o /w/csv -e {events} -- {command} >/dev/null\n\
+                     awk -F, -v ORS=' ' 'NF > 3 {{ print $1 }}' /w/csv | sed 's/^/perf-{name}-{core_type} /'; echo\n\
+                     {pinned} scx_amp pmc stat --csv -o /w/csv -e {events} -- {command} >/dev/null\n\
+                     awk -F, -v ORS=' ' '/retired|cycles|refill|mis_pred/ {{ print $1 }}' /w/csv | sed 's/^/ours-{name}-{core_type} /'; echo"
+                );
+            }
+        }
+    }
+    let (_, cpu, _) = CORES[0];
+    for _ in 0..WATCHED_REPEATS {
+        for (i, (_, watch)) in WATCHED.iter().enumerate() {
+            let watch = watch.replace("EVENTS", "instructions,cycles,branches,branch-misses");
+            let _ = writeln!(s, "echo \"watched-{i} $({watch} amp-workload run alu --work 60M --pin {cpu} --json)\"");
+        }
+    }
+    s
+}
+
+fn numbers(reply: &Reply, tag: &str) -> Vec<Vec<f64>> {
+    let parse = |l: &str| {
+        l.split_whitespace()
+            .map(|w| w.parse().expect("a count"))
+            .collect()
+    };
+    reply.lines(tag).map(parse).collect()
+}
+
+fn column(rows: &[Vec<f64>], i: usize) -> Measured {
+    let v: Vec<f64> = rows.iter().map(|r| r[i]).collect();
+    Measured::mean(&v).expect("repeats")
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let catalogue = Catalogue::shipped()?;
+    let programs: Vec<_> = catalogue
+        .programs()
+        .filter(|p| PROGRAMS.contains(&p.executable.as_str()))
+        .collect();
+    let needs = catalogue.needs(programs.iter().map(|p| p.command.as_slice()))?;
+    let commands: Vec<(String, String)> = programs
+        .iter()
+        .map(|p| {
+            let words: Vec<String> = p.command.iter().map(|w| format!("'{w}'")).collect();
+            (p.executable.clone(), words.join(" "))
+        })
+        .collect();
+    let mut run = Run::new(Guest::amp("juno")?, script(&commands));
+    run.packages = needs
+        .packages
+        .iter()
+        .chain(&needs.data_packages)
+        .cloned()
+        .collect();
+    run.packages.push("linux-perf".into());
+    run.limits.total = None;
+    let outcome = run.execute(&Cache::open()?, &AtomicBool::new(false), &mut |e| {
+        if let Event::Console {
+            line,
+            from: Origin::Script,
+        } = e
+        {
+            eprintln!("{line}");
+        }
+    })?;
+    let reply = Reply(outcome).ok();
+
+    println!(
+        "{:<10} {:<8} {}",
+        "program",
+        "core",
+        EVENTS.map(|e| format!("{e:>24}")).join("")
+    );
+    for (name, _) in &commands {
+        for (core_type, ..) in CORES {
+            let (theirs, ours) = (
+                numbers(&reply, &format!("perf-{name}-{core_type}")),
+                numbers(&reply, &format!("ours-{name}-{core_type}")),
+            );
+            assert!(theirs.len() == REPEATS && ours.len() == REPEATS);
+            let difference = |i: usize| {
+                let (a, b) = (column(&ours, i), column(&theirs, i));
+                let q = a / b;
+                format!(
+                    "{:>+14.3} ± {:.3} %",
+                    100.0 * (q.value - 1.0),
+                    100.0 * q.u.unwrap_or(f64::NAN)
+                )
+            };
+            let all: Vec<String> = (0..EVENTS.len())
+                .map(difference)
+                .map(|d| format!("{d:>24}"))
+                .collect();
+            println!("{name:<10} {core_type:<8} {}", all.join(""));
+        }
+    }
+    let time = |i: usize| {
+        let walls: Vec<f64> = reply
+            .lines(&format!("watched-{i}"))
+            .map(|l| {
+                let v: serde_json::Value = serde_json::from_str(l).expect("JSON of amp-workload");
+                v["wall_ns"].as_f64().expect("a time")
+            })
+            .collect();
+        assert_eq!(walls.len(), WATCHED_REPEATS);
+        Measured::mean(&walls).expect("repeats")
+    };
+    let alone = time(0);
+    for (i, (name, _)) in WATCHED.iter().enumerate() {
+        let (t, q) = (time(i), time(i) / alone);
+        println!(
+            "{name:<18} {:>8.2} ± {:.2} ms  {:+.3} ± {:.3} %",
+            t.value * 1e-6,
+            t.u.unwrap_or(f64::NAN) * 1e-6,
+            100.0 * (q.value - 1.0),
+            100.0 * q.u.unwrap_or(f64::NAN)
+        );
+    }
+    Ok(())
+}
