@@ -18,7 +18,8 @@ const CORES: [(&str, u32, &str); 2] = [
     ("big", 1, "armv8_cortex_a57"),
     ("little", 4, "armv8_cortex_a53"),
 ];
-/// In user mode: what the kernel does differs from run to run.
+/// In user mode: what the kernel does differs from run to run. So do misses with where things are in memory: addresses are not
+/// randomised.
 const EVENTS: [&str; 5] = [
     "inst_retired",
     "cpu_cycles",
@@ -49,7 +50,7 @@ const WATCHED_REPEATS: usize = 5;
 
 fn script(commands: &[(String, String)]) -> String {
     let mut s =
-        String::from("set -e; sleep 5; mkdir /w; amp-workload inputs /w >/dev/null; cd /w\n");
+        String::from("set -e; sleep 5; echo 0 >/proc/sys/kernel/randomize_va_space; mkdir /w; amp-workload inputs /w >/dev/null; cd /w\n");
     for (name, command) in commands {
         for (core_type, cpu, pmu) in CORES {
             let events: Vec<String> = EVENTS.iter().map(|e| format!("{pmu}/{e}/u")).collect();

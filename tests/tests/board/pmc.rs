@@ -34,6 +34,39 @@ fn near(what: &str, got: f64, known: f64) {
     assert!(error.abs() <= CLOSE, "{what}: {got}, known are {known}");
 }
 
+/// `alu` in windows of a million instructions, every ninth of which is a branch.
+fn windows(report: &Value) {
+    assert_eq!(report["window"], 1_000_000);
+    let windows = report["intervals"].as_array().expect("windows");
+    let of = |w: &Value, event: &str| {
+        let counts = w["counts"].as_array().unwrap();
+        let little = |c: &&Value| c["event"] == event && c["core_type"] == "little";
+        counts
+            .iter()
+            .find(little)
+            .map(|c| c["count"].as_f64().unwrap())
+    };
+    let little: Vec<&Value> = windows
+        .iter()
+        .filter(|w| of(w, "instructions").is_some())
+        .collect();
+    println!("{} windows", little.len());
+    assert!(little.len() >= 36);
+    assert!(
+        little.iter().all(|w| of(w, "instructions") == Some(1e6)),
+        "{report}"
+    );
+    let mut branches: Vec<f64> = little.iter().filter_map(|w| of(w, "branches")).collect();
+    branches.sort_by(f64::total_cmp);
+    let median = branches[branches.len() / 2];
+    assert!(
+        (median / (1e6 / 9.0) - 1.0).abs() < 0.005,
+        "{median} branches in a window"
+    );
+    let times: Vec<f64> = little.iter().map(|w| w["at_s"].as_f64().unwrap()).collect();
+    assert!(times.windows(2).all(|t| t[0] < t[1]), "{times:?}");
+}
+
 /// A profile by instructions of ten functions of equal work: as many samples as counters wrapped, in each function as many as
 /// in the others but for the skid, which moves samples from the end of a function into the next.
 fn profile(core_type: &str, profile: &Value, blocks: &Value) {
@@ -92,6 +125,8 @@ amp-workload list --json >/kernels.json
         .collect("/attached.json")
         .collect("/list.json")
         .collect("/kernels.json")
+        .collect("/windows.json")
+        .collect("/windows.html")
         .collect("/blocks.json");
     for (_, cpu) in PLACES {
         lab = lab.collect(&format!("/record-{cpu}.json"));
@@ -122,6 +157,7 @@ amp-workload list --json >/kernels.json
 amp-workload run alu --work 20M --pin 4 --json & pid=$!
 scx_amp pmc stat -e instructions -p $pid --timeout 300 --json /attached.json || exit 1
 wait $pid; echo \"attached $?\"
+scx_amp pmc stat -g branches --window 1M --json /windows.json --html /windows.html -- amp-workload run alu --work 4M --pin 4 || exit 1
 echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent
 for cpu in 1 4; do
 scx_amp pmc record -e instructions:u -c 10000 --method prime --json /record-$cpu.json -- amp-workload blocks chain --rounds 70k --pin $cpu || exit 1
@@ -144,6 +180,12 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
             &json(&r.file("/blocks.json")),
         );
     }
+    windows(&json(&r.file("/windows.json")));
+    let page = r.file("/windows.html");
+    assert!(
+        page.matches("<svg").count() == 4 && page.contains("br_mis_pred"),
+        "a plot per event"
+    );
     let list = json(&r.file("/list.json"));
     let pmus = list["pmus"].as_array().unwrap();
     for (core_type, cpus) in [("big", "0-1"), ("little", "2-5")] {

@@ -11,6 +11,7 @@ mod caches;
 mod counting;
 mod describe;
 mod formula;
+mod groups;
 mod here;
 mod list;
 mod output;

@@ -2,6 +2,7 @@
 
 use super::counting::{Counting, Scope, Window};
 use super::formula::Formula;
+use super::groups;
 use super::here::Here;
 use super::output::{self, Format, Multiplexing, Report};
 use super::plot;
@@ -40,6 +41,9 @@ pub struct StatArgs {
     /// [default: task-clock,instructions,cycles,branches,branch-misses]
     #[arg(short = 'e', long = "event", value_name = "SET")]
     sets: Vec<String>,
+    /// Events and metrics by a name: branches, caches, stalls, or a file FILE.toml (metrics/groups/)
+    #[arg(short = 'g', long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
     /// Metric made of counts, such as `ipc=instructions/cycles`; `seconds` is the time counted on a core type
     #[arg(short = 'm', long = "metric", value_name = "NAME=FORMULA")]
     metrics: Vec<String>,
@@ -96,17 +100,12 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
         ));
     }
     let here = Here::detect()?;
-    let usual = [USUAL.to_owned()];
-    let texts = if args.sets.is_empty() {
-        &usual[..]
-    } else {
-        &args.sets[..]
-    };
+    let (texts, metrics) = asked(args, &here)?;
     let sets: Vec<Set> = texts
         .iter()
         .map(|t| Set::parse(&here, t))
         .collect::<Result<_>>()?;
-    let formulas = formulas(args, &sets)?;
+    let formulas = formulas(&metrics, &sets)?;
     if !args.all_cpus {
         let tied = sets
             .iter()
@@ -252,15 +251,27 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
     })
 }
 
-fn formulas(args: &StatArgs, sets: &[Set]) -> Result<Vec<Formula>> {
+/// Sets and metrics that are asked for, by themselves and by groups; the usual ones when nothing is.
+fn asked(args: &StatArgs, here: &Here) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut sets, mut metrics) = (args.sets.clone(), args.metrics.clone());
+    for g in &args.groups {
+        let group = groups::find(here, g)?;
+        sets.extend(group.events);
+        metrics.extend(group.metrics);
+    }
+    if sets.is_empty() {
+        sets.push(USUAL.to_owned());
+        if metrics.is_empty() {
+            metrics.push(USUAL_METRIC.to_owned());
+        }
+    }
+    Ok((sets, metrics))
+}
+
+fn formulas(texts: &[String], sets: &[Set]) -> Result<Vec<Formula>> {
     let mut known: Vec<String> = sets.iter().flat_map(Set::names).cloned().collect();
     known.sort();
     known.dedup();
-    let usual = [USUAL_METRIC.to_owned()];
-    let texts = match (args.metrics.is_empty(), args.sets.is_empty()) {
-        (true, true) => &usual[..],
-        _ => &args.metrics[..],
-    };
     let mut out = Vec::new();
     for text in texts {
         let f = Formula::parse(text, &known).map_err(bad_input)?;
