@@ -24,6 +24,7 @@ mod sample;
 pub mod trust;
 pub mod uncertainty;
 pub mod virtual_counters;
+pub mod windows;
 
 pub use estimate::{Estimate, Quality};
 pub use event::{Event, EventAttr, EventError, EventSet, EventSets, EventSpec, MAX_EVENTS};
