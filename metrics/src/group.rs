@@ -166,7 +166,12 @@ impl Group {
                 Whom::Caller => b.observe_self().any_cpu(),
                 Whom::Cpu(cpu) => b.any_pid().one_cpu(cpu as usize),
             };
-            b.read_format(ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING);
+            let times = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+            // the leader reads all of them at one moment
+            b.read_format(match i {
+                0 => times | ReadFormat::GROUP,
+                _ => times,
+            });
             b.exclude_user(event.attr.exclude_user)
                 .exclude_kernel(event.attr.exclude_kernel)
                 .exclude_hv(false);
@@ -240,27 +245,21 @@ impl Group {
         f(leader).map_err(|source| self.failed(source))
     }
 
-    /// The counts.
+    /// The counts, all of the same moment.
     ///
     /// # Errors
     /// [`GroupError::Taken`] when the group lost its counters, which a pinned one does not survive.
     pub fn read(&mut self) -> Result<GroupCounts, GroupError> {
-        let mut out = GroupCounts::default();
-        let mut error = None;
-        for c in &mut self.counters {
-            match c.read_full() {
-                Ok(v) => {
-                    out.enabled = v.time_enabled().unwrap_or_default();
-                    out.running = v.time_running().unwrap_or_default();
-                    out.counts.push(v.count());
-                }
-                Err(e) => error = Some(e),
-            }
-        }
-        match error {
-            None => Ok(out),
-            Some(e) => Err(self.failed(e)),
-        }
+        let Some(leader) = self.counters.first_mut() else {
+            return Ok(GroupCounts::default());
+        };
+        let all = leader.read_group().map_err(|e| self.failed(e))?;
+        Ok(GroupCounts {
+            enabled: all.time_enabled().unwrap_or_default(),
+            running: all.time_running().unwrap_or_default(),
+            // the kernel lists them in the order in which they were opened
+            counts: all.iter().map(|c| c.value()).collect(),
+        })
     }
 
     fn failed(&self, source: io::Error) -> GroupError {

@@ -10,12 +10,12 @@ mod caches;
 mod counting;
 mod describe;
 mod formula;
-mod here;
+pub(crate) mod here;
 mod list;
 mod output;
 mod sets;
 mod stat;
-mod target;
+pub(crate) mod target;
 mod validate;
 
 use anyhow::Result;
