@@ -94,9 +94,10 @@ pub fn run(
     let held = on_cpus(&[cpu], || Held::of(cmd))?;
     let held = held.map_err(|e| Failed::Program(format!("{e:#}")))?;
     let pid = held.pid();
-    let mut group = Group::open(events, Whom::Task(pid), true)?;
+    let mut group = Group::open_at_once(events, Whom::Task(pid), true)?;
     let mut cutter = Cutter::new(rules.window);
     let mut counted = Counting {
+        instructions: 0,
         windows: Vec::new(),
         energy: meter.joules(cpu)?.map(|_| 0.0),
         events: events.len() - 2,
@@ -131,7 +132,7 @@ pub fn run(
         }
         next = next.max(Instant::now());
     }
-    let instructions = group.read()?.counts.first().copied().unwrap_or(0);
+    let instructions = counted.instructions;
     let Target::Command(running) = target else {
         return Err(Failed::Machine(anyhow::anyhow!("no command")));
     };
@@ -158,6 +159,8 @@ pub fn run(
 
 /// What was counted so far.
 struct Counting {
+    /// Retired in all.
+    instructions: u64,
     windows: Vec<Counted>,
     /// Joules, where somebody counts them.
     energy: Option<f64>,
@@ -167,7 +170,11 @@ struct Counting {
 impl Counting {
     /// Takes a reading.
     fn take(&mut self, group: &mut Group, cutter: &mut Cutter) -> Result<(), Failed> {
-        let now = group.read()?;
+        let now = match group.read() {
+            // the next one has all of it
+            Err(e) if e.is_passing() => return Ok(()),
+            other => other?,
+        };
         let Some((instructions, others)) = now.counts.split_first() else {
             return Ok(());
         };
@@ -175,6 +182,7 @@ impl Counting {
         counts.push(now.running.as_nanos() as u64);
         // nanojoules
         counts.extend(self.energy.map(|j| (j * 1e9) as u64));
+        self.instructions = *instructions;
         let (windows, events) = (&mut self.windows, self.events);
         cutter.read(0, *instructions, &counts, |w| {
             let (Some(cycles), Some(time)) = (w.counts.first(), w.counts.get(1 + events)) else {
