@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Subcommand)]
 pub enum ModelCommand {
     /// Run programs on each core type and record instruction windows of counters to train on
-    Collect(collect::CollectArgs),
+    Collect(Box<collect::CollectArgs>),
     /// Train a platform file for `--provider` from files of instruction windows
     Train(TrainArgs),
     /// Predict windows with a platform file and compare with the truth, per program and core type
