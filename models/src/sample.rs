@@ -40,11 +40,11 @@ impl Metric {
     }
 }
 
-/// The metrics that a core type's events give (`ALGORITHMS.md`, "Metrics used"): IPC; every event per kilo-cycle; all but
-/// stall events per kilo-instruction, too (TLB events per million). What an event is, is told by its name (`stall`, `tlb`).
+/// The metrics that a core type's events give: IPC, and every event per kilo-cycle.
 ///
-/// Per cycle because of what a speedup factor is: the time of an instruction on the other core type, which is about linear
-/// in events per instruction, over its time on this one. The quotient is linear in events per cycle of this one.
+/// Per cycle and not per instruction (`ALGORITHMS.md`, "Metrics used") because of what a speedup factor is: the time of an
+/// instruction on the other core type, which is about linear in events per instruction, over its time on this one. That
+/// quotient is linear in events per cycle of this one.
 pub fn metrics(core_type: &CoreType) -> Vec<Metric> {
     let ipc = Metric {
         name: "ipc".to_owned(),
@@ -52,25 +52,13 @@ pub fn metrics(core_type: &CoreType) -> Vec<Metric> {
         per: Source::Cycles,
         scale: 1.0,
     };
-    let of_event = |(i, e): (usize, &str)| {
-        let lower = e.to_lowercase();
-        let metric = |per, scale, suffix: &str| Metric {
-            name: format!("{e}_{suffix}"),
-            count: Source::Event(i),
-            per,
-            scale,
-        };
-        let per_instruction = match (lower.contains("stall"), lower.contains("tlb")) {
-            (true, _) => None,
-            (_, true) => Some(metric(Source::Instructions, 1e6, "per_mega_instruction")),
-            _ => Some(metric(Source::Instructions, 1e3, "per_kilo_instruction")),
-        };
-        let per_cycle = metric(Source::Cycles, 1e3, "per_kilo_cycle");
-        per_instruction.into_iter().chain([per_cycle])
-    };
-    std::iter::once(ipc)
-        .chain(core_type.events().enumerate().flat_map(of_event))
-        .collect()
+    let of_events = core_type.events().enumerate().map(|(i, e)| Metric {
+        name: format!("{e}_per_kilo_cycle"),
+        count: Source::Event(i),
+        per: Source::Cycles,
+        scale: 1e3,
+    });
+    std::iter::once(ipc).chain(of_events).collect()
 }
 
 /// What is predicted, relative to the slowest core type.
@@ -254,9 +242,7 @@ mod tests {
             values,
             [
                 ("ipc", 2.0),
-                ("l2d_cache_per_kilo_instruction", 20.0),
                 ("l2d_cache_per_kilo_cycle", 40.0),
-                ("L1D_TLB_refill_per_mega_instruction", 5000.0),
                 ("L1D_TLB_refill_per_kilo_cycle", 10.0),
                 ("stall_backend_per_kilo_cycle", 100.0),
             ]

@@ -61,6 +61,8 @@ enum MethodArg {
     Stumps,
     /// Linear regression
     Linear,
+    /// Linear regression, and stumps on what it leaves
+    Both,
 }
 
 /// Flags of `scx_amp model eval`.
@@ -169,6 +171,7 @@ fn train_command(args: &TrainArgs) -> Result<()> {
     options.learner.method = match args.method {
         MethodArg::Stumps => Method::Stumps,
         MethodArg::Linear => Method::Linear,
+        MethodArg::Both => Method::Both,
     };
     let mut progress = Progress::bar();
     let trained = train(&data, &options, &mut |step| {

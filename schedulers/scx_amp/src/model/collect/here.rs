@@ -248,6 +248,13 @@ impl Collection<'_> {
     /// All runs of a program on a core type, repeated until they are compatible, or often enough.
     fn on_core_type(&mut self, program: &Program, place: usize, plan: &Plan) -> Result<(), Failed> {
         let sets = &plan.core_types[place].sets;
+        let begun = self.kept.journal.of(&program.name, &program.command, place);
+        if place == 0 && begun.is_empty() {
+            // The first execution finds neither its files in memory nor what earlier ones have left for it (compiled
+            // modules of Python): it is not like the others.
+            self.progress.note(&format!("{}, to warm up", program.name));
+            self.one(program, place, &plan.header.core_types[place].sets[0])?;
+        }
         for n in 0..sets.len() {
             self.make(program, place, plan, n, false)?;
             self.progress.end();
