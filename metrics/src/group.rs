@@ -132,6 +132,13 @@ pub enum GroupError {
     },
 }
 
+impl GroupError {
+    /// Whether the next reading may succeed: the kernel reads no group while one of its children is being taken apart.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, GroupError::Io { source, .. } if source.raw_os_error() == Some(libc::ECHILD))
+    }
+}
+
 /// Counts since the group was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounts {
@@ -149,6 +156,7 @@ pub struct Group {
     events: Vec<Event>,
     whom: Whom,
     counters: Vec<Counter>,
+    at_once: bool,
 }
 
 impl Group {
@@ -158,6 +166,24 @@ impl Group {
     /// # Errors
     /// [`GroupError`], naming the event, its PMU and whom it was to follow; nothing stays open then.
     pub fn open(events: &[Event], whom: Whom, on_exec: bool) -> Result<Group, GroupError> {
+        Group::opened(events, whom, on_exec, false)
+    }
+
+    /// As [`Group::open`], but the counts of a reading are all of the same moment, and cost one system call. While a
+    /// thread that the followed one has started ends, there may be no reading: [`GroupError::is_passing`].
+    ///
+    /// # Errors
+    /// As [`Group::open`].
+    pub fn open_at_once(events: &[Event], whom: Whom, on_exec: bool) -> Result<Group, GroupError> {
+        Group::opened(events, whom, on_exec, true)
+    }
+
+    fn opened(
+        events: &[Event],
+        whom: Whom,
+        on_exec: bool,
+        at_once: bool,
+    ) -> Result<Group, GroupError> {
         let mut counters: Vec<Counter> = Vec::with_capacity(events.len());
         for (i, event) in events.iter().enumerate() {
             let mut b = Builder::new(event.attr);
@@ -166,7 +192,12 @@ impl Group {
                 Whom::Caller => b.observe_self().any_cpu(),
                 Whom::Cpu(cpu) => b.any_pid().one_cpu(cpu as usize),
             };
-            b.read_format(ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING);
+            let times = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+            // the leader reads all of them at one moment
+            b.read_format(match i {
+                0 if at_once => times | ReadFormat::GROUP,
+                _ => times,
+            });
             b.exclude_user(event.attr.exclude_user)
                 .exclude_kernel(event.attr.exclude_kernel)
                 .exclude_hv(false);
@@ -185,6 +216,7 @@ impl Group {
             events: events.to_vec(),
             whom,
             counters,
+            at_once,
         })
     }
 
@@ -235,6 +267,9 @@ impl Group {
     /// # Errors
     /// [`GroupError::Taken`] when the group lost its counters, which a pinned one does not survive.
     pub fn read(&mut self) -> Result<GroupCounts, GroupError> {
+        if self.at_once {
+            return self.read_at_once();
+        }
         let mut out = GroupCounts::default();
         let mut error = None;
         for c in &mut self.counters {
@@ -251,6 +286,19 @@ impl Group {
             None => Ok(out),
             Some(e) => Err(self.failed(e)),
         }
+    }
+
+    fn read_at_once(&mut self) -> Result<GroupCounts, GroupError> {
+        let Some(leader) = self.counters.first_mut() else {
+            return Ok(GroupCounts::default());
+        };
+        let all = leader.read_group().map_err(|e| self.failed(e))?;
+        Ok(GroupCounts {
+            enabled: all.time_enabled().unwrap_or_default(),
+            running: all.time_running().unwrap_or_default(),
+            // the kernel lists them in the order in which they were opened
+            counts: all.iter().map(|c| c.value()).collect(),
+        })
     }
 
     fn failed(&self, source: io::Error) -> GroupError {

@@ -11,12 +11,15 @@
 #![forbid(unsafe_code)]
 
 pub mod accuracy;
+pub mod candidates;
 pub mod data;
 pub mod elimination;
+pub mod journal;
 pub mod linear;
 pub mod matching;
 pub mod metrology;
 pub mod platform;
+pub mod programs;
 pub mod sample;
 pub mod stumps;
 pub mod training;

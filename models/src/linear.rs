@@ -18,6 +18,26 @@ impl Linear {
         let terms = self.coefficients.iter().zip(x);
         terms.fold(self.base, |sum, (c, v)| sum + c * v)
     }
+
+    /// Whether the formula looks at metric `m`.
+    pub fn uses(&self, m: usize) -> bool {
+        self.coefficients.get(m).is_some_and(|c| *c != 0.0)
+    }
+
+    /// How much each metric moves the prediction: the variance of its term on the table's windows.
+    pub fn importance(&self, table: &Table) -> Vec<f64> {
+        let weights = table.weights();
+        let variance = |(c, column): (&f64, &Vec<f64>)| {
+            let mean: f64 = column.iter().zip(&weights).map(|(v, w)| v * w).sum();
+            let squares = column
+                .iter()
+                .zip(&weights)
+                .map(|(v, w)| w * (v - mean).powi(2));
+            c * c * squares.sum::<f64>()
+        };
+        let terms = self.coefficients.iter().zip(&table.x);
+        terms.map(variance).collect()
+    }
 }
 
 /// Fits by least squares, every program weighing the same.

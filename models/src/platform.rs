@@ -88,6 +88,7 @@ pub fn write(data: &Dataset, trained: &Trained, options: &Options) -> Result<Str
     let method = match options.learner.method {
         Method::Stumps => "additive regression of stumps",
         Method::Linear => "linear regression",
+        Method::Both => "linear regression, and additive regression of stumps on what it leaves",
     };
     let _ = writeln!(out, "kind = \"model\"\nname = {}", quoted(&h.platform));
     let source = format!(
@@ -224,32 +225,32 @@ fn core_type<'a>(
         );
         range(out, f.range);
         let name = |m: usize| quoted(t.metrics.get(m).map_or("?", |m| &m.name));
-        match &f.formula {
-            Formula::Stumps(s) => {
-                let _ = writeln!(out, "base = {}\nstump = [", float(s.base));
-                for s in &s.stumps {
-                    let (a, b, c) = (float(s.threshold), float(s.at_most), float(s.above));
-                    let metric = name(s.metric);
-                    let _ = writeln!(
-                        out,
-                        "    {{ metric = {metric}, threshold = {a}, at_most = {b}, above = {c} }},"
-                    );
-                }
-                out.push_str("]\n");
-            }
-            Formula::Linear(l) => {
-                let terms: Vec<String> = (0..)
-                    .zip(&l.coefficients)
-                    .filter(|(_, c)| **c != 0.0)
-                    .map(|(m, c)| format!("{} = {}", name(m), float(*c)))
-                    .collect();
+        let (line, stumps) = match &f.formula {
+            Formula::Stumps(s) => (None, Some(s)),
+            Formula::Linear(l) => (Some(l), None),
+            Formula::Both(l, s) => (Some(l), Some(s)),
+        };
+        let base = line.map_or(0.0, |l| l.base) + stumps.map_or(0.0, |s| s.base);
+        let _ = writeln!(out, "base = {}", float(base));
+        if let Some(l) = line {
+            let terms: Vec<String> = (0..)
+                .zip(&l.coefficients)
+                .filter(|(_, c)| **c != 0.0)
+                .map(|(m, c)| format!("{} = {}", name(m), float(*c)))
+                .collect();
+            let _ = writeln!(out, "linear = {{ {} }}", terms.join(", "));
+        }
+        if let Some(s) = stumps {
+            out.push_str("stump = [\n");
+            for s in &s.stumps {
+                let (a, b, c) = (float(s.threshold), float(s.at_most), float(s.above));
+                let metric = name(s.metric);
                 let _ = writeln!(
                     out,
-                    "base = {}\nlinear = {{ {} }}",
-                    float(l.base),
-                    terms.join(", ")
+                    "    {{ metric = {metric}, threshold = {a}, at_most = {b}, above = {c} }},"
                 );
             }
+            out.push_str("]\n");
         }
     }
     Ok(())

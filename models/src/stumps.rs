@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 /// How boosting goes on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Most rounds, and so stumps.
+    /// Most rounds, and so stumps: each one costs a comparison per prediction.
     pub rounds: usize,
     /// Factor on every stump, above 0, at most 1.
     pub shrinkage: f64,
@@ -31,7 +31,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            rounds: 600,
+            rounds: 200,
             shrinkage: 0.1,
             subsample: 0.5,
             min_leaf: 5,
@@ -80,6 +80,11 @@ impl Stumps {
     pub fn predict(&self, x: &[f64]) -> f64 {
         let at = |s: &Stump| s.at(x.get(s.metric).copied().unwrap_or(0.0));
         self.stumps.iter().fold(self.base, |sum, s| sum + at(s))
+    }
+
+    /// Whether a stump looks at metric `m`.
+    pub fn uses(&self, m: usize) -> bool {
+        self.stumps.iter().any(|s| s.metric == m)
     }
 
     /// The same sum with one stump per metric and threshold, ordered by them: boosting comes back to a good threshold many

@@ -20,6 +20,9 @@ pub enum Method {
     Stumps,
     /// Linear regression.
     Linear,
+    /// Linear regression, and stumps on what it leaves: the linear part carries on where there were no windows, the stumps
+    /// bend it where there were.
+    Both,
 }
 
 /// A fitted formula.
@@ -29,6 +32,8 @@ pub enum Formula {
     Stumps(Stumps),
     /// Base and coefficients.
     Linear(Linear),
+    /// The sum of both.
+    Both(Linear, Stumps),
 }
 
 impl Formula {
@@ -37,14 +42,16 @@ impl Formula {
         match self {
             Formula::Stumps(s) => s.predict(x),
             Formula::Linear(l) => l.predict(x),
+            Formula::Both(l, s) => l.predict(x) + s.predict(x),
         }
     }
 
     /// Whether the formula looks at metric `m`.
     pub fn uses(&self, m: usize) -> bool {
         match self {
-            Formula::Stumps(s) => s.stumps.iter().any(|s| s.metric == m),
-            Formula::Linear(l) => l.coefficients.get(m).is_some_and(|c| *c != 0.0),
+            Formula::Stumps(s) => s.uses(m),
+            Formula::Linear(l) => l.uses(m),
+            Formula::Both(l, s) => l.uses(m) || s.uses(m),
         }
     }
 
@@ -52,17 +59,10 @@ impl Formula {
     pub fn importance(&self, table: &Table) -> Vec<f64> {
         match self {
             Formula::Stumps(s) => s.importance(table),
-            Formula::Linear(l) => {
-                let weights = table.weights();
-                let variance = |(c, column): (&f64, &Vec<f64>)| {
-                    let mean: f64 = column.iter().zip(&weights).map(|(v, w)| v * w).sum();
-                    let squares = column
-                        .iter()
-                        .zip(&weights)
-                        .map(|(v, w)| w * (v - mean).powi(2));
-                    c * c * squares.sum::<f64>()
-                };
-                l.coefficients.iter().zip(&table.x).map(variance).collect()
+            Formula::Linear(l) => l.importance(table),
+            Formula::Both(l, s) => {
+                let both = l.importance(table).into_iter().zip(s.importance(table));
+                both.map(|(a, b)| a + b).collect()
             }
         }
     }
@@ -85,6 +85,15 @@ impl Learner {
         match self.method {
             Method::Stumps => Formula::Stumps(stumps::train(table, &self.boosting, self.seed)),
             Method::Linear => Formula::Linear(linear::train(table)),
+            Method::Both => {
+                let line = linear::train(table);
+                let mut rest = table.clone();
+                for r in 0..table.len() {
+                    let x: Vec<f64> = table.row(r).collect();
+                    rest.y[r] -= line.predict(&x);
+                }
+                Formula::Both(line, stumps::train(&rest, &self.boosting, self.seed))
+            }
         }
     }
 }
@@ -369,15 +378,17 @@ impl TrainedCoreType {
             .collect();
         let place = |m: usize| used.iter().position(|u| *u == m).unwrap_or(0);
         for f in &mut self.factors {
-            match &mut f.formula {
-                Formula::Stumps(s) => s.stumps.iter_mut().for_each(|s| s.metric = place(s.metric)),
-                Formula::Linear(l) => {
-                    let old = &l.coefficients;
-                    l.coefficients = used
-                        .iter()
-                        .map(|m| old.get(*m).copied().unwrap_or(0.0))
-                        .collect();
-                }
+            let (line, stumps) = match &mut f.formula {
+                Formula::Stumps(s) => (None, Some(s)),
+                Formula::Linear(l) => (Some(l), None),
+                Formula::Both(l, s) => (Some(l), Some(s)),
+            };
+            for s in stumps.into_iter().flat_map(|s| &mut s.stumps) {
+                s.metric = place(s.metric);
+            }
+            if let Some(l) = line {
+                let old = |m: &usize| l.coefficients.get(*m).copied().unwrap_or(0.0);
+                l.coefficients = used.iter().map(old).collect();
             }
         }
         self.ranges = used.iter().map(|m| self.ranges[*m]).collect();

@@ -19,6 +19,8 @@ use toml::Spanned;
 
 /// Most metrics of one core type: their values are computed in place, on the stack.
 pub const MAX_METRICS: usize = 32;
+/// Most stumps in a factor: a prediction looks at each of them.
+pub const MAX_STUMPS: usize = 1024;
 
 // ---- the file ------------------------------------------------------------------------------------------------------
 
@@ -455,6 +457,10 @@ fn check_core_type(file: CoreTypeFile, names: &[String]) -> At<CoreTypeModel> {
                 start,
                 "key `predicts`: the same factor is predicted twice".into(),
             ));
+        }
+        if let Some(s) = f.stump.get(MAX_STUMPS) {
+            let message = format!("key `stump`: at most {MAX_STUMPS} per factor");
+            return Err((s.metric.span().start, message));
         }
         let mut stumps = Vec::new();
         for s in &f.stump {

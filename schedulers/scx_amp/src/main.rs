@@ -160,7 +160,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
         Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
         Command::Pmc { what } => return pmc::main(&what),
-        Command::Model(what) => model::main(&what)?,
+        Command::Model(what) => model::main(&what, stop_flag)?,
         Command::Board(args) => return board_cli::main(args),
         Command::Help {
             topic: Help::Policy { name: None },

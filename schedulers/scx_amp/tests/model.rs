@@ -152,7 +152,7 @@ fn a_model_of_other_events_is_refused() {
     );
     let (_, said) = told(2, &["eval", shipped, &windows.display().to_string()]);
     assert!(
-        said.contains("juno.toml: ") && said.contains("`br_mis_pred`"),
+        said.contains("juno.toml: ") && said.contains("`stall_frontend`"),
         "{said}"
     );
 }

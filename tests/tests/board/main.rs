@@ -3,6 +3,7 @@
 //! One program, so that guests of different tests run beside each other ([`amp_tests::Lab`]): virtual time does not mind.
 
 mod bench;
+mod collect;
 mod complaints;
 mod counters;
 mod counts;

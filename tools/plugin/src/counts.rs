@@ -1,7 +1,7 @@
 //! Totals of one CPU since power-on.
 
 use crate::model::TypeModel;
-use crate::timing::Events;
+use crate::timing::{stall, Events};
 use amp_machine::page::{energy_uj, Total, NR_TOTALS};
 
 /// Totals at one exception level.
@@ -24,7 +24,13 @@ pub struct Counts {
     accesses: u64,
     branches: u64,
     stores: u64,
+    fp: u64,
+    /// Instructions that waited for the one before them, by kind.
+    waits: [u64; 3],
 }
+
+/// The kinds of waiting.
+const WAITS: [usize; 3] = [Events::LOAD_USES, Events::FP_USES, Events::USES];
 
 impl Counts {
     /// Folds recent events into the totals. To be called before totals are read and at least once per quantum: 32 bits
@@ -35,6 +41,10 @@ impl Counts {
         self.accesses += u64::from(r.0[Events::ACCESSES]);
         self.branches += u64::from(r.0[Events::BRANCHES]);
         self.stores += u64::from(r.0[Events::STORES]);
+        self.fp += u64::from(r.0[Events::FP]);
+        for (sum, kind) in self.waits.iter_mut().zip(WAITS) {
+            *sum += u64::from(r.0[kind]);
+        }
     }
 
     /// The totals in the order of the state page, settled ones only.
@@ -60,6 +70,13 @@ impl Counts {
         out
     }
 
+    /// Cycles in which nothing was issued because operands were not there: misses, and results of the instruction before.
+    fn stall_backend(&self, t: &TypeModel) -> u64 {
+        let waits = self.waits.iter().zip(WAITS);
+        let dependences: f64 = waits.map(|(n, kind)| *n as f64 * stall(kind, t)).sum();
+        t.cycles(self.backend_ps) + dependences as u64
+    }
+
     /// Total of a PMU event, settled ones only; `None` when the model does not have the event.
     pub fn event(&self, event: u16, t: &TypeModel) -> Option<u64> {
         use crate::pmu::event as e;
@@ -75,7 +92,8 @@ impl Counts {
             e::BR_MIS_PRED | e::BR_MIS_PRED_RETIRED => self.mispredicts,
             e::BR_PRED | e::BR_RETIRED => self.branches,
             e::STALL_FRONTEND => t.cycles(self.frontend_ps),
-            e::STALL_BACKEND => t.cycles(self.backend_ps),
+            e::STALL_BACKEND => self.stall_backend(t),
+            e::VFP_SPEC => self.fp,
             _ => return None,
         })
     }
@@ -102,7 +120,7 @@ mod tests {
     fn recent_events_count_once() {
         let t = &juno()[0];
         let mut c = Counts {
-            recent: Events([10, 4, 2, 1]),
+            recent: Events([10, 4, 2, 1, 3, 2, 1, 0]),
             ..Counts::default()
         };
         c.settle();
@@ -111,6 +129,9 @@ mod tests {
         assert_eq!(c.event(event::LD_RETIRED, t), Some(3));
         assert_eq!(c.event(event::ST_RETIRED, t), Some(1));
         assert_eq!(c.totals(t)[Total::Branches as usize], 2);
+        assert_eq!(c.event(event::VFP_SPEC, t), Some(3));
+        let stalls = 2.0 * t.load_use_stall + t.fp_raw_stall;
+        assert_eq!(c.event(event::STALL_BACKEND, t), Some(stalls as u64));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::board::{board, vcpu};
 use crate::clock;
 use crate::model::Exposure;
-use crate::timing::{Cost, Events};
+use crate::timing::{BlockEvents, Cost};
 use crate::vcpu::{Own, Vcpu, INDIRECT};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Block {
-    pub events: Events,
+    pub events: BlockEvents,
     /// Address of its first instruction.
     pub start: u64,
     /// What [`Own::pending`] becomes.
@@ -27,7 +27,7 @@ pub const COSTS: usize = std::mem::offset_of!(Block, costs);
 
 impl Block {
     /// A block, its costs yet to be put at [`COSTS`].
-    pub fn new(start: u64, pending: u64, events: Events) -> Block {
+    pub fn new(start: u64, pending: u64, events: BlockEvents) -> Block {
         Block {
             events,
             start,

@@ -27,6 +27,8 @@ pub mod event {
     pub const BR_MIS_PRED_RETIRED: u16 = 0x22;
     pub const STALL_FRONTEND: u16 = 0x23;
     pub const STALL_BACKEND: u16 = 0x24;
+    /// Floating-point operations, SIMD ones included.
+    pub const VFP_SPEC: u16 = 0x75;
     /// Energy of the CPU since power-on in microjoules, whatever the exception level (implementation-defined range).
     pub const ENERGY_UJ: u16 = 0xe0;
     /// Those that the architecture's identification registers can name.

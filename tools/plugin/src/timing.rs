@@ -14,12 +14,19 @@ pub struct Cost {
     pub pj: u32,
 }
 
-/// Events of one execution of a block, or of some.
+/// Events of one execution of a block: as [`Events`], small enough for a block to stay in one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
-pub struct Events(pub [u32; 4]);
+pub struct BlockEvents(pub [u16; Events::KINDS]);
+
+/// Events of some blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(32))]
+pub struct Events(pub [u32; Events::KINDS]);
 
 impl Events {
+    /// How many there are.
+    pub const KINDS: usize = 8;
     /// Instructions executed; index into the array, as the others.
     pub const INSTRUCTIONS: usize = 0;
     /// Loads and stores.
@@ -28,12 +35,20 @@ impl Events {
     pub const BRANCHES: usize = 2;
     /// Stores.
     pub const STORES: usize = 3;
+    /// Floating-point and SIMD instructions.
+    pub const FP: usize = 4;
+    /// Instructions that read what a load right before them loads.
+    pub const LOAD_USES: usize = 5;
+    /// Instructions that read what a floating-point instruction right before them computes.
+    pub const FP_USES: usize = 6;
+    /// Instructions that read what another one right before them computes.
+    pub const USES: usize = 7;
 
     /// Adds those of a block.
     #[inline]
-    pub fn add(&mut self, o: Events) {
+    pub fn add(&mut self, o: BlockEvents) {
         for (a, b) in self.0.iter_mut().zip(o.0) {
-            *a = a.wrapping_add(b);
+            *a = a.wrapping_add(u32::from(b));
         }
     }
 }
@@ -42,14 +57,50 @@ fn reads(insn: &Decoded, reg: Reg) -> bool {
     reg.is_some() && insn.src.contains(&reg)
 }
 
+/// What an instruction waits for when it reads a register that the one before it writes.
+fn waits_for(insn: &Decoded, before: Option<&Decoded>) -> Option<usize> {
+    let b = before.filter(|b| reads(insn, b.dest) || reads(insn, b.dest2))?;
+    Some(match b.class {
+        Class::Load => Events::LOAD_USES,
+        Class::Fp | Class::FpDiv => Events::FP_USES,
+        _ => Events::USES,
+    })
+}
+
+/// Cycles that such a wait costs on a core type.
+pub fn stall(kind: usize, t: &TypeModel) -> f64 {
+    match kind {
+        Events::LOAD_USES => t.load_use_stall,
+        Events::FP_USES => t.fp_raw_stall,
+        Events::USES => t.raw_stall,
+        _ => 0.0,
+    }
+}
+
 /// Counts the events of a block.
-pub fn events(block: &[Decoded]) -> Events {
-    let count = |f: fn(&&Decoded) -> bool| block.iter().filter(f).count() as u32;
-    let mut events = Events::default();
-    events.0[Events::INSTRUCTIONS] = block.len() as u32;
-    events.0[Events::ACCESSES] = count(|d| matches!(d.class, Class::Load | Class::Store));
-    events.0[Events::BRANCHES] = count(|d| d.branch.is_some());
-    events.0[Events::STORES] = count(|d| d.class == Class::Store);
+pub fn events(block: &[Decoded]) -> BlockEvents {
+    let mut events = BlockEvents::default();
+    let mut count = |kind: usize| events.0[kind] = events.0[kind].saturating_add(1);
+    let mut before = None;
+    for d in block {
+        count(Events::INSTRUCTIONS);
+        if matches!(d.class, Class::Load | Class::Store) {
+            count(Events::ACCESSES);
+        }
+        if d.branch.is_some() {
+            count(Events::BRANCHES);
+        }
+        if d.class == Class::Store {
+            count(Events::STORES);
+        }
+        if matches!(d.class, Class::Fp | Class::FpDiv) {
+            count(Events::FP);
+        }
+        if let Some(kind) = waits_for(d, before) {
+            count(kind);
+        }
+        before = Some(d);
+    }
     events
 }
 
@@ -65,14 +116,8 @@ pub fn cost(block: &[Decoded], t: &TypeModel) -> Cost {
         if matches!(insn.class, Class::Fp | Class::FpDiv) {
             pj += t.fp_pj;
         }
-        if let Some(b) = before {
-            if reads(insn, b.dest) || reads(insn, b.dest2) {
-                cycles += match b.class {
-                    Class::Load => t.load_use_stall,
-                    Class::Fp | Class::FpDiv => t.fp_raw_stall,
-                    _ => t.raw_stall,
-                };
-            }
+        if let Some(kind) = waits_for(insn, before) {
+            cycles += stall(kind, t);
         }
         before = Some(insn);
     }
@@ -164,7 +209,9 @@ mod tests {
     #[test]
     fn events_are_counted() {
         let e = events(&block(&[LDR_X0_X0, STR_X3_X0, SUBS, 0x54ff_ffa1]));
-        assert_eq!(e, Events([4, 2, 1, 1]));
+        assert_eq!(e, BlockEvents([4, 2, 1, 1, 0, 1, 0, 0]));
+        let e = events(&block(&[FADD, FADD, SUBS, SUBS]));
+        assert_eq!(e, BlockEvents([4, 0, 0, 0, 2, 0, 1, 1]));
     }
 
     #[test]

@@ -204,7 +204,7 @@ mod tests {
         let placed: Vec<*mut Block> = (0..40_000u32)
             .map(|n| {
                 arena.block(
-                    Block::new(n.into(), 0, timing::Events::default()),
+                    Block::new(n.into(), 0, timing::BlockEvents::default()),
                     &costs(n),
                 )
             })

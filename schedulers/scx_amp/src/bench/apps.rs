@@ -134,7 +134,10 @@ pub fn stay_on(cpus: &[u32]) -> Result<()> {
 }
 
 /// Runs `f` with this thread on `cpus`: what it starts inherits them, with no moment elsewhere.
-fn on_cpus<T>(cpus: &[u32], f: impl FnOnce() -> T) -> Result<T> {
+///
+/// # Errors
+/// When none of them is online.
+pub(crate) fn on_cpus<T>(cpus: &[u32], f: impl FnOnce() -> T) -> Result<T> {
     let before = sched_getaffinity(None).context("sched_getaffinity")?;
     stay_on(cpus)?;
     let out = f();

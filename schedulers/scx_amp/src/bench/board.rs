@@ -122,7 +122,10 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
 }
 
 /// What times of programs alone depend on: the model and its parameters.
-fn model_version(cache: &Cache, machine: &amp_machine::MachineFile) -> Result<String> {
+///
+/// # Errors
+/// When the plugin or the guest's programs are not built.
+pub(crate) fn model_version(cache: &Cache, machine: &amp_machine::MachineFile) -> Result<String> {
     let plugin = artifacts::plugin(cache)?;
     let mut h = Sha256::new();
     h.update(std::fs::read(&plugin).with_context(|| plugin.display().to_string())?);
@@ -169,7 +172,7 @@ fn script(args: &BenchArgs, machine: &str, model_version: &str) -> String {
 }
 
 /// `word` as the shell reads it back.
-fn quote(word: &str) -> String {
+pub(crate) fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 

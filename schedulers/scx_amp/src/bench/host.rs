@@ -61,7 +61,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
         variable("SUDO_GID").as_deref(),
     )?;
     let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
-    workdir.prepare(workload)?;
+    workdir.prepare(workload.apps.iter().filter_map(|a| a.command.as_deref()))?;
     // one that is not possible here is refused before anything is measured
     if args.provider != "declared" {
         Countable::on(&detected.topology)?.provider(&args.provider)?;

@@ -1,7 +1,6 @@
 //! The folder that programs run in, with the input files that the catalogue makes.
 
 use crate::usage::bad_input;
-use amp_sched::workload::Workload;
 use amp_workloads::catalogue::{Catalogue, CatalogueError, Needs};
 use amp_workloads::inputs;
 use anyhow::{Context, Result};
@@ -52,14 +51,14 @@ impl WorkDir {
         &self.path
     }
 
-    /// Makes the inputs that the workload's programs read. A program that the catalogue does not know brings its own.
+    /// Makes the inputs that these commands read. A program that the catalogue does not know brings its own.
     ///
     /// # Errors
     /// When a file cannot be made; the error names the Debian package that is missing.
-    pub fn prepare(&self, workload: &Workload) -> Result<()> {
+    pub fn prepare<'a>(&self, commands: impl Iterator<Item = &'a [String]>) -> Result<()> {
         let catalogue = Catalogue::shipped()?;
         let mut all = Needs::default();
-        for command in workload.apps.iter().filter_map(|a| a.command.as_deref()) {
+        for command in commands {
             match catalogue.needs([command]) {
                 Ok(n) => all.inputs.extend(n.inputs),
                 Err(CatalogueError::UnknownProgram { .. }) => {}

@@ -13,10 +13,10 @@
 //! ```
 
 pub(crate) mod apps;
-mod board;
+pub(crate) mod board;
 mod counts;
 mod host;
-mod inputs;
+pub(crate) mod inputs;
 pub(crate) mod progress;
 mod session;
 mod sim;

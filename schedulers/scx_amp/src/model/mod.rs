@@ -1,5 +1,6 @@
-//! `scx_amp model`: from windows of counters to a platform file, and how good it is.
+//! `scx_amp model`: windows of counters, from them a platform file, and how good it is.
 
+mod collect;
 mod scatter;
 mod tables;
 
@@ -14,10 +15,14 @@ use amp_models::training::{train, Method, Options, Step, TrainingError};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 /// What `scx_amp model` does.
 #[derive(Subcommand)]
 pub enum ModelCommand {
+    /// Run programs on each core type and record instruction windows of counters to train on
+    Collect(Box<collect::CollectArgs>),
     /// Train a platform file for `--provider` from files of instruction windows
     Train(TrainArgs),
     /// Predict windows with a platform file and compare with the truth, per program and core type
@@ -56,6 +61,8 @@ enum MethodArg {
     Stumps,
     /// Linear regression
     Linear,
+    /// Linear regression, and stumps on what it leaves
+    Both,
 }
 
 /// Flags of `scx_amp model eval`.
@@ -72,12 +79,13 @@ pub struct EvalArgs {
     html: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Runs it; `cancel` gives a flag that is set when the user wants to stop.
 ///
 /// # Errors
 /// Bad input, naming file and line; a file that cannot be written; a model that cannot be fitted.
-pub fn main(what: &ModelCommand) -> Result<()> {
+pub fn main(what: &ModelCommand, cancel: impl FnOnce() -> Result<Arc<AtomicBool>>) -> Result<()> {
     match what {
+        ModelCommand::Collect(args) => collect::main(args, cancel()?.as_ref()),
         ModelCommand::Train(args) => train_command(args),
         ModelCommand::Eval(args) => eval(args),
         ModelCommand::Show { file } => {
@@ -163,6 +171,7 @@ fn train_command(args: &TrainArgs) -> Result<()> {
     options.learner.method = match args.method {
         MethodArg::Stumps => Method::Stumps,
         MethodArg::Linear => Method::Linear,
+        MethodArg::Both => Method::Both,
     };
     let mut progress = Progress::bar();
     let trained = train(&data, &options, &mut |step| {

@@ -61,6 +61,7 @@ pub fn trained(data: &Dataset, trained: &Trained, options: &Options) -> String {
     let method = match options.learner.method {
         Method::Stumps => "stumps",
         Method::Linear => "linear",
+        Method::Both => "both",
     };
     let mut rows = Vec::new();
     let mut ladder = Vec::new();

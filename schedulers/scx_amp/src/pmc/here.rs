@@ -33,7 +33,14 @@ impl Here {
     /// When sysfs cannot be read or understood, or the folder that [`TABLES_VARIABLE`] names is not one of tables
     /// ([`crate::usage::BadInput`]).
     pub fn detect() -> Result<Here> {
-        let found = topology::detect(None)?;
+        Here::of(&topology::detect(None)?)
+    }
+
+    /// As [`Here::detect`], with core types that are known.
+    ///
+    /// # Errors
+    /// As [`Here::detect`].
+    pub fn of(found: &topology::Detected) -> Result<Here> {
         let types = found.topology.core_types();
         let cpus: Vec<Vec<u32>> = types.iter().map(|t| t.cpus.clone()).collect();
         let pmus = Pmus::discover(Path::new("/sys"))

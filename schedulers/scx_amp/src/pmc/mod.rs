@@ -12,14 +12,14 @@ mod counting;
 mod describe;
 mod formula;
 mod groups;
-mod here;
+pub(crate) mod here;
 mod list;
 mod output;
 mod plot;
 mod record;
 mod sets;
 mod stat;
-mod target;
+pub(crate) mod target;
 mod validate;
 mod windows;
 

@@ -51,6 +51,16 @@ impl Held {
         if let Some((uid, gid)) = sudo.filter(|_| rustix::process::geteuid().is_root()) {
             cmd.uid(uid).gid(gid);
         }
+        Held::of(cmd)
+    }
+
+    /// Starts `cmd` up to its program. The process is a child of a thread that ends then: a parent-death signal would
+    /// come at once.
+    ///
+    /// # Errors
+    /// When no process can be made.
+    pub fn of(mut cmd: Command) -> Result<Held> {
+        let program = cmd.get_program().to_string_lossy().into_owned();
         let (ready_end, ready) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         let (wait_end, go) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         let ours = go.as_raw_fd();
@@ -80,7 +90,7 @@ impl Held {
         }
         let pid = Pid::from_raw(i32::from_ne_bytes(pid)).context("a process without a number")?;
         Ok(Held {
-            name: program.clone(),
+            name: program,
             pid,
             go: File::from(go),
             starter,

@@ -52,7 +52,7 @@ pub enum Total {
     Mispredicts = 8,
     /// Virtual time lost after mispredictions, picoseconds.
     StallFrontendPs = 9,
-    /// Virtual time lost on cache misses, picoseconds.
+    /// Virtual time lost on cache misses, picoseconds (the PMU's event counts waits for results, too).
     StallBackendPs = 10,
     /// Energy of events (not of time), picojoules.
     DynamicPj = 11,

@@ -1,0 +1,408 @@
+//! The collection on this machine: every program, on every core type, with every event set [MET §3].
+
+use super::energy::Meter;
+use super::journal::Kept;
+use super::plan::{header, places, Place};
+use super::run::{run, Failed, Ran, Rules};
+use super::{journal_path, CollectArgs, Outcome};
+use crate::bench::apps::stay_on;
+use crate::bench::inputs::WorkDir;
+use crate::bench::progress::Progress;
+use crate::bench::user;
+use crate::pmc::here::Here;
+use crate::realtime::become_real_time;
+use crate::topology;
+use crate::usage::bad_input;
+use amp_models::candidates::Candidates;
+use amp_models::data::Dataset;
+use amp_models::journal::{Finished, Plan, Runs, VERSION};
+use amp_models::metrology::{compatible, partition, sample_size, Rule, Verdict};
+use amp_models::programs::Program;
+use anyhow::{Context, Result};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Most runs that the number of runs is found with.
+const MOST_PILOTS: usize = 5;
+
+/// The user wants to stop.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted: finished runs are kept beside the data, the same command goes on from there")]
+pub struct Interrupted;
+
+struct Collection<'a> {
+    args: &'a CollectArgs,
+    here: Here,
+    places: Vec<Place>,
+    rules: Rules<'a>,
+    meter: Meter,
+    kept: Kept,
+    progress: Progress,
+    failed: Vec<(String, String)>,
+    /// Programs whose runs were not compatible to the end, by core type.
+    odd: Vec<String>,
+}
+
+/// Collects on this machine.
+///
+/// # Errors
+/// Bad input, a machine that cannot count, [`Interrupted`].
+pub fn collect(
+    args: &CollectArgs,
+    programs: &[Program],
+    events: &Candidates,
+    cancel: &AtomicBool,
+) -> Result<Outcome> {
+    let kept = Kept::open(journal_path(&args.out), args.progress_lines)?;
+    let found = topology::detect(args.big_cpus.as_ref())?;
+    let here = Here::of(&found)?;
+    let places = places(&here, events, args)?;
+    let variable = |name| std::env::var(name).ok();
+    let user = user::invoking(
+        variable("SUDO_UID").as_deref(),
+        variable("SUDO_GID").as_deref(),
+    )?;
+    let user = user.filter(|_| rustix::process::geteuid().is_root());
+    let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
+    workdir.prepare(programs.iter().map(|p| p.command.as_slice()))?;
+    let meter = Meter::open(&here.pmus);
+    if meter.name().is_none() {
+        log::warn!("nobody counts energy here: there will be no model of the efficiency factor");
+    }
+    if let Err(e) = become_real_time() {
+        log::warn!("{e:#}: readings will be less regular");
+    }
+    keep_off(&here, &places)?;
+    let mut all = Collection {
+        args,
+        here,
+        places,
+        rules: Rules {
+            workdir: workdir.path().into(),
+            user,
+            window: args.window,
+            sample: Duration::from_millis(args.sample),
+            limit: Duration::from_secs(args.timeout),
+            cancel,
+        },
+        meter,
+        kept,
+        progress: if args.progress_lines {
+            Progress::lines()
+        } else {
+            Progress::bar()
+        },
+        failed: Vec::new(),
+        odd: Vec::new(),
+    };
+    let pilots = all.plan(programs)?;
+    all.programs(programs)?;
+    all.finish(programs, pilots)
+}
+
+/// This thread stays on a slow CPU that no program runs on, where there is one.
+fn keep_off(here: &Here, places: &[Place]) -> Result<()> {
+    let free: Vec<u32> = places
+        .iter()
+        .rev()
+        .map(|p| {
+            here.cpus(p.id)
+                .into_iter()
+                .filter(|c| *c != p.cpu)
+                .collect::<Vec<_>>()
+        })
+        .find(|cpus| !cpus.is_empty())
+        .unwrap_or_default();
+    match free.is_empty() {
+        true => Ok(()),
+        false => stay_on(&free),
+    }
+}
+
+impl Collection<'_> {
+    fn one(&mut self, program: &Program, place: usize, events: &[String]) -> Result<Ran, Failed> {
+        let place = &self.places[place];
+        let events = place.resolve(&self.here, events)?;
+        run(program, place.cpu, &events, &mut self.meter, &self.rules)
+    }
+
+    /// Decides on event sets and runs, or takes them from the journal. Gives the number of runs that took.
+    fn plan(&mut self, programs: &[Program]) -> Result<usize> {
+        let begun = self.kept.journal.plan.clone();
+        if let Some(old) = begun {
+            let r = |i: usize| old.core_types.get(i).map_or(1, |t| t.r);
+            let new = self.planned(&(0..self.places.len()).map(r).collect::<Vec<_>>());
+            // a collection may go on over midnight
+            let same = Plan {
+                header: amp_models::data::Header {
+                    date: old.header.date.clone(),
+                    ..new.header.clone()
+                },
+                ..new
+            } == old;
+            if !same {
+                return Err(bad_input(format!(
+                    "{} was begun with other settings, events, kernel or machine: delete it to begin afresh",
+                    self.kept.path().display()
+                )));
+            }
+            return Ok(0);
+        }
+        let mut made = 0;
+        let mut r = Vec::new();
+        for place in 0..self.places.len() {
+            r.push(self.sample_size(programs, place, &mut made)?);
+        }
+        let plan = self.planned(&r);
+        self.kept.plan(plan)?;
+        Ok(made)
+    }
+
+    fn planned(&self, r: &[usize]) -> Plan {
+        let plans: Vec<_> = self
+            .places
+            .iter()
+            .zip(r)
+            .map(|(p, r)| partition(&p.events, p.per_set, *r))
+            .collect();
+        Plan {
+            journal: VERSION,
+            window: self.args.window.get(),
+            sample_ms: self.args.sample,
+            sigma_ref: self.args.sigma_ref,
+            on: self.args.model_version.clone(),
+            header: header(self.args, &self.places, |i| plans[i].sets.clone()),
+            core_types: plans
+                .iter()
+                .zip(r)
+                .map(|(p, r)| Runs {
+                    r: *r,
+                    sets: p.runs.clone(),
+                })
+                .collect(),
+        }
+    }
+
+    /// R on a core type [MET §2]: with how many runs of a program retired instructions are known to σ_ref. The first
+    /// program that runs at all serves for it.
+    fn sample_size(
+        &mut self,
+        programs: &[Program],
+        place: usize,
+        made: &mut usize,
+    ) -> Result<usize> {
+        let events: Vec<String> = {
+            let p = &self.places[place];
+            p.events.iter().take(p.per_set).cloned().collect()
+        };
+        'programs: for program in programs {
+            let mut samples = Vec::new();
+            while samples.len() < MOST_PILOTS {
+                let name = &self.places[place].name;
+                self.progress
+                    .note(&format!("how many runs on {name}: {}", program.name));
+                *made += 1;
+                match self.one(program, place, &events) {
+                    Ok(ran) => samples.push(ran.instructions as f64),
+                    Err(Failed::Program(_)) => continue 'programs,
+                    Err(Failed::Machine(e)) => return Err(e),
+                }
+                if let Some(r) = sample_size(&samples, self.args.sigma_ref) {
+                    return Ok(r);
+                }
+            }
+            log::warn!(
+                "{}: {MOST_PILOTS} runs do not tell its instructions to {}: programs are run as often",
+                program.name,
+                self.args.sigma_ref
+            );
+            return Ok(MOST_PILOTS);
+        }
+        // every one fails: each will be named
+        Ok(1)
+    }
+
+    fn programs(&mut self, programs: &[Program]) -> Result<()> {
+        let plan = self.kept.journal.plan.clone().context("no plan")?;
+        let wanted: usize = plan.core_types.iter().map(|t| t.sets.len()).sum();
+        self.progress.expect((wanted * programs.len()) as u64);
+        for program in programs {
+            for place in 0..self.places.len() {
+                match self.on_core_type(program, place, &plan) {
+                    Ok(()) => {}
+                    Err(Failed::Program(why)) => {
+                        let on = &self.places[place].name;
+                        self.failed
+                            .push((program.name.clone(), format!("on {on}: {why}")));
+                        break;
+                    }
+                    Err(Failed::Machine(e)) => return Err(e),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All runs of a program on a core type, repeated until they are compatible, or often enough.
+    fn on_core_type(&mut self, program: &Program, place: usize, plan: &Plan) -> Result<(), Failed> {
+        let sets = &plan.core_types[place].sets;
+        let begun = self.kept.journal.of(&program.name, &program.command, place);
+        if place == 0 && begun.is_empty() {
+            // The first execution finds neither its files in memory nor what earlier ones have left for it (compiled
+            // modules of Python): it is not like the others.
+            self.progress.note(&format!("{}, to warm up", program.name));
+            self.one(program, place, &plan.header.core_types[place].sets[0])?;
+        }
+        for n in 0..sets.len() {
+            self.make(program, place, plan, n, false)?;
+            self.progress.end();
+        }
+        let r = plan.core_types[place].r;
+        // with fewer than two measures of R runs each run is one, as uncertain as a measure may be
+        let rule = Rule {
+            runs: if sets.len() / r.max(1) >= 2 { r } else { 1 },
+            resolution: self.args.sigma_ref,
+            ..Rule::default()
+        };
+        for attempt in 0..=self.args.repeats {
+            let runs = self.kept.journal.of(&program.name, &program.command, place);
+            let instructions: Vec<f64> = runs.iter().map(|r| r.instructions as f64).collect();
+            let Verdict::Repeat(which) = compatible(&instructions, &rule) else {
+                return Ok(());
+            };
+            if attempt == self.args.repeats {
+                let on = &self.places[place].name;
+                self.odd.push(format!("{} on {on}", program.name));
+                return Ok(());
+            }
+            for n in which {
+                self.make(program, place, plan, n, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make(
+        &mut self,
+        program: &Program,
+        place: usize,
+        plan: &Plan,
+        n: usize,
+        again: bool,
+    ) -> Result<(), Failed> {
+        let there = self.kept.journal.of(&program.name, &program.command, place);
+        if !again && there.iter().any(|r| r.run as usize == n) {
+            return Ok(());
+        }
+        let (sets, t) = (&plan.core_types[place].sets, &plan.header.core_types[place]);
+        let of = sets.len();
+        self.progress.begin(&format!(
+            "{} on {}, run {} of {of}",
+            program.name,
+            t.name,
+            n + 1
+        ));
+        let set = sets[n];
+        let ran = self.one(program, place, &t.sets[set])?;
+        self.kept.add(Finished {
+            program: program.name.clone(),
+            command: program.command.clone(),
+            core_type: place,
+            run: n as u32,
+            set,
+            instructions: ran.instructions,
+            windows: ran.windows,
+        })?;
+        Ok(())
+    }
+
+    /// Writes the data and says what was done.
+    fn finish(self, programs: &[Program], pilots: usize) -> Result<Outcome> {
+        drop(self.progress);
+        let good = || {
+            programs
+                .iter()
+                .filter(|p| self.failed.iter().all(|(f, _)| *f != p.name))
+        };
+        let named = good().map(|p| (p.name.as_str(), p.command.as_slice()));
+        let (data, missing) = self
+            .kept
+            .journal
+            .dataset(named)
+            .map_err(anyhow::Error::msg)?;
+        let mut failed = self.failed.clone();
+        failed.extend(
+            missing
+                .into_iter()
+                .map(|p| (p, "not all of its runs are there".to_owned())),
+        );
+        write_data(&self.args.out, &data)?;
+        let saving = self.kept.journal.saving(data.programs.len());
+        let mut said = String::new();
+        let windows: usize = data
+            .programs
+            .values()
+            .flatten()
+            .flatten()
+            .map(|r| r.windows.len())
+            .sum();
+        let _ = writeln!(
+            said,
+            "{} programs, {windows} windows of {} instructions; energy: {}",
+            data.programs.len(),
+            self.args.window,
+            self.meter.name().unwrap_or("none")
+        );
+        if let Some(plan) = &self.kept.journal.plan {
+            for (t, runs) in plan.header.core_types.iter().zip(&plan.core_types) {
+                let (m, l, r) = (t.events().count(), runs.sets.len(), runs.r);
+                let _ = writeln!(
+                    said,
+                    "{}: {m} events, {} at once: L = {l} runs per program, R = {r} for {} of instructions, h = {} measures",
+                    t.name,
+                    t.events_per_set,
+                    plan.sigma_ref,
+                    l / r.max(1)
+                );
+            }
+        }
+        let _ = writeln!(
+            said,
+            "{} runs were made, {} of them again, and {pilots} to find R; {} set by set, {} event by event: {} saved against one set at a time",
+            saving.made,
+            self.kept.journal.repeated,
+            saving.set_by_set,
+            saving.event_by_event,
+            saving.saved() - pilots as i64
+        );
+        if !self.odd.is_empty() {
+            let _ = writeln!(
+                said,
+                "Not under the same conditions, by their instructions, after {} repetitions: {}",
+                self.args.repeats,
+                self.odd.join(", ")
+            );
+        }
+        print!("{said}");
+        if !self.args.progress_lines {
+            println!("Wrote {}.", self.args.out.display());
+            if failed.is_empty() {
+                self.kept.done();
+            }
+        }
+        Ok(Outcome { failed })
+    }
+}
+
+/// Writes the data, all or nothing.
+pub fn write_data(path: &Path, data: &Dataset) -> Result<()> {
+    let what = || format!("cannot write {}", path.display());
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".new");
+    let mut text = Vec::new();
+    data.write(&mut text).with_context(what)?;
+    std::fs::write(&aside, text).with_context(what)?;
+    std::fs::rename(&aside, path).with_context(what)
+}

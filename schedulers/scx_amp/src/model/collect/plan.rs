@@ -1,0 +1,143 @@
+//! What is counted in which run [MET §3].
+
+use super::CollectArgs;
+use crate::pmc::here::Here;
+use crate::usage::bad_input;
+use amp_metrics::group::{Group, Whom};
+use amp_metrics::{perf, CoreTypeId, Event, EventSpec};
+use amp_models::candidates::Candidates;
+use amp_models::data::{CoreType, Header, FORMAT, VERSION};
+use anyhow::{Context, Result};
+
+/// A core type, and where its programs run.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its name.
+    pub name: String,
+    /// Its id on this machine.
+    pub id: CoreTypeId,
+    /// Its PMU.
+    pub pmu: String,
+    /// The CPU that programs run on.
+    pub cpu: u32,
+    /// The candidates that can be counted.
+    pub events: Vec<String>,
+    /// How many of them at once, beside instructions and cycles.
+    pub per_set: usize,
+}
+
+impl Place {
+    /// Instructions, cycles, and `events`, in this order.
+    ///
+    /// # Errors
+    /// When one cannot be resolved.
+    pub fn resolve(&self, here: &Here, events: &[String]) -> Result<Vec<Event>> {
+        let fixed = ["instructions", "cycles"].into_iter();
+        fixed
+            .chain(events.iter().map(String::as_str))
+            .map(|e| Ok(here.pmus.resolve(self.id, &e.parse::<EventSpec>()?)?))
+            .collect()
+    }
+}
+
+/// Every core type, fastest first, with the candidates that its PMU counts; those that it does not are named.
+///
+/// # Errors
+/// Machines with one core type, or with one that has no PMU; PMUs without candidates ([`crate::usage::BadInput`]); a
+/// kernel that does not let us count.
+pub fn places(here: &Here, candidates: &Candidates, args: &CollectArgs) -> Result<Vec<Place>> {
+    here.need_pmu()?;
+    if here.core_types.len() < 2 {
+        return Err(bad_input(
+            "all cores of this machine are of one type: name the fast ones with --big-cpus, or use --on board",
+        ));
+    }
+    let file = args
+        .events
+        .as_ref()
+        .map_or_else(|| "models/events".into(), |f| f.display().to_string());
+    let mut out = Vec::new();
+    for id in here.pmus.core_types() {
+        let name = here.name(id).to_owned();
+        let pmu = here.pmus.of_core_type(id);
+        let pmu = pmu.with_context(|| {
+            format!("core type `{name}` has no PMU: nothing can be counted there")
+        })?;
+        let cpus = here.cpus(id);
+        // interrupts go to the first ones
+        let cpu = *cpus
+            .last()
+            .with_context(|| format!("core type `{name}`: no CPU is online"))?;
+        let usable = perf::usable_counters(&here.pmus, id, cpu)?;
+        let per_set = usable.saturating_sub(2);
+        if per_set == 0 {
+            return Err(bad_input(format!(
+                "core type `{name}`: {usable} events can be counted at once there, three are needed"
+            )));
+        }
+        let named = candidates.of(&pmu.name).ok_or_else(|| {
+            bad_input(format!(
+                "{file}: no entry for PMU `{}` of core type `{name}`",
+                pmu.name
+            ))
+        })?;
+        let mut place = Place {
+            name,
+            id,
+            pmu: pmu.name.clone(),
+            cpu,
+            events: Vec::new(),
+            per_set,
+        };
+        for event in named {
+            match countable(here, &place, event) {
+                Ok(()) => place.events.push(event.clone()),
+                Err(e) => log::warn!("{file}: {}: {e:#}; left out", place.name),
+            }
+        }
+        if place.events.is_empty() {
+            let pmu = &place.pmu;
+            return Err(bad_input(format!(
+                "{file}: PMU `{pmu}` counts none of its events"
+            )));
+        }
+        out.push(place);
+    }
+    Ok(out)
+}
+
+/// Whether an event counts at all.
+fn countable(here: &Here, place: &Place, event: &str) -> Result<()> {
+    let events = place.resolve(here, &[event.to_owned()])?;
+    let mut group = Group::open(&events, Whom::Cpu(place.cpu), false)?;
+    group.start()?;
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    group.read()?;
+    Ok(())
+}
+
+/// The header of the data for these sets.
+pub fn header(
+    args: &CollectArgs,
+    places: &[Place],
+    sets: impl Fn(usize) -> Vec<Vec<String>>,
+) -> Header {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+    let today = || time::OffsetDateTime::now_utc().date().to_string();
+    let core_types = places.iter().enumerate().map(|(i, p)| CoreType {
+        name: p.name.clone(),
+        pmu: Some(p.pmu.clone()),
+        instructions: None,
+        cycles: None,
+        events_per_set: p.per_set,
+        sets: sets(i),
+    });
+    Header {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        platform: args.machine.clone().unwrap_or_else(|| "host".into()),
+        kernel: kernel.map(|k| k.trim().to_owned()),
+        date: Some(args.date.clone().unwrap_or_else(today)),
+        core_types: core_types.collect(),
+    }
+}
