@@ -115,6 +115,8 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     let mut report: BenchReport =
         serde_json::from_slice(report).context("the guest's report cannot be read")?;
     report.on = "board".into();
+    // a file has another name in the guest
+    report.provider = args.provider.clone();
     report.environment.kernel = Some(outcome.kernel.release.clone());
     report.environment.qemu = Some(outcome.qemu.version.clone());
     report.environment.commit = Some(env!("SCX_AMP_COMMIT").into());
