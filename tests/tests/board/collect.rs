@@ -37,7 +37,7 @@ collect() { scx_amp model collect --on host --machine juno --programs /programs.
 collect --events /events.toml --out /out.jsonl 2>/err; echo "status $?"; sed 's/^/says /' /err
 head -c -20 /out.jsonl.journal >/cut && mv /cut /out.jsonl.journal
 echo "journal $(wc -l </out.jsonl.journal)"
-collect --events /events.toml --out /out.jsonl --only alu,fp >/said; echo "again $?"; sed 's/^/said /' /said
+collect --events /events.toml --out /out.jsonl --only alu,fp >/said 2>&1; echo "again $?"; sed 's/^/said /' /said
 ls /out.jsonl.journal 2>/dev/null
 W=50M; collect --events /events.toml --out /short.jsonl --only alu 2>/err; echo "short $?"; sed 's/^/says-short /' /err
 W=500k; echo nonsense >/bad.jsonl.journal
