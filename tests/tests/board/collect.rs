@@ -33,14 +33,14 @@ events = ["stall_backend", "br_retired", "no_such_event", "l1d_cache_refill", "l
 /// A run that stands in the journal is not made again; one that is cut off is.
 const RESUME: &str = r#"
 cd /
-collect() { scx_amp model collect --on host --machine juno --programs /programs.toml --window 500k --timeout 2 "$@"; }
+collect() { scx_amp model collect --on host --machine juno --programs /programs.toml --window ${W:-500k} --timeout 2 "$@"; }
 collect --events /events.toml --out /out.jsonl 2>/err; echo "status $?"; sed 's/^/says /' /err
 head -c -20 /out.jsonl.journal >/cut && mv /cut /out.jsonl.journal
 echo "journal $(wc -l </out.jsonl.journal)"
-collect --events /events.toml --out /out.jsonl --only alu,fp >/said; echo "again $?"; sed 's/^/said /' /said
+collect --events /events.toml --out /out.jsonl --only alu,fp >/said 2>&1; echo "again $?"; sed 's/^/said /' /said
 ls /out.jsonl.journal 2>/dev/null
-collect --events /events.toml --out /short.jsonl --only alu --window 50M 2>/err; echo "short $?"; sed 's/^/says-short /' /err
-echo nonsense >/bad.jsonl.journal
+W=50M; collect --events /events.toml --out /short.jsonl --only alu 2>/err; echo "short $?"; sed 's/^/says-short /' /err
+W=500k; echo nonsense >/bad.jsonl.journal
 collect --out /bad.jsonl --only alu 2>/err; echo "bad $?"; sed 's/^/says-bad /' /err
 printf '[[pmu]]\nnames = ["armv8_*"]\nevents = ["no_such_event"]\n' >/none.toml
 collect --events /none.toml --out /none.jsonl --only alu 2>/err; echo "none $?"; sed 's/^/says-none /' /err
@@ -66,36 +66,31 @@ fn windows_of_kernels_beside_programs_that_fail() {
     told("crash: ", "status 139: no such luck");
     told("endless: ", "has not ended after 2 s");
     told("missing: ", "no-such-program");
-    assert!(
-        said.iter()
-            .any(|l| l.contains("no_such_event") && l.contains("left out")),
-        "{said:#?}"
-    );
 
-    // a plan and eight runs of two programs, the last one cut off
-    assert_eq!(r.line("journal"), "8");
+    // a plan and the runs, the last one cut off; it alone is made again
+    let data = Dataset::read(Path::new("out.jsonl"), r.file("/out.jsonl").as_bytes()).unwrap();
+    let runs = data.programs.values().flatten().flatten().count();
+    assert_eq!(r.line("journal"), runs.to_string());
     assert_eq!(r.line("again"), "0");
     let summary = r.lines("said").collect::<Vec<_>>().join("\n");
     assert!(
-        summary.contains("energy: board") && summary.contains("R = 2"),
+        summary.contains("big: event `no_such_event`") && summary.contains("left out"),
         "{summary}"
     );
-    assert!(
-        summary.contains("8 runs were made, 0 of them again"),
-        "{summary}"
-    );
+    assert!(summary.contains("energy: board"), "{summary}");
+    let made = format!("{runs} runs were made, 0 of them again, and 0 to find R");
+    assert!(summary.contains(&made), "{summary}");
     assert!(
         !r.0.console.contains("\n/out.jsonl.journal"),
         "it goes when all is done"
     );
 
-    let data = Dataset::read(Path::new("out.jsonl"), r.file("/out.jsonl").as_bytes()).unwrap();
     let big = &data.header.core_types[0];
     assert_eq!((big.name.as_str(), big.events_per_set), ("big", 5));
-    assert_eq!(big.sets.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
+    assert_eq!((big.sets.concat().len(), big.sets.len() > 1), (6, true));
     for (program, types) in &data.programs {
         for (t, runs) in data.header.core_types.iter().zip(types) {
-            assert_eq!(runs.len(), 2, "{program} on {}", t.name);
+            assert!((2..=5).contains(&runs.len()), "{program} on {}", t.name);
             for w in runs.iter().flat_map(|r| &r.windows) {
                 assert_eq!(w.instructions, 500_000);
                 assert!(w.energy_j.is_some_and(|e| e > 0.0), "{w:?}");

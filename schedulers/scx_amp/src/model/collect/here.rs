@@ -199,6 +199,13 @@ impl Collection<'_> {
         };
         'programs: for program in programs {
             let mut samples = Vec::new();
+            // as every program is, see `on_core_type`
+            *made += 1;
+            match self.one(program, place, &events) {
+                Ok(_) => {}
+                Err(Failed::Program(_)) => continue 'programs,
+                Err(Failed::Machine(e)) => return Err(e),
+            }
             while samples.len() < MOST_PILOTS {
                 let name = &self.places[place].name;
                 self.progress
