@@ -253,6 +253,19 @@ fn shipped_models_are_right_and_fit_their_platform() {
         PlatformModel::parse(Path::new(name), text).unwrap();
     }
     let tree = common::sysfs("juno");
+    // the model is of the virtual board, whose PMUs have events that those of the real machine lack
+    for pmu in ["armv8_cortex_a57", "armv8_cortex_a53"] {
+        let dir = tree.path().join("bus/event_source/devices").join(pmu);
+        for (name, code) in [
+            ("st_retired", "0x7"),
+            ("br_retired", "0x21"),
+            ("stall_frontend", "0x23"),
+            ("stall_backend", "0x24"),
+        ] {
+            let text = format!("event={code}\n");
+            std::fs::write(dir.join("events").join(name), text).unwrap();
+        }
+    }
     let types = [vec![0, 1], vec![2, 3, 4, 5]];
     let pmus = Pmus::discover(tree.path()).unwrap().with_core_types(&types);
     let context = Context {
@@ -267,7 +280,11 @@ fn shipped_models_are_right_and_fit_their_platform() {
     // too rough to be taken without being asked for
     let p = prepare("auto", &context).unwrap();
     assert_eq!(p.provider.name(), "ipc-sampling");
-    assert!(p.passed_over[0].1.contains("0.65"), "{:?}", p.passed_over);
+    assert!(
+        p.passed_over[0].1.contains("0.61"),
+        "{:?}",
+        p.passed_over
+    );
     // another platform
     let tree = common::sysfs("alderlake");
     let types = [(0..16).collect(), (16..24).collect()];
