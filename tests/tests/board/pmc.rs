@@ -48,21 +48,23 @@ fn windows(report: &Value) {
     };
     let little: Vec<&Value> = windows
         .iter()
-        .filter(|w| of(w, "instructions").is_some())
+        .filter(|w| of(w, "instructions:u").is_some())
         .collect();
     println!("{} windows", little.len());
     assert!(little.len() >= 36);
-    assert!(
-        little.iter().all(|w| of(w, "instructions") == Some(1e6)),
-        "{report}"
+    assert!(little.iter().all(|w| of(w, "instructions:u") == Some(1e6)));
+    // After the start of the program. Counters are read one after the other while it runs, which moves some of one window's
+    // counts to the next, and is made up for there.
+    let branches = little[5..].iter().filter_map(|w| of(w, "branches:u"));
+    let branches: Vec<f64> = branches.map(|b| b / (1e6 / 9.0) - 1.0).collect();
+    let mean = branches.iter().sum::<f64>() / branches.len() as f64;
+    let worst = branches.iter().fold(0.0, |w: f64, b| w.max(b.abs()));
+    println!(
+        "branches in a window: {:+.3} %, at most {:.3} % off",
+        100.0 * mean,
+        100.0 * worst
     );
-    let mut branches: Vec<f64> = little.iter().filter_map(|w| of(w, "branches")).collect();
-    branches.sort_by(f64::total_cmp);
-    let median = branches[branches.len() / 2];
-    assert!(
-        (median / (1e6 / 9.0) - 1.0).abs() < 0.005,
-        "{median} branches in a window"
-    );
+    assert!(mean.abs() < 0.005 && worst < 0.1, "{mean}, {worst}");
     let times: Vec<f64> = little.iter().map(|w| w["at_s"].as_f64().unwrap()).collect();
     assert!(times.windows(2).all(|t| t[0] < t[1]), "{times:?}");
 }
@@ -125,6 +127,7 @@ amp-workload list --json >/kernels.json
         .collect("/attached.json")
         .collect("/list.json")
         .collect("/kernels.json")
+        .collect("/group.json")
         .collect("/windows.json")
         .collect("/windows.html")
         .collect("/blocks.json");
@@ -157,7 +160,8 @@ amp-workload list --json >/kernels.json
 amp-workload run alu --work 20M --pin 4 --json & pid=$!
 scx_amp pmc stat -e instructions -p $pid --timeout 300 --json /attached.json || exit 1
 wait $pid; echo \"attached $?\"
-scx_amp pmc stat -g branches --window 1M --json /windows.json --html /windows.html -- amp-workload run alu --work 4M --pin 4 || exit 1
+scx_amp pmc stat -g branches --json /group.json -- amp-workload run alu --work 1M --pin 4 || exit 1
+scx_amp pmc stat -e instructions:u,branches:u --window 1M --json /windows.json --html /windows.html -- amp-workload run alu --work 4M --pin 4 || exit 1
 echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent
 for cpu in 1 4; do
 scx_amp pmc record -e instructions:u -c 10000 --method prime --json /record-$cpu.json -- amp-workload blocks chain --rounds 70k --pin $cpu || exit 1
@@ -181,9 +185,19 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
         );
     }
     windows(&json(&r.file("/windows.json")));
+    let group = json(&r.file("/group.json"));
+    for metric in ["ipc", "miss_rate", "misses_per_1000"] {
+        let all = group["metrics"].as_array().expect("metrics");
+        let little = |m: &&Value| m["metric"] == metric && m["core_type"] == "little";
+        let m = all.iter().find(little);
+        assert!(
+            m.is_some_and(|m| m["value"].as_f64().is_some()),
+            "{metric}: {group}"
+        );
+    }
     let page = r.file("/windows.html");
     assert!(
-        page.matches("<svg").count() == 4 && page.contains("br_mis_pred"),
+        page.matches("<svg").count() == 2 && page.contains("branches:u"),
         "a plot per event"
     );
     let list = json(&r.file("/list.json"));

@@ -51,7 +51,7 @@ pub struct StatArgs {
     #[arg(short = 'i', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     interval: Option<u64>,
     /// Print counts of every so many instructions of each PMU, for example 10M, instead of intervals; counters are read every
-    /// -i milliseconds [default then: 5], and cut by interpolation
+    /// -i milliseconds [default then: 5], one after the other, and cut by interpolation
     #[arg(long, value_name = "INSTRUCTIONS", value_parser = parse_count)]
     window: Option<u64>,
     /// Write a page with plots over time to FILE, or to standard output with `-`; needs -i or --window
