@@ -8,6 +8,8 @@ pub enum Utility {
     Speedup,
     /// Utility factor of CAMP.
     Camp,
+    /// Speedup of threads with equal shares of the work that wait for each other at barriers.
+    Barrier,
 }
 
 impl Utility {
@@ -17,6 +19,7 @@ impl Utility {
         match self {
             Utility::Speedup => application_speedup(sf, runnable, cores),
             Utility::Camp => camp_utility(sf, runnable, cores),
+            Utility::Barrier => barrier_speedup(sf, runnable, cores),
         }
     }
 }
@@ -35,13 +38,24 @@ pub fn camp_utility(sf: f64, runnable: usize, cores: usize) -> f64 {
     (sf - 1.0) / (surplus * surplus) + 1.0
 }
 
+/// Speedup of N threads that each do the same work up to a barrier: the last one decides. All on fast cores they gain SF;
+/// with one of them on a slow core, nothing. Our own; fast cores that threads take by turns between two barriers would be
+/// worth [`application_speedup`].
+pub fn barrier_speedup(sf: f64, runnable: usize, cores: usize) -> f64 {
+    if runnable <= cores {
+        sf
+    } else {
+        1.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn few_threads_get_the_whole_factor() {
-        for u in [Utility::Speedup, Utility::Camp] {
+        for u in [Utility::Speedup, Utility::Camp, Utility::Barrier] {
             assert_eq!(u.of(2.5, 1, 2), 2.5);
             assert_eq!(u.of(2.5, 2, 2), 2.5);
         }
@@ -52,6 +66,7 @@ mod tests {
     fn many_threads_dilute_it() {
         assert_eq!(application_speedup(3.0, 4, 2), 2.0);
         assert_eq!(camp_utility(3.0, 3, 2), 1.5);
+        assert_eq!(barrier_speedup(3.0, 3, 2), 1.0);
         assert!(camp_utility(3.0, 8, 2) < application_speedup(3.0, 8, 2));
     }
 }

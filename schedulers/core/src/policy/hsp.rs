@@ -17,7 +17,8 @@ pub const HELP: &str = "\
 hsp: high speedup first.
 
 Gives fast cores to the threads with the highest application-wide speedup SP = (min(NB,N)/N)(SF-1)+1, N being the
-runnable threads of the application now [TR5028 s. 4]; `utility=camp` ranks by the utility factor of CAMP instead. This is the
+runnable threads of the application now [TR5028 s. 4]; `utility=camp` ranks by the utility factor of CAMP instead,
+`utility=barrier` takes it that threads wait for the slowest (SP = 1 unless N <= NB). This is the
 throughput-optimal placement, and an unfair one: low-speedup applications stay on slow cores.
 With several core types each is filled in turn, fastest first, by speedup on that type.
 

@@ -31,8 +31,8 @@ application-wide speedup SP. Hence, per application and linear in G,
 
 The last condition says that all x lie in [m, unfairness*m] for some m: for a given m a knapsack that goes by (SF-1)/N, and
 concave in m, so that the exact optimum is found by a one-dimensional search. With `utility=camp` an application gains
-(SP-1)/min(N, NB) per fast core, SP being the utility factor of CAMP, instead of (SF-1)/N. Weights scale x; with more threads than CPUs it is
-scaled by each one's share of CPU time. Progress made so far counts with the length of time it took: what one phase of a
+(SP-1)/min(N, NB) per fast core, SP being the utility factor of CAMP, instead of (SF-1)/N; with `utility=barrier` nothing unless all its
+threads have one. Weights scale x; with more threads than CPUs it is scaled by each one's share of CPU time. Progress made so far counts with the length of time it took: what one phase of a
 program lost another may make up for within a quarter of that time, `horizon` at least. Threads are then steered to their shares by crediting and charging
 time. When the bound cannot be kept (who gains nothing from fast cores cannot be slowed down to the others), the shares
 are the fairest there are.

@@ -42,6 +42,7 @@ pub fn fastest(view: &View<'_>, th: &ThreadView) -> Option<f64> {
 pub fn rule(word: &str) -> Utility {
     match word {
         "camp" => Utility::Camp,
+        "barrier" => Utility::Barrier,
         _ => Utility::Speedup,
     }
 }
