@@ -9,6 +9,7 @@ mod text;
 
 pub use html::html;
 pub use number::measured;
+pub use svg::escape;
 pub use text::text;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use amp_models::data::Dataset;
 use amp_models::matching::MatchedData;
 use amp_models::platform::{Evaluated, Platform};
+use amp_sched::report::escape;
 use anyhow::{anyhow, Result};
 use plotters::prelude::{
     ChartBuilder, Circle, Color, IntoDrawingArea, IntoFont, LineSeries, RGBColor, SVGBackend,
@@ -10,14 +11,6 @@ use plotters::prelude::{
 };
 
 const COLOUR: RGBColor = RGBColor(0x1f, 0x77, 0xb4);
-
-/// Text made safe for HTML.
-fn escape(text: &str) -> String {
-    let text = text.replace('&', "&amp;");
-    text.replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
 
 /// A page with a plot per factor: a point per window, which a perfect model has on the diagonal.
 ///

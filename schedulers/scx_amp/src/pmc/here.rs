@@ -96,6 +96,14 @@ impl Here {
         self.core_types.get(t.index()).map_or("?", String::as_str)
     }
 
+    /// Every CPU, ascending.
+    pub fn all_cpus(&self) -> Vec<u32> {
+        let types = self.pmus.core_types();
+        let mut cpus: Vec<u32> = types.flat_map(|t| self.pmus.cpus_of(t).to_vec()).collect();
+        cpus.sort_unstable();
+        cpus
+    }
+
     /// CPUs of core type `t` on which its PMU counts: online ones.
     pub fn cpus(&self, t: CoreTypeId) -> Vec<u32> {
         let pmu = self.pmus.of_core_type(t);

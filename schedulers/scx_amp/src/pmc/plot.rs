@@ -2,6 +2,7 @@
 
 use super::counting::{Window, WindowCount};
 use super::output::Report;
+use amp_sched::report::escape;
 use anyhow::{anyhow, Result};
 use plotters::prelude::{
     ChartBuilder, IntoDrawingArea, IntoFont, LineSeries, PathElement, RGBColor, SVGBackend, BLACK,
@@ -21,14 +22,6 @@ const COLOURS: [RGBColor; 6] = [
 
 /// Points of a line, by the place that counts.
 type Lines = BTreeMap<String, Vec<(f64, f64)>>;
-
-/// Text made safe for HTML.
-fn escape(text: &str) -> String {
-    let text = text.replace('&', "&amp;");
-    text.replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
 
 /// A plot per event: over time, what it counted per second of the time counted, or per thousand instructions in windows of
 /// instructions.

@@ -299,10 +299,7 @@ fn formulas(texts: &[String], sets: &[Set]) -> Result<Vec<Formula>> {
 
 fn scope(args: &StatArgs, here: &Here, held: Option<&Held>) -> Result<Scope> {
     if args.all_cpus {
-        let types = here.pmus.core_types();
-        let mut cpus: Vec<u32> = types.flat_map(|t| here.pmus.cpus_of(t).to_vec()).collect();
-        cpus.sort_unstable();
-        return Ok(Scope::Cpus(cpus));
+        return Ok(Scope::Cpus(here.all_cpus()));
     }
     if let Some(pid) = args.pid {
         // says more of what is wrong than the list of threads would

@@ -102,7 +102,7 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     if set.units.iter().any(|u| u.events.len() > 1) {
         return Err(bad_input(format!("-e {}: one event at a time", args.event)));
     }
-    let everywhere = all_cpus(&here);
+    let everywhere = here.all_cpus();
     for u in &mut set.units {
         if u.pmu == "software" {
             u.cpus.clone_from(&everywhere);
@@ -247,11 +247,6 @@ fn nominal(args: &RecordArgs) -> u64 {
             RARE
         }
     })
-}
-
-fn all_cpus(here: &Here) -> Vec<u32> {
-    let types = here.pmus.core_types();
-    types.flat_map(|t| here.pmus.cpus_of(t).to_vec()).collect()
 }
 
 /// A sampler per CPU, and thread when there are several; and what was chosen for each PMU.
