@@ -19,16 +19,19 @@ impl Nanos {
     pub const ZERO: Nanos = Nanos(0);
 
     /// `ms` milliseconds.
+    #[inline]
     pub const fn from_millis(ms: u64) -> Nanos {
         Nanos(ms * 1_000_000)
     }
 
     /// The span in seconds.
+    #[inline]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 * 1e-9
     }
 
     /// `self - other`, or zero when `other` is later.
+    #[inline]
     pub fn saturating_sub(self, other: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(other.0))
     }
@@ -36,12 +39,14 @@ impl Nanos {
 
 impl Add for Nanos {
     type Output = Nanos;
+    #[inline]
     fn add(self, o: Nanos) -> Nanos {
         Nanos(self.0 + o.0)
     }
 }
 
 impl AddAssign for Nanos {
+    #[inline]
     fn add_assign(&mut self, o: Nanos) {
         self.0 += o.0;
     }
@@ -49,12 +54,14 @@ impl AddAssign for Nanos {
 
 impl Sub for Nanos {
     type Output = Nanos;
+    #[inline]
     fn sub(self, o: Nanos) -> Nanos {
         Nanos(self.0 - o.0)
     }
 }
 
 impl Sum for Nanos {
+    #[inline]
     fn sum<I: Iterator<Item = Nanos>>(iter: I) -> Nanos {
         iter.fold(Nanos::ZERO, Add::add)
     }
@@ -71,6 +78,7 @@ impl CoreTypeId {
     pub const FASTEST: CoreTypeId = CoreTypeId(0);
 
     /// The id as an index.
+    #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -93,23 +101,27 @@ impl CoreTypeSet {
     pub const EMPTY: CoreTypeSet = CoreTypeSet(0);
 
     /// The set whose bit `i` stands for core type `i`.
+    #[inline]
     pub const fn from_bits(bits: u8) -> CoreTypeSet {
         CoreTypeSet(bits)
     }
 
     /// This set and `t`.
     #[must_use]
+    #[inline]
     pub fn with(self, t: CoreTypeId) -> CoreTypeSet {
         CoreTypeSet(self.0 | 1 << t.0)
     }
 
     /// The core types that are in both sets.
     #[must_use]
+    #[inline]
     pub const fn intersection(self, other: CoreTypeSet) -> CoreTypeSet {
         CoreTypeSet(self.0 & other.0)
     }
 
     /// Whether `t` is in the set.
+    #[inline]
     pub fn contains(self, t: CoreTypeId) -> bool {
         self.0 >> t.0 & 1 == 1
     }

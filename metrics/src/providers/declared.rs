@@ -16,8 +16,8 @@ use crate::estimate::{Estimate, Quality};
 use crate::ids::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::provider::{MetricId, Provider};
 use crate::sample::Snapshot;
+use rustc_hash::FxHashMap;
 use serde::Deserialize;
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use toml::Spanned;
@@ -71,8 +71,8 @@ impl Speedups {
 
 #[derive(Debug, Default)]
 struct Table {
-    by_app: HashMap<AppId, Speedups>,
-    by_comm: HashMap<[u8; 16], Speedups>,
+    by_app: FxHashMap<AppId, Speedups>,
+    by_comm: FxHashMap<[u8; 16], Speedups>,
 }
 
 /// What has been declared; a handle that is shared with the [`Declared`] provider, so that applications can be
@@ -129,7 +129,7 @@ fn comm_key(comm: &str) -> Result<[u8; 16], String> {
 pub struct Declared {
     name: String,
     declarations: Declarations,
-    threads: HashMap<ThreadKey, Speedups>,
+    threads: FxHashMap<ThreadKey, Speedups>,
 }
 
 impl Declared {
@@ -138,7 +138,7 @@ impl Declared {
         Declared {
             name: "declared".to_owned(),
             declarations,
-            threads: HashMap::new(),
+            threads: FxHashMap::default(),
         }
     }
 

@@ -104,6 +104,8 @@ pub struct WithEnergy {
     /// A core of the type that does nothing.
     idle: [Power; MAX_CORE_TYPES],
     threads: Threads<Thread>,
+    /// Places in the snapshot of the threads that ran in the interval; reused from one to the next.
+    ran: Vec<usize>,
     now: Nanos,
 }
 
@@ -130,6 +132,7 @@ impl WithEnergy {
             cpus: per_type,
             idle: Default::default(),
             threads: Threads::default(),
+            ran: Vec::new(),
             now: Nanos::ZERO,
         }
     }
@@ -151,7 +154,6 @@ impl Provider for WithEnergy {
     fn observe(&mut self, snapshot: &Snapshot) {
         self.now = snapshot.now;
         self.inner.observe(snapshot);
-        self.threads.keep(snapshot, Thread::default);
         let mut joules = [None; MAX_CORE_TYPES];
         let mut over = 0.0;
         for v in &snapshot.virtual_counters {
@@ -162,11 +164,27 @@ impl Provider for WithEnergy {
                 }
             }
         }
+        if joules.iter().all(Option::is_none) {
+            // nothing to share out; whoever is known would be charged the next interval's energy for two
+            self.threads = Threads::default();
+            return;
+        }
+        self.threads.keep(snapshot, Thread::default);
+        self.ran.clear();
         let mut types = [Shared::default(); MAX_CORE_TYPES];
-        for t in &snapshot.threads {
-            let Some(known) = self.threads.get(t.key).filter(|k| k.seen) else {
+        for (i, t) in snapshot.threads.iter().enumerate() {
+            let Some(known) = self.threads.get_mut(t.key) else {
                 continue;
             };
+            if !known.seen {
+                known.runtime = t.runtime;
+                known.seen = true;
+            }
+            // most threads of a machine sleep
+            if known.runtime == t.runtime {
+                continue;
+            }
+            self.ran.push(i);
             for (c, shared) in types.iter_mut().enumerate().take(self.core_types) {
                 shared.add(known.ran(c, &t.runtime), &known.power[c]);
             }
@@ -190,13 +208,13 @@ impl Provider for WithEnergy {
             }
             p.samples = p.samples.saturating_add(1);
         }
-        for t in &snapshot.threads {
+        for t in self.ran.iter().filter_map(|i| snapshot.threads.get(*i)) {
             let Some(known) = self.threads.get_mut(t.key) else {
                 continue;
             };
             for (c, shared) in types.iter().enumerate().take(self.core_types) {
                 let ran = known.ran(c, &t.runtime);
-                let (Some(j), true) = (joules[c], known.seen && ran > 0.0) else {
+                let Some(j) = joules[c].filter(|_| ran > 0.0) else {
                     continue;
                 };
                 let mean = j / shared.time;
@@ -216,7 +234,6 @@ impl Provider for WithEnergy {
                 p.at = snapshot.now;
             }
             known.runtime = t.runtime;
-            known.seen = true;
         }
     }
 

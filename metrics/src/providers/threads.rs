@@ -2,19 +2,19 @@
 
 use crate::ids::ThreadKey;
 use crate::sample::Snapshot;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A map from threads to `T` that forgets threads that are gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Threads<T> {
-    map: HashMap<ThreadKey, (u64, T)>,
+    map: FxHashMap<ThreadKey, (u64, T)>,
     round: u64,
 }
 
 impl<T> Default for Threads<T> {
     fn default() -> Threads<T> {
         Threads {
-            map: HashMap::new(),
+            map: FxHashMap::default(),
             round: 0,
         }
     }

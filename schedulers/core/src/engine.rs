@@ -25,7 +25,7 @@ use activity::Activity;
 use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, MAX_CORE_TYPES,
 };
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// What one application did in one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,14 +87,14 @@ pub struct Engine {
     policy: Box<dyn Policy>,
     provider: Box<dyn Provider>,
     rule: ActivityRule,
-    states: HashMap<ThreadKey, ThreadState>,
+    states: FxHashMap<ThreadKey, ThreadState>,
     last: Option<Nanos>,
     totals: Totals,
     // reused from tick to tick
     offered: Vec<ThreadView>,
     app_views: Vec<AppView>,
     app_ticks: Vec<AppTick>,
-    app_index: HashMap<AppId, usize>,
+    app_index: FxHashMap<AppId, usize>,
     decided: Placement,
     changed: Placement,
 }
@@ -107,13 +107,13 @@ impl Engine {
             policy,
             provider,
             rule: ActivityRule::default(),
-            states: HashMap::new(),
+            states: FxHashMap::default(),
             last: None,
             totals: Totals::default(),
             offered: Vec::new(),
             app_views: Vec::new(),
             app_ticks: Vec::new(),
-            app_index: HashMap::new(),
+            app_index: FxHashMap::default(),
             decided: Placement::default(),
             changed: Placement::default(),
         }
@@ -228,20 +228,23 @@ impl Engine {
         self.app_index.clear();
         for t in &snapshot.threads {
             let allowed = t.allowed.intersection(all);
-            let new = !first && !self.states.contains_key(&t.key);
-            let state = self.states.entry(t.key).or_insert_with(|| ThreadState {
-                seen: tick,
-                decided: 0,
-                // What ran before the engine was there belongs to no interval of its.
-                runtime: if first {
-                    t.runtime
-                } else {
-                    [Nanos::ZERO; MAX_CORE_TYPES]
-                },
-                activity: Activity::default(),
-                placed: None,
-                allowed,
-                done: Done::default(),
+            let mut new = false;
+            let state = self.states.entry(t.key).or_insert_with(|| {
+                new = !first;
+                ThreadState {
+                    seen: tick,
+                    decided: 0,
+                    // What ran before the engine was there belongs to no interval of its.
+                    runtime: if first {
+                        t.runtime
+                    } else {
+                        [Nanos::ZERO; MAX_CORE_TYPES]
+                    },
+                    activity: Activity::default(),
+                    placed: None,
+                    allowed,
+                    done: Done::default(),
+                }
             });
             let mut ran = [Nanos::ZERO; MAX_CORE_TYPES];
             for ((r, total), before) in ran.iter_mut().zip(t.runtime).zip(state.runtime) {
