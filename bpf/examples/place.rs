@@ -12,7 +12,7 @@
 //!   watch=NAME     and the same of the first thread named NAME… by perf's own account, over the same time
 //!   watched=A,B    those of the events that perf counts for it: a PMU has not enough counters for all of them twice
 //!   model=1        on the board: what all threads had of the events, beside what the board's own CPUs did
-//!   slice=5 steal=15 starve=500 slots=16384 panic=S dump=1
+//!   slice, steal, starve (ms), slots=N, panic=S dump=1; those of the mechanism unless given
 //! place spin NAME COUNT SECS [NICE …]   COUNT busy threads NAME0…, one nice value each
 //! place hold COUNT                      COUNT hardware counters of every CPU: opened at once, taken while the last line of
 //!                                       standard input was `on`, let go after `off`
@@ -74,15 +74,16 @@ fn config(types: &str, options: &BTreeMap<&str, &str>) -> Result<Config, Error> 
         });
     }
     let mut c = Config::new(core_types);
-    let ms = |key: &str, default: u64| -> Result<Duration, Error> {
-        Ok(Duration::from_millis(
-            options.get(key).map_or(Ok(default), |v| v.parse())?,
-        ))
+    let ms = |key: &str, default: Duration| -> Result<Duration, Error> {
+        match options.get(key) {
+            Some(v) => Ok(Duration::from_millis(v.parse()?)),
+            None => Ok(default),
+        }
     };
-    c.slice = ms("slice", 5)?;
-    c.steal_after = ms("steal", 15)?;
-    c.starve_after = ms("starve", 500)?;
-    c.heartbeat_timeout = Some(ms("heartbeat", 500)?);
+    c.slice = ms("slice", c.slice)?;
+    c.steal_after = ms("steal", c.steal_after)?;
+    c.starve_after = ms("starve", c.starve_after)?;
+    c.heartbeat_timeout = Some(ms("heartbeat", Duration::from_millis(500))?);
     c.counters = options.contains_key("counters");
     if let Some(slots) = options.get("slots") {
         c.slots = slots.parse()?;

@@ -67,7 +67,7 @@ impl Config {
             llc,
             smt: false,
             slice: Duration::from_millis(5),
-            steal_after: Duration::from_millis(15),
+            steal_after: Duration::from_millis(12),
             starve_after: Duration::from_millis(500),
             short_run: Duration::from_millis(1),
             heartbeat_timeout: None,

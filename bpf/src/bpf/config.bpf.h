@@ -24,7 +24,7 @@ const volatile bool may_count = false;
 
 const volatile u64 slice_ns = 5 * MSEC;
 /* a slower CPU takes work placed on a faster type before it, or others in the same queue by turns, have waited this long */
-const volatile u64 steal_ns = 15 * MSEC;
+const volatile u64 steal_ns = 12 * MSEC;
 /* nobody waits longer than this for a first turn, whatever else is pinned to his CPUs */
 const volatile u64 starve_ns = 500 * MSEC;
 /* a wake-up after a burst shorter than this may go to any idle CPU */
