@@ -252,7 +252,7 @@ fn core_model(at: &At, m: &CoreModel) -> Checked {
 
 fn branch(at: &At, m: &CoreModel) -> Checked {
     let b = &m.branch;
-    at.power_of_two("entries", b.entries, 1 << 20)?;
+    at.int("entries", b.entries, 1, 1 << 20)?;
     at.power_of_two("targets", b.targets, 1 << 20)?;
     at.int("history", b.history, 0, 16)?;
     at.key("history").ensure(

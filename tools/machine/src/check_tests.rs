@@ -194,7 +194,7 @@ fn unknown_and_missing_keys() {
     );
     refused(
         &j,
-        ("\"bimodal\"", 0),
+        ("\"gshare\"", 1),
         "\"magic\"",
         "core_type[1].model.branch.predictor",
         "`gshare`",
@@ -456,9 +456,9 @@ fn model_numbers() {
     refused(
         &j,
         ("entries = 4096", 0),
-        "entries = 1000",
+        "entries = 0",
         &key(0, "branch.entries"),
-        "power of two",
+        "1 to",
     );
     refused(
         &j,
@@ -474,9 +474,10 @@ fn model_numbers() {
         &key(0, "branch.history"),
         "`gshare` needs",
     );
+    let (bimodal, _) = edit(&j, "\"gshare\"", 1, "\"bimodal\"");
     refused(
-        &j,
-        ("history = 0", 0),
+        &bimodal,
+        ("history = 10", 1),
         "history = 4",
         &key(1, "branch.history"),
         "`bimodal` has 0",

@@ -111,7 +111,7 @@ pub enum Predictor {
 pub struct Branch {
     /// Kind of direction predictor.
     pub predictor: Predictor,
-    /// Two-bit counters, a power of two.
+    /// Two-bit counters. Where it is no power of two, the addresses beyond share the first ones.
     pub entries: u32,
     /// Bits of global history (0 to 16; 0 for `bimodal`).
     pub history: u32,
