@@ -71,6 +71,15 @@ static __always_inline u64 wake_sync(void)
 #pragma pop_macro("SCX_ENQ_LAST")
 #pragma pop_macro("SCX_ENQ_WAKEUP")
 
+/*
+ * The time by which waits are measured. Not scx_bpf_now(): in a timer on an idle CPU it may say the same for many
+ * milliseconds (seen on 7.2: the run queue's clock, cached and not marked as out of date), and slower cores helped out too late.
+ */
+static __always_inline u64 now_ns(void)
+{
+	return bpf_ktime_get_ns();
+}
+
 struct amp_shared shared;
 struct amp_cpu cpus[AMP_MAX_CPUS] __attribute__((aligned(64)));
 

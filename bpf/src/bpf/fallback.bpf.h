@@ -273,7 +273,7 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 
 static int amp_timer(void *map, int *key, struct timer_cell *cell)
 {
-	u64 now = scx_bpf_now(), silent = bpf_ktime_get_ns() - shared.heartbeat;
+	u64 now = now_ns(), silent = now - shared.heartbeat;
 	u32 i, types = 0;
 
 	if (heartbeat_ns && !shared.fallback && silent > heartbeat_ns) {

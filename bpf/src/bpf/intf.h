@@ -56,7 +56,7 @@ struct amp_slot {
 	u32 weight;		/* 100 is nice 0 */
 	u64 exec_seen;		/* of the task's sum_exec_runtime, what `runtime` and `vtime` contain */
 	u64 vtime;		/* weighted run time in ns, on the clock named by `clock` */
-	u64 queued_at;		/* scx_bpf_now() when it entered its queue */
+	u64 queued_at;		/* bpf_ktime_get_ns() when it entered its queue */
 	u32 cpu;		/* where it runs or ran last */
 	u8 state;		/* enum amp_thread_state */
 	u8 core_type;		/* of `cpu` */
@@ -130,7 +130,7 @@ struct amp_shared {
 	u64 nr_rescued;		/* threads that waited past the starvation bound and were put in front */
 	u64 nr_commits;
 	u64 relief;		/* bit q: queue q may hold work for CPUs of slower core types */
-	u64 backlog_since[64];	/* by queue: scx_bpf_now() from which on somebody was in it; 0: nobody at the last timers */
+	u64 backlog_since[64];	/* by queue: bpf_ktime_get_ns() from which on somebody was in it; 0: nobody at the last timers */
 	u64 backlog_gone;	/* bit q: the last timer found nobody in queue q */
 	u64 nr_latencies;	/* recorded so far, also the next index modulo AMP_NR_LATENCIES */
 	u64 latency[4096];	/* ns from placement to running there, AMP_NR_LATENCIES */

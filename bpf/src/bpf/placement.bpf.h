@@ -177,7 +177,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!shared.crowded)
 		shared.crowded = 1;
 	q = choose_queue(p, s, index, cpu, enq_flags & enq_wakeup(), &victim);
-	s->queued_at = scx_bpf_now();
+	s->queued_at = now_ns();
 	if (!shared.backlog_since[q & 63])
 		shared.backlog_since[q & 63] = s->queued_at;
 	count(cpu, nr_queued);
@@ -223,7 +223,7 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 		 * Taken from a backlog, it would go back there. It stays a few slices, for the sake of its caches, and then takes
 		 * turns with the others, unless user space has just sent it or a CPU of its own type is idle.
 		 */
-		if (want > type || s->placed_at || scx_bpf_now() - s->queued_at > 2 * steal_ns)
+		if (want > type || s->placed_at || now_ns() - s->queued_at > 2 * steal_ns)
 			return false;
 		first = want;
 		end = want + 1;
@@ -306,7 +306,7 @@ static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool 
  */
 static bool take(u32 q, s32 cpu, bool down)
 {
-	u64 now = scx_bpf_now();
+	u64 now = now_ns();
 	bool any = !down || backlog_due(q, now), taken = false;
 	struct task_struct *p;
 	u32 seen = 0;

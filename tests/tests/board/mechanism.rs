@@ -50,9 +50,8 @@ fn status(json: &[Value]) -> &Value {
         .expect("a status")
 }
 
-/// Longest time for which a core may wait idle before it takes what others by turns wait for, in ms. The goal is 20; from boot to
-/// boot it is 15 to 17 or 21 to 26, and which of them has not been explained.
-const HELP_MS: f64 = 28.0;
+/// Longest time for which a core may wait idle before it takes what others by turns wait for, in ms.
+const HELP_MS: f64 = 20.0;
 
 #[test]
 fn a_little_core_helps_out_where_three_threads_share_two_big_ones() {
