@@ -304,5 +304,38 @@ fn board(root: &At, m: &MachineFile) -> Checked {
     })?;
     at.int("dilation", b.dilation, 1, 1000)?;
     at.int("quantum_us", b.quantum_us, 1, 10_000)?;
-    at.int("memory_mib", b.memory_mib, 256, 65_536)
+    at.int("memory_mib", b.memory_mib, 256, 65_536)?;
+    if let Some(rate) = b.memory_gb_per_s {
+        at.positive("memory_gb_per_s", rate, 1e5)?;
+    }
+    transfers(&types, m)
+}
+
+/// Either every core type says what a line from another core costs, or none does.
+fn transfers(types: &At, m: &MachineFile) -> Checked {
+    let says = |t: &CoreType| {
+        let memory = t.model.as_ref().map(|m| &m.memory);
+        memory.is_some_and(|m| m.transfer_ns.is_some())
+    };
+    let any = m.core_types.iter().any(says);
+    for (i, t) in m.core_types.iter().enumerate() {
+        let Some(model) = &t.model else { continue };
+        let at = types.index(i).key("model").key("memory");
+        let (near, far) = (model.memory.transfer_ns, model.memory.transfer_far_ns);
+        at.ensure(near.is_some() == any, || {
+            format!(
+                "has no transfer_ns, which other core types have: give `{}` one, or none at all",
+                t.name
+            )
+        })?;
+        at.ensure(near.is_some() == far.is_some(), || {
+            "transfer_ns and transfer_far_ns go together".into()
+        })?;
+        for (key, ns) in [("transfer_ns", near), ("transfer_far_ns", far)] {
+            if let Some(ns) = ns {
+                at.positive(key, ns, 10_000.0)?;
+            }
+        }
+    }
+    Ok(())
 }

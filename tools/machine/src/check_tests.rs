@@ -547,3 +547,39 @@ fn model_numbers() {
         "above 0",
     );
 }
+
+#[test]
+fn sharing_and_bandwidth_are_optional_and_checked() {
+    let j = juno();
+    let memory = |i| format!("core_type[{i}].model.memory");
+    let near = j.lines().find(|l| l.starts_with("transfer_ns")).unwrap();
+    let rate = j
+        .lines()
+        .find(|l| l.starts_with("memory_gb_per_s"))
+        .unwrap();
+    let without: String = j
+        .lines()
+        .filter(|l| !l.starts_with("transfer_") && !l.starts_with("memory_gb_per_s"))
+        .flat_map(|l| [l, "\n"])
+        .collect();
+    let m = parse(&without).unwrap();
+    assert_eq!(m.board.unwrap().memory_gb_per_s, None);
+    refused(
+        &j,
+        (rate, 0),
+        "memory_gb_per_s = 0",
+        "board.memory_gb_per_s",
+        "above 0",
+    );
+    refused(
+        &j,
+        (near, 0),
+        "transfer_ns = -1",
+        &format!("{}.transfer_ns", memory(0)),
+        "above 0",
+    );
+    // of one core type only
+    let (text, _) = edit(&j, near, 0, "");
+    let e = parse(&text).unwrap_err().to_string();
+    assert!(e.contains("transfer_ns"), "{e}");
+}

@@ -58,6 +58,8 @@ pub struct Board {
     pub quantum_us: u32,
     /// Guest memory in MiB.
     pub memory_mib: u32,
+    /// 10⁹ bytes per modelled second that memory can move, for all cores together; without it there is no limit.
+    pub memory_gb_per_s: Option<f64>,
 }
 
 impl MachineFile {

@@ -133,6 +133,11 @@ pub struct Memory {
     pub overlap_independent: f64,
     /// Part that is exposed when the miss follows a stream that the prefetcher sees (0 to 1).
     pub overlap_sequential: f64,
+    /// Nanoseconds of a line that comes from the L1 of another core of the type. All core types have it, or caches are not
+    /// kept coherent and sharing costs nothing.
+    pub transfer_ns: Option<f64>,
+    /// Nanoseconds of a line that comes from a core of another type.
+    pub transfer_far_ns: Option<f64>,
 }
 
 /// Energy: per event, and power over time.

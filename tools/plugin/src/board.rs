@@ -1,8 +1,10 @@
 //! Everything the callbacks share, set up once when the plugin is loaded.
 
 use crate::args::{Args, Fault};
+use crate::bandwidth::Memory;
 use crate::cache::L2;
 use crate::clock::Clock;
+use crate::coherence::Directory;
 use crate::ffi::Api;
 use crate::model::TypeModel;
 use crate::publish::PageWriter;
@@ -21,6 +23,10 @@ pub struct Board {
     pub vcpus: &'static [Vcpu],
     pub page: PageWriter,
     pub clock: Clock,
+    /// Who holds which line, if the machine says what a line from another core costs.
+    pub coherence: Option<Directory>,
+    /// The memory's rate, if the machine has one.
+    pub memory: Option<Memory>,
     pub arena: Arena,
     pub report: bool,
     pub fault: Option<Fault>,
@@ -88,6 +94,16 @@ impl Board {
             .collect();
         let page = PageWriter::create(&args.page)?;
         let clock = Clock::new(u64::from(quantum_us) * 1_000_000);
+        let coherent = models.iter().all(|m| m.memory.transfer_ns.is_some());
+        let lines = core_types
+            .iter()
+            .map(|&t| types[t].l1_sets * types[t].l1_ways)
+            .sum();
+        let coherence = coherent.then(|| Directory::new(lines, nr_vcpus, clock.quantum()));
+        let line = models.first().map_or(64, |m| m.l1d.line);
+        let memory = parameters
+            .memory_gb_per_s
+            .map(|rate| Memory::new(rate, line.into(), dilation.into(), clock.quantum()));
         page.start(types, &core_types, clock.quantum());
         Ok(Board {
             api,
@@ -96,6 +112,8 @@ impl Board {
             vcpus: vcpus.leak(),
             page,
             clock,
+            coherence,
+            memory,
             arena: Arena::default(),
             report: args.report,
             fault: args.fault,

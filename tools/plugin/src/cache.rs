@@ -1,12 +1,13 @@
 //! Caches: a private L1 data cache per core, an L2 shared by the cores of a type.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// L1 data cache: virtually indexed, tagged with the virtual line and a salt for the address space; least recently used
-/// line is replaced. Tag 0 means empty (line 0 is never mapped).
+/// line is replaced. Tag 0 means empty (line 0 is never mapped). Only its core puts lines in; others take them
+/// away. A race between the two costs a line, never correctness.
 #[derive(Debug)]
 pub struct L1 {
-    tags: Box<[u64]>,
+    tags: Box<[AtomicU64]>,
     ways: usize,
     mask: u64,
 }
@@ -15,7 +16,7 @@ impl L1 {
     /// An empty cache. `sets` is a power of two.
     pub fn new(sets: usize, ways: usize) -> L1 {
         L1 {
-            tags: vec![0; sets * ways].into(),
+            tags: (0..sets * ways).map(|_| AtomicU64::new(0)).collect(),
             ways,
             mask: sets as u64 - 1,
         }
@@ -26,22 +27,58 @@ impl L1 {
         !self.mask
     }
 
-    /// Looks `tag` up, whose low bits index the set, and makes it the most recent line; whether it was there.
     #[inline]
-    pub fn access(&mut self, tag: u64) -> bool {
+    fn set(&self, tag: u64) -> &[AtomicU64] {
         let first = (tag & self.mask) as usize * self.ways;
-        let Some(set) = self.tags.get_mut(first..first + self.ways) else {
-            return true;
-        };
+        self.tags.get(first..first + self.ways).unwrap_or_default()
+    }
+
+    /// Looks `tag` up, whose low bits index the set, and makes it the most recent line; `None` when it was there, else the line
+    /// that had to go (0 for none).
+    #[inline]
+    pub fn access(&self, tag: u64) -> Option<u64> {
         // Move every line one place back until the tag's own place: most hits are near the front.
         let mut moving = tag;
-        for way in set {
-            moving = std::mem::replace(way, moving);
+        for way in self.set(tag) {
+            let before = way.load(Ordering::Relaxed);
+            way.store(moving, Ordering::Relaxed);
+            moving = before;
             if moving == tag {
-                return true;
+                return None;
             }
         }
-        false
+        Some(moving)
+    }
+
+    /// Takes back an access to `tag` that missed and put `victim` out.
+    pub fn undo(&self, tag: u64, victim: u64) {
+        let set = self.set(tag);
+        for (i, way) in set.iter().enumerate() {
+            let next = set.get(i + 1);
+            let line = next.map_or(victim, |w| w.load(Ordering::Relaxed));
+            way.store(line, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the line is there.
+    pub fn has(&self, tag: u64) -> bool {
+        self.set(tag)
+            .iter()
+            .any(|w| w.load(Ordering::Relaxed) == tag)
+    }
+
+    /// Takes the line out; whether it was there.
+    pub fn remove(&self, tag: u64) -> bool {
+        let set = self.set(tag);
+        let Some(at) = set.iter().position(|w| w.load(Ordering::Relaxed) == tag) else {
+            return false;
+        };
+        for (i, way) in set.iter().enumerate().skip(at) {
+            let next = set.get(i + 1);
+            let line = next.map_or(0, |w| w.load(Ordering::Relaxed));
+            way.store(line, Ordering::Relaxed);
+        }
+        true
     }
 }
 
@@ -74,6 +111,21 @@ pub struct L2 {
     salt: u64,
 }
 
+/// What an access to L2 came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum L2Access {
+    /// It was there.
+    Hit,
+    /// It is there now.
+    Filled {
+        /// The line that had to go goes to memory: somebody stored to it.
+        written_back: bool,
+    },
+}
+
+/// Bit of an L2 tag: somebody stored to the line.
+const DIRTY: u32 = 1 << 31;
+
 impl L2 {
     /// An empty cache. `sets` is a power of two.
     pub fn new(sets: usize, ways: usize, seed: u64) -> L2 {
@@ -85,33 +137,57 @@ impl L2 {
         }
     }
 
-    /// Looks up the physical line number and fills it on a miss; whether it was there.
+    fn tag(line: u64) -> u32 {
+        ((line as u32).wrapping_add(1) & !DIRTY).max(1)
+    }
+
     #[inline]
-    pub fn access(&self, line: u64, random: &mut Random) -> bool {
-        let tag = (line as u32).wrapping_add(1).max(1);
+    fn set(&self, line: u64) -> &[AtomicU32] {
         let mut h = (line ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         h ^= h >> 32;
         h = h.wrapping_mul(0xd6e8_feb8_6659_fd93);
         let first = (((h >> 32) * self.sets) >> 32) as usize * self.ways;
-        let Some(set) = self.tags.get(first..first + self.ways) else {
-            return true;
-        };
+        self.tags.get(first..first + self.ways).unwrap_or_default()
+    }
+
+    /// Looks up the physical line number and fills it on a miss. A line that is fetched for a store is dirty from then on.
+    #[inline]
+    pub fn access(&self, line: u64, store: bool, random: &mut Random) -> L2Access {
+        let (tag, set) = (Self::tag(line), self.set(line));
+        let dirty = if store { DIRTY } else { 0 };
         let mut empty = None;
         for (i, t) in set.iter().enumerate() {
-            let t = t.load(Ordering::Relaxed);
-            if t == tag {
-                return true;
+            let found = t.load(Ordering::Relaxed);
+            if found & !DIRTY == tag {
+                if found | dirty != found {
+                    t.store(found | dirty, Ordering::Relaxed);
+                }
+                return L2Access::Hit;
             }
-            if t == 0 {
+            if found == 0 {
                 empty = Some(i);
                 break;
             }
         }
         let way = empty.unwrap_or_else(|| random.below(set.len()));
-        if let Some(t) = set.get(way) {
-            t.store(tag, Ordering::Relaxed);
+        let written_back = set.get(way).is_some_and(|t| {
+            let victim = t.load(Ordering::Relaxed);
+            t.store(tag | dirty, Ordering::Relaxed);
+            victim & DIRTY != 0
+        });
+        L2Access::Filled { written_back }
+    }
+
+    /// Somebody stores to a line that L1 has: it will go to memory when it leaves. Nothing happens to a line that is not here.
+    pub fn stored(&self, line: u64) {
+        let tag = Self::tag(line);
+        if let Some(t) = self
+            .set(line)
+            .iter()
+            .find(|t| t.load(Ordering::Relaxed) == tag)
+        {
+            t.store(tag | DIRTY, Ordering::Relaxed);
         }
-        false
     }
 }
 
@@ -121,22 +197,66 @@ mod tests {
 
     #[test]
     fn l1_replaces_the_least_recent() {
-        let mut c = L1::new(4, 2);
+        let c = L1::new(4, 2);
         let line = |n: u64| n << 2 | 1; // all in set 1
-        assert!(!c.access(line(1)));
-        assert!(!c.access(line(2)));
-        assert!(c.access(line(1)));
-        assert!(!c.access(line(3))); // evicts 2
-        assert!(c.access(line(1)));
-        assert!(!c.access(line(2)));
-        assert!(!c.access(1 << 2)); // another set
-        assert!(c.access(line(1)));
+        let hit = None;
+        assert_eq!(c.access(line(1)), Some(0));
+        assert_eq!(c.access(line(2)), Some(0));
+        assert_eq!(c.access(line(1)), hit);
+        assert_eq!(c.access(line(3)), Some(line(2)));
+        assert_eq!(c.access(line(1)), hit);
+        assert_eq!(c.access(line(2)), Some(line(3)));
+        assert_eq!(c.access(1 << 2), Some(0)); // another set
+        assert_eq!(c.access(line(1)), hit);
+    }
+
+    #[test]
+    fn lines_can_be_taken_out_and_accesses_back() {
+        let c = L1::new(4, 4);
+        let line = |n: u64| n << 2 | 1;
+        for n in 1..=4 {
+            c.access(line(n));
+        }
+        let victim = c.access(line(5)).unwrap();
+        assert_eq!(victim, line(1));
+        c.undo(line(5), victim);
+        assert!(c.has(line(1)) && !c.has(line(5)));
+        assert_eq!(c.access(line(6)), Some(line(1)), "still the oldest");
+        assert!(c.remove(line(4)) && !c.remove(line(4)));
+        assert_eq!(c.access(line(7)), Some(0), "into the place that is free");
+        assert!((2..=3).all(|n| c.has(line(n))));
+    }
+
+    #[test]
+    fn what_was_stored_to_is_written_back() {
+        let (c, mut r) = (L2::new(1, 2, 1), Random::new(1, 0));
+        let clean = L2Access::Filled {
+            written_back: false,
+        };
+        assert_eq!(c.access(10, true, &mut r), clean);
+        assert_eq!(c.access(11, false, &mut r), clean);
+        assert_eq!(c.access(11, false, &mut r), L2Access::Hit);
+        let backs = |c: &L2, r: &mut Random, lines: std::ops::Range<u64>| {
+            lines
+                .filter(|l| c.access(*l, false, r) == L2Access::Filled { written_back: true })
+                .count()
+        };
+        assert_eq!(backs(&c, &mut r, 20..60), 1, "once, and only line 10");
+        let last = 59;
+        c.stored(last);
+        c.stored(10); // not there
+        assert_eq!(c.access(last, false, &mut r), L2Access::Hit);
+        assert_eq!(backs(&c, &mut r, 70..110), 1);
     }
 
     #[test]
     fn l1_holds_what_fits_and_thrashes_beyond() {
-        let mut c = L1::new(128, 4);
-        let mut walk = |lines: u64| (0x1000..0x1000 + lines).filter(|l| !c.access(*l)).count();
+        let c = L1::new(128, 4);
+        let walk = |lines: u64| {
+            (0x1000..0x1000 + lines)
+                .filter(|l| c.access(*l).is_some())
+                .count()
+        };
         walk(512);
         assert_eq!(walk(512), 0);
         walk(1024);
@@ -154,10 +274,12 @@ mod tests {
         let (c, mut r) = (L2::new(1024, 16, seed), Random::new(seed, 0));
         for _ in 0..4 {
             (0..n).for_each(|i| {
-                c.access(lines(i), &mut r);
+                c.access(lines(i), false, &mut r);
             });
         }
-        (0..n).filter(|i| !c.access(lines(*i), &mut r)).count()
+        (0..n)
+            .filter(|i| c.access(lines(*i), false, &mut r) != L2Access::Hit)
+            .count()
     }
 
     #[test]

@@ -17,6 +17,12 @@ pub struct Counts {
     pub l1d_refills: u64,
     pub l2_accesses: u64,
     pub l2_refills: u64,
+    /// Dirty lines that left L2 for memory.
+    pub l2_writebacks: u64,
+    /// Lines that came from the L1 of another core of the cluster.
+    pub snoops: u64,
+    /// Contended lines that others' stores took away (the others are counted in [`Vcpu::taken`](crate::vcpu::Vcpu::taken)).
+    pub invalidations: u64,
     pub mispredicts: u64,
     pub frontend_ps: u64,
     pub backend_ps: u64,
@@ -86,7 +92,11 @@ impl Counts {
             e::L1D_CACHE | e::MEM_ACCESS => self.accesses,
             e::L1D_CACHE_REFILL => self.l1d_refills,
             e::L2D_CACHE => self.l2_accesses,
-            e::L2D_CACHE_REFILL | e::BUS_ACCESS => self.l2_refills,
+            e::L2D_CACHE_REFILL => self.l2_refills,
+            e::L2D_CACHE_WB => self.l2_writebacks,
+            e::BUS_ACCESS => self.l2_refills + self.l2_writebacks,
+            e::EXT_SNOOP if t.scu_snoops => self.snoops,
+            e::L1D_CACHE_INVAL if !t.scu_snoops => self.invalidations,
             e::LD_RETIRED => self.accesses - self.stores,
             e::ST_RETIRED => self.stores,
             e::BR_MIS_PRED | e::BR_MIS_PRED_RETIRED => self.mispredicts,

@@ -1,10 +1,12 @@
 //! The hot path: what happens when a block or a memory access is executed.
 
-use crate::board::{board, vcpu};
+use crate::board::{board, vcpu, Board};
+use crate::cache::L2Access;
 use crate::clock;
-use crate::model::Exposure;
+use crate::coherence::Access;
+use crate::model::{Exposure, NEAR};
 use crate::timing::{BlockEvents, Cost};
-use crate::vcpu::{Own, Vcpu, INDIRECT};
+use crate::vcpu::{Own, Vcpu, INDIRECT, NO_LINE};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -58,10 +60,14 @@ pub fn level(address: u64) -> usize {
     (address >> 63) as usize
 }
 
-/// User data of [`memory`]: exception level and whether the address hangs on another load.
+/// User data of [`load`] and [`store`]: exception level and whether the address hangs on another load.
 pub fn memory_flags(level: usize, dependent: bool) -> *mut c_void {
-    std::ptr::without_provenance_mut(level | usize::from(dependent) << 1)
+    std::ptr::without_provenance_mut(level | if dependent { DEPENDENT } else { 0 })
 }
+
+/// Bits of [`memory_flags`] beside the level, and one that [`store`] adds.
+const DEPENDENT: usize = 2;
+const STORE: usize = 4;
 
 /// A block is about to execute.
 pub extern "C" fn block(i: c_uint, data: *mut c_void) {
@@ -123,51 +129,157 @@ unsafe fn account(v: &'static Vcpu, data: *mut c_void, lost: u64) {
     }
 }
 
-/// A load or store has executed. Most follow another to the same line: that case is kept free of everything else.
-pub extern "C" fn memory(i: c_uint, info: u32, address: u64, data: *mut c_void) {
+/// A load has executed. Most accesses follow another to the same line: that case is kept free of everything else.
+pub extern "C" fn load(i: c_uint, info: u32, address: u64, data: *mut c_void) {
     let v = vcpu(i);
-    // SAFETY: a callback on this vCPU's thread.
-    let own = unsafe { v.own() };
-    let line = address >> (own.line_shift & 63);
-    if line != own.last_line {
+    let line = address >> (v.line_shift & 63);
+    if line != v.last_line.load(Relaxed) {
         other_line(v, info, address, data);
     }
 }
 
+/// A store has executed; of an instruction that does both, the load was told before. The line must also be this core's to
+/// store to.
+pub extern "C" fn store(i: c_uint, info: u32, address: u64, data: *mut c_void) {
+    let v = vcpu(i);
+    let line = address >> (v.line_shift & 63);
+    if line != v.last_owned.load(Relaxed) {
+        let flags = data.addr() | STORE;
+        other_line(v, info, address, std::ptr::without_provenance_mut(flags));
+    }
+}
+
 #[inline(never)]
-extern "C" fn other_line(v: &Vcpu, info: u32, address: u64, data: *mut c_void) {
-    // SAFETY: called from the callback above, which is done with its reference.
+extern "C" fn other_line(v: &'static Vcpu, info: u32, address: u64, data: *mut c_void) {
+    // SAFETY: called from the callbacks above, which hold no reference.
     let own = unsafe { v.own() };
-    let line = address >> (own.line_shift & 63);
-    own.last_line = line;
+    let flags = data.addr();
+    let store = flags & STORE != 0;
+    let line = address >> (v.line_shift & 63);
+    v.last_line.store(line, Relaxed);
+    v.last_owned
+        .store(if store { line } else { NO_LINE }, Relaxed);
     let tag = if level(address) == 0 {
         line ^ own.salt
     } else {
         line
     };
-    if !own.l1.access(tag) {
-        miss(v, own, info, address, data.addr());
+    let victim = v.l1.access(tag);
+    if store || victim.is_some() {
+        beyond(v, own, info, address, (flags, tag, victim));
+    }
+}
+
+/// What L1 cannot answer: a miss, or a store to a line that may not be this core's alone.
+#[inline(never)]
+fn beyond(
+    v: &'static Vcpu,
+    own: &mut Own,
+    info: u32,
+    address: u64,
+    (flags, tag, victim): (usize, u64, Option<u64>),
+) {
+    let b = board();
+    let Some(directory) = &b.coherence else {
+        if victim.is_some() {
+            miss(b, v, own, info, address, flags);
+        }
+        return;
+    };
+    let access = Access {
+        cpu: v.index,
+        level: level(address),
+        tag,
+        store: flags & STORE != 0,
+        missed: victim.is_some(),
+        now: v.time.load(Relaxed),
+    };
+    let effect = directory.access(b, access);
+    if effect.contended {
+        v.last_line.store(NO_LINE, Relaxed);
+        v.last_owned.store(NO_LINE, Relaxed);
+        match victim {
+            Some(victim) => v.l1.undo(tag, victim),
+            None => drop(v.l1.remove(tag)),
+        }
+    }
+    if let Some(from) = effect.from {
+        transfer(b, v, own, from, flags);
+        own.counts[flags & 1].invalidations += u64::from(effect.contended);
+    } else if access.missed && !effect.contended {
+        miss(b, v, own, info, address, flags);
+    } else {
+        if effect.upgrade {
+            let ps = own.model.transfer_ps[NEAR][Exposure::Independent as usize];
+            lose(v, own, flags, ps);
+        }
+        if effect.dirtied {
+            if let Some(physical) = physical(b, info, address) {
+                own.l2.stored(physical >> v.line_shift);
+            }
+        }
+    }
+}
+
+/// The time of a miss or a wait.
+#[inline]
+fn lose(v: &Vcpu, own: &mut Own, flags: usize, ps: u64) {
+    let counts = &mut own.counts[flags & 1];
+    counts.ps += ps;
+    counts.backend_ps += ps;
+    v.time.store(v.time.load(Relaxed) + ps, Relaxed);
+}
+
+/// The line comes from another core's L1: by way of the cluster's L2, or from another cluster.
+fn transfer(b: &Board, v: &Vcpu, own: &mut Own, from: usize, flags: usize) {
+    let t = own.model;
+    let far = b.vcpus.get(from).is_some_and(|o| o.core_type != t.index);
+    let counts = &mut own.counts[flags & 1];
+    counts.l1d_refills += 1;
+    counts.l2_accesses += 1;
+    counts.pj += t.l1d_refill_pj;
+    if far {
+        counts.l2_refills += 1;
+    } else {
+        counts.snoops += 1;
+    }
+    let exposure = if flags & DEPENDENT != 0 {
+        Exposure::Dependent
+    } else {
+        Exposure::Independent
+    };
+    let ps = t.transfer_ps[usize::from(far)][exposure as usize];
+    lose(v, own, flags, ps);
+}
+
+/// Physical address of the access whose callback this is; `None` for a device.
+#[inline]
+fn physical(b: &Board, info: u32, address: u64) -> Option<u64> {
+    // SAFETY: `info` and `address` are those of the access whose callback this is.
+    unsafe {
+        let h = (b.api.hwaddr)(info, address);
+        if h.is_null() {
+            Some(address)
+        } else if (b.api.hwaddr_is_io)(h) {
+            None
+        } else {
+            Some((b.api.hwaddr_phys)(h))
+        }
     }
 }
 
 #[inline(never)]
-fn miss(v: &Vcpu, own: &mut Own, info: u32, address: u64, flags: usize) {
-    let api = &board().api;
-    // SAFETY: `info` and `address` are those of the access whose callback this is.
-    let physical = unsafe {
-        let h = (api.hwaddr)(info, address);
-        if h.is_null() {
-            address
-        } else if (api.hwaddr_is_io)(h) {
-            return;
-        } else {
-            (api.hwaddr_phys)(h)
-        }
+fn miss(b: &Board, v: &Vcpu, own: &mut Own, info: u32, address: u64, flags: usize) {
+    let Some(physical) = physical(b, info, address) else {
+        return;
     };
-    let hit = own.l2.access(physical >> own.line_shift, &mut own.random);
-    let exposure = if in_stream(own, address >> own.line_shift) {
+    let store = flags & STORE != 0;
+    let found = own
+        .l2
+        .access(physical >> v.line_shift, store, &mut own.random);
+    let exposure = if in_stream(own, address >> v.line_shift) {
         Exposure::Sequential
-    } else if flags & 2 != 0 {
+    } else if flags & DEPENDENT != 0 {
         Exposure::Dependent
     } else {
         Exposure::Independent
@@ -177,16 +289,19 @@ fn miss(v: &Vcpu, own: &mut Own, info: u32, address: u64, flags: usize) {
     counts.l1d_refills += 1;
     counts.l2_accesses += 1;
     counts.pj += t.l1d_refill_pj;
-    let lost = if hit {
-        t.l2_ps[exposure as usize]
-    } else {
-        counts.l2_refills += 1;
-        counts.pj += t.l2_refill_pj;
-        t.dram_ps[exposure as usize]
+    let ps = match found {
+        L2Access::Hit => t.l2_ps[exposure as usize],
+        L2Access::Filled { written_back } => {
+            counts.l2_refills += 1;
+            counts.l2_writebacks += u64::from(written_back);
+            counts.pj += t.l2_refill_pj;
+            let lines = 1 + u64::from(written_back);
+            let now = v.time.load(Relaxed);
+            let wait = b.memory.as_ref().map_or(0, |m| m.use_by(now, lines));
+            t.dram_ps[exposure as usize] + wait
+        }
     };
-    counts.ps += lost;
-    counts.backend_ps += lost;
-    v.time.store(v.time.load(Relaxed) + lost, Relaxed);
+    lose(v, own, flags, ps);
 }
 
 /// Whether a miss on `line` follows one of the last streams, which then moves on; else it starts a new one.

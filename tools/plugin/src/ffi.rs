@@ -48,8 +48,9 @@ pub struct ByteArray {
 pub const NO_REGS: c_int = 0;
 pub const READ_REGS: c_int = 1;
 pub const WRITE_REGS: c_int = 2;
-/// Loads and stores both (`enum qemu_plugin_mem_rw`).
-pub const MEM_RW: c_int = 3;
+/// Loads, stores (`enum qemu_plugin_mem_rw`).
+pub const MEM_R: c_int = 1;
+pub const MEM_W: c_int = 2;
 
 pub type VcpuCb = extern "C" fn(PluginId, c_uint);
 pub type TransCb = extern "C" fn(PluginId, *mut Tb);

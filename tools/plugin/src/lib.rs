@@ -2,22 +2,24 @@
 //!
 //! ```text
 //! translate ─► decode ─► timing (cost per core type)
-//! exec (block, memory) ─► branch, cache ─► counts ─┬─► pmu (registers the guest's driver reads, via sysreg)
-//!        │                                         │   └─► interrupt (overflows)
-//!        │                                         └─► publish (state page)
+//! exec (block, load, store) ─► branch, cache, coherence, bandwidth ─► counts ─┬─► pmu (registers the guest's driver reads, via sysreg)
+//!        │                                                                    │   └─► interrupt (overflows)
+//!        │                                                                    └─► publish (state page)
 //!        └─► clock (own time, global time, waiting, idle jumps) ─► qemu (hooks, timers)
 //! ```
 //! Loaded with `-plugin libamp_board_plugin.so,machine=FILE,page=FILE`; see [`args`] for the rest. The machine file holds
 //! every number of the model ([`amp_machine::CoreModel`]), the page shows its state ([`amp_machine::page`]).
 //!
-//! Not modelled: instruction caches, TLBs, memory bandwidth, `dc zva` (its stores reach no cache).
+//! Not modelled: instruction caches, TLBs, sharing between address spaces, `dc zva` (its stores reach no cache).
 #![allow(missing_docs)] // a plugin exports no Rust interface; what is `pub` here is so among its modules
 
 mod args;
+mod bandwidth;
 mod board;
 mod branch;
 mod cache;
 mod clock;
+mod coherence;
 mod counts;
 mod decode;
 mod exec;

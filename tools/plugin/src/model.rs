@@ -16,6 +16,9 @@ pub enum Exposure {
     Sequential = 2,
 }
 
+/// Index of `transfer_ps` for cores of the same type.
+pub const NEAR: usize = 0;
+
 /// A core type.
 #[derive(Clone, Debug)]
 pub struct TypeModel {
@@ -36,6 +39,11 @@ pub struct TypeModel {
     pub l2_ps: [u64; 3],
     /// Exposed time of a miss that goes to memory, by [`Exposure`].
     pub dram_ps: [u64; 3],
+    /// Exposed time of a line that comes from another core's L1: of the same core type ([`NEAR`]), of another one, by
+    /// [`Exposure`].
+    pub transfer_ps: [[u64; 3]; 2],
+    /// Whether its PMU counts snooped lines as Cortex-A53's does, rather than invalidations as Cortex-A57's.
+    pub scu_snoops: bool,
     /// Time lost on a misprediction.
     pub mispredict_ps: u64,
     pub gshare: bool,
@@ -81,6 +89,9 @@ impl TypeModel {
             fp_raw_stall: m.pipeline.fp_raw_stall,
             l2_ps: exposed(m.memory.l2_latency * ps_per_cycle),
             dram_ps: exposed(m.memory.dram_ns * 1000.0 * f64::from(dilation)),
+            transfer_ps: [m.memory.transfer_ns, m.memory.transfer_far_ns]
+                .map(|ns| exposed(ns.unwrap_or(0.0) * 1000.0 * f64::from(dilation))),
+            scu_snoops: m.pmu.contains("cortex-a53"),
             mispredict_ps: (m.branch.penalty * ps_per_cycle).round() as u64,
             gshare: m.branch.predictor == Predictor::Gshare,
             predictor_entries: m.branch.entries as usize,

@@ -22,6 +22,9 @@ pub mod event {
     pub const MEM_ACCESS: u16 = 0x13;
     pub const L2D_CACHE: u16 = 0x16;
     pub const L2D_CACHE_REFILL: u16 = 0x17;
+    /// Dirty lines that leave L2.
+    pub const L2D_CACHE_WB: u16 = 0x18;
+    /// Lines that go over the bus behind L2, either way (real cores count beats).
     pub const BUS_ACCESS: u16 = 0x19;
     pub const BR_RETIRED: u16 = 0x21;
     pub const BR_MIS_PRED_RETIRED: u16 = 0x22;
@@ -29,10 +32,14 @@ pub mod event {
     pub const STALL_BACKEND: u16 = 0x24;
     /// Floating-point operations, SIMD ones included.
     pub const VFP_SPEC: u16 = 0x75;
+    /// Lines of L1D that other cores' stores took away (Cortex-A57 and others, not Cortex-A53).
+    pub const L1D_CACHE_INVAL: u16 = 0x48;
+    /// Lines that came from another core of the cluster (Cortex-A53: "SCU snooped data from another CPU for this CPU").
+    pub const EXT_SNOOP: u16 = 0xc8;
     /// Energy of the CPU since power-on in microjoules, whatever the exception level (implementation-defined range).
     pub const ENERGY_UJ: u16 = 0xe0;
     /// Those that the architecture's identification registers can name.
-    pub const COMMON: [u16; 16] = [
+    pub const COMMON: [u16; 17] = [
         L1D_CACHE_REFILL,
         L1D_CACHE,
         LD_RETIRED,
@@ -44,6 +51,7 @@ pub mod event {
         MEM_ACCESS,
         L2D_CACHE,
         L2D_CACHE_REFILL,
+        L2D_CACHE_WB,
         BUS_ACCESS,
         BR_RETIRED,
         BR_MIS_PRED_RETIRED,

@@ -20,7 +20,7 @@ pub fn at_exit() {
         let now = b.clock.global();
         eprintln!(
             "amp-board-plugin: cpu{} type {} instructions {} (user {}) active {:.1} ms, l1d {}/{} l2 {}/{} branches {}/{} \
-             energy {} uJ, syncs {} waits {} timeouts {} pmu {} overflows {}",
+             snoops {} writebacks {} energy {} uJ, syncs {} waits {} timeouts {} pmu {} overflows {}",
             v.index,
             t.index,
             sum(Total::Instructions),
@@ -32,6 +32,8 @@ pub fn at_exit() {
             sum(Total::L2Access),
             sum(Total::Mispredicts),
             sum(Total::Branches),
+            own.counts.iter().map(|c| c.snoops).sum::<u64>(),
+            own.counts.iter().map(|c| c.l2_writebacks).sum::<u64>(),
             energy(&own.counts[0], &own.counts[1], t, now),
             s.syncs,
             s.waits,

@@ -12,7 +12,7 @@ use crate::decode::{SysReg, TTBR0_EL1};
 use crate::interrupt;
 use crate::model::TypeModel;
 use crate::pmu::{event, EventTotals};
-use crate::vcpu::{Fix, Own, Vcpu};
+use crate::vcpu::{Fix, Own, Vcpu, NO_LINE};
 use amp_machine::page::STATE_RUNNING;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,7 +40,10 @@ pub fn totals(b: &Board, v: &Vcpu, t: &TypeModel, counts: &[Counts; 2], event: u
         return [counts::energy(&counts[0], &counts[1], t, now), 0];
     }
     let of = |level: usize| {
-        let total = counts[level].event(event, t).unwrap_or(0);
+        let mut total = counts[level].event(event, t).unwrap_or(0);
+        if event == event::L1D_CACHE_INVAL && !t.scu_snoops {
+            total += v.taken[level].load(Relaxed);
+        }
         b.fault.map_or(total, |f| f.apply(event, total))
     };
     [of(0), of(1)]
@@ -101,8 +104,9 @@ pub extern "C" fn write(i: c_uint, data: *mut c_void) {
     let value = read_general(b, v, own, rt);
     if register == TTBR0_EL1 {
         let table = value >> 12 & 0xf_ffff_ffff;
-        own.salt = table.wrapping_mul(0x9e37_79b9_7f4a_7c15) & own.l1.salt_mask();
-        own.last_line = u64::MAX;
+        own.salt = table.wrapping_mul(0x9e37_79b9_7f4a_7c15) & v.l1.salt_mask();
+        v.last_line.store(NO_LINE, Relaxed);
+        v.last_owned.store(NO_LINE, Relaxed);
         return;
     }
     own.stats.pmu_accesses += 1;

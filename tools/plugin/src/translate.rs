@@ -123,7 +123,10 @@ pub extern "C" fn translate(_: PluginId, tb: *mut Tb) {
         if matches!(d.class, Class::Load | Class::Store) {
             let flags = exec::memory_flags(level, dependent[i]);
             // SAFETY: `insn` is valid during translation.
-            unsafe { (b.api.on_mem)(*insn, exec::memory, ffi::NO_REGS, ffi::MEM_RW, flags) };
+            unsafe {
+                (b.api.on_mem)(*insn, exec::load, ffi::NO_REGS, ffi::MEM_R, flags);
+                (b.api.on_mem)(*insn, exec::store, ffi::NO_REGS, ffi::MEM_W, flags);
+            }
         }
         if let Some(op) = d.sys {
             system(b, *insn, op, start.wrapping_add(4 * (i as u64 + 1)));

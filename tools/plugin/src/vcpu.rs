@@ -1,14 +1,16 @@
 //! State of one vCPU: what other threads may see, and what only its own thread touches.
 
+use crate::board::Board;
 use crate::branch::Predictor;
 use crate::cache::{Random, L1, L2};
+use crate::coherence::Peers;
 use crate::counts::Counts;
 use crate::ffi::ByteArray;
 use crate::model::TypeModel;
 use crate::pmu::Pmu;
 use crate::qemu::{CpuState, Irq};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The vCPU waits for an interrupt, is off, or has not run yet.
 pub const IDLE: u32 = 0;
@@ -40,6 +42,16 @@ pub struct Vcpu {
     pub wanted: AtomicU32,
     /// Its number.
     pub index: usize,
+    /// Index of its core type.
+    pub core_type: usize,
+    /// Virtual line last accessed; another core that takes the line away puts [`NO_LINE`] here.
+    pub last_line: AtomicU64,
+    /// The same line once it has been stored to and nobody else has it.
+    pub last_owned: AtomicU64,
+    pub line_shift: u32,
+    pub l1: L1,
+    /// Lines that others' stores took out of `l1`, by level of their address.
+    pub taken: [AtomicU64; 2],
     /// Its `CPUState`; null until its thread has started.
     pub cpu: AtomicPtr<CpuState>,
     /// Host time (nanoseconds, monotonic) at which it became [`WAKING`].
@@ -68,12 +80,8 @@ pub struct Own {
     pub pending: u64,
     /// Totals at EL0 and EL1.
     pub counts: [Counts; 2],
-    /// Virtual line last accessed.
-    pub last_line: u64,
-    pub line_shift: u32,
     /// Tag bits that tell address spaces apart.
     pub salt: u64,
-    pub l1: L1,
     pub l2: &'static L2,
     pub predictor: Predictor,
     /// Last lines of up to four streams of misses.
@@ -98,6 +106,9 @@ pub struct Stats {
     pub overflows: u64,
 }
 
+/// A line that no access is to.
+pub const NO_LINE: u64 = u64::MAX;
+
 /// Flag of [`Own::pending`]: the branch was indirect.
 pub const INDIRECT: u64 = 1;
 
@@ -116,6 +127,12 @@ impl Vcpu {
             waiting: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
             index,
+            core_type: model.index,
+            last_line: AtomicU64::new(NO_LINE),
+            last_owned: AtomicU64::new(NO_LINE),
+            line_shift: model.line_shift,
+            l1: L1::new(model.l1_sets, model.l1_ways),
+            taken: [AtomicU64::new(0), AtomicU64::new(0)],
             cpu: AtomicPtr::new(std::ptr::null_mut()),
             woken_ns: AtomicU64::new(0),
             own: UnsafeCell::new(Own {
@@ -127,10 +144,7 @@ impl Vcpu {
                 type_index: model.index,
                 pending: 0,
                 counts: [Counts::default(), Counts::default()],
-                last_line: u64::MAX,
-                line_shift: model.line_shift,
                 salt: 0,
-                l1: L1::new(model.l1_sets, model.l1_ways),
                 l2,
                 predictor: Predictor::new(model),
                 streams: [u64::MAX - 1; 4],
@@ -168,5 +182,31 @@ impl Own {
     pub fn sync_at(&mut self, time: u64) {
         self.sync_at = time;
         self.limit = time.min(self.overflow_at);
+    }
+}
+
+/// The other cores' caches, as the directory sees them.
+impl Peers for Board {
+    fn share(&self, cpu: usize, tag: u64) -> bool {
+        self.vcpus.get(cpu).is_some_and(|v| {
+            v.last_owned.store(NO_LINE, Relaxed);
+            v.l1.has(tag)
+        })
+    }
+
+    fn take(&self, cpu: usize, tag: u64, level: usize) -> bool {
+        self.vcpus.get(cpu).is_some_and(|v| {
+            v.last_line.store(NO_LINE, Relaxed);
+            v.last_owned.store(NO_LINE, Relaxed);
+            let had = v.l1.remove(tag);
+            if let Some(n) = v.taken.get(level).filter(|_| had) {
+                n.fetch_add(1, Relaxed);
+            }
+            had
+        })
+    }
+
+    fn time(&self, cpu: usize) -> u64 {
+        self.vcpus.get(cpu).map_or(0, |v| v.time.load(Relaxed))
     }
 }

@@ -1,0 +1,196 @@
+use super::*;
+use crate::cache::L1;
+use std::cell::Cell;
+
+const QUANTUM: u64 = 100_000_000;
+const TAG: u64 = 0x1234_5678;
+
+/// Cores with caches and clocks, as the board's vCPUs have them.
+struct Cores {
+    l1: Vec<L1>,
+    owned: Vec<Cell<bool>>,
+    time: Vec<Cell<u64>>,
+    directory: Directory,
+}
+
+impl Peers for Cores {
+    fn share(&self, cpu: usize, tag: u64) -> bool {
+        self.owned[cpu].set(false);
+        self.l1[cpu].has(tag)
+    }
+    fn take(&self, cpu: usize, tag: u64, _: usize) -> bool {
+        self.owned[cpu].set(false);
+        self.l1[cpu].remove(tag)
+    }
+    fn time(&self, cpu: usize) -> u64 {
+        self.time[cpu].get()
+    }
+}
+
+impl Cores {
+    fn new(n: usize) -> Cores {
+        Cores {
+            l1: (0..n).map(|_| L1::new(256, 2)).collect(),
+            owned: vec![Cell::new(false); n],
+            time: vec![Cell::new(1_000_000_000); n],
+            directory: Directory::new(512 * n, n, QUANTUM),
+        }
+    }
+
+    /// As `exec` does it; the effect and whether the core had to fetch the line.
+    fn access(&self, cpu: usize, tag: u64, store: bool) -> (Effect, bool) {
+        let victim = self.l1[cpu].access(tag);
+        let missed = victim.is_some();
+        if !missed && (!store || self.owned[cpu].get()) {
+            return (Effect::default(), false);
+        }
+        let e = self.directory.access(
+            self,
+            Access {
+                cpu,
+                level: 0,
+                tag,
+                store,
+                missed,
+                now: self.time[cpu].get(),
+            },
+        );
+        self.owned[cpu].set(store && !e.contended);
+        if e.contended {
+            match victim {
+                Some(v) => self.l1[cpu].undo(tag, v),
+                None => drop(self.l1[cpu].remove(tag)),
+            }
+            return (e, e.from.is_some());
+        }
+        (e, missed)
+    }
+
+    fn go(&self, cpu: usize, by: u64) {
+        self.time[cpu].set(self.time[cpu].get() + by);
+    }
+}
+
+#[test]
+fn a_store_takes_the_line_from_the_others() {
+    let c = Cores::new(3);
+    assert!(c.access(0, TAG, false).1);
+    assert!(c.access(1, TAG, false).1);
+    assert!(!c.access(0, TAG, false).1, "both may read");
+    let (e, refill) = c.access(0, TAG, true);
+    assert_eq!(
+        (e.upgrade, e.dirtied, e.from, refill),
+        (true, true, None, false)
+    );
+    assert!(!c.l1[1].has(TAG) && c.l1[0].has(TAG));
+    // the next access of the other is a refill from the core that stored
+    c.go(1, 10 * QUANTUM);
+    let (e, refill) = c.access(1, TAG, false);
+    assert_eq!((e.from, refill, e.contended), (Some(0), true, false));
+    assert!(c.l1[0].has(TAG), "a reader takes nothing away");
+    // a third one finds it clean
+    c.go(2, 20 * QUANTUM);
+    let (e, refill) = c.access(2, TAG, false);
+    assert_eq!((e.from, refill), (None, true));
+}
+
+#[test]
+fn one_core_alone_never_pays() {
+    let c = Cores::new(2);
+    for i in 0..4000 {
+        c.go(0, 1000);
+        let (e, _) = c.access(0, TAG + i % 700, i % 3 == 0);
+        assert_eq!((e.from, e.upgrade, e.contended), (None, false, false));
+    }
+}
+
+#[test]
+fn a_line_that_was_evicted_comes_from_memory() {
+    let c = Cores::new(2);
+    c.access(0, TAG, true);
+    c.access(0, TAG + (1 << 8), true);
+    c.access(0, TAG + (2 << 8), true); // same set, two ways
+    let (e, refill) = c.access(1, TAG, false);
+    assert_eq!((e.from, refill), (None, true));
+}
+
+/// Two cores store to a line every `every` picoseconds (and `cost` more when they have to fetch it) for 40 quanta;
+/// refills per store of each. `slice` is how long the host runs one before the other.
+fn fight(every: [u64; 2], cost: u64, slice: u64) -> [f64; 2] {
+    let c = Cores::new(2);
+    let (mut stores, mut refills) = ([0f64; 2], [0f64; 2]);
+    let end = 1_000_000_000 + 40 * QUANTUM;
+    let mut upto = 1_000_000_000;
+    while upto < end {
+        upto += slice;
+        for cpu in 0..2 {
+            while c.time[cpu].get() < upto {
+                let fetched = c.access(cpu, TAG, true).1;
+                c.go(cpu, every[cpu] + if fetched { cost } else { 0 });
+                // the first quanta are spent finding out
+                if upto > 1_000_000_000 + 5 * QUANTUM {
+                    stores[cpu] += 1.0;
+                    refills[cpu] += f64::from(u8::from(fetched));
+                }
+            }
+        }
+    }
+    [refills[0] / stores[0], refills[1] / stores[1]]
+}
+
+#[test]
+fn how_often_a_line_bounces_does_not_hang_on_the_host() {
+    for (every, cost) in [([60_000, 60_000], 300_000), ([60_000, 200_000], 300_000)] {
+        let fine = fight(every, cost, 50_000);
+        for slice in [1_000_000, QUANTUM / 4, QUANTUM] {
+            let got = fight(every, cost, slice);
+            for (a, b) in fine.iter().zip(got) {
+                assert!(
+                    (b / a - 1.0).abs() < 0.15,
+                    "{every:?} {slice}: {fine:?} {got:?}"
+                );
+            }
+        }
+        // the slower one always finds it gone
+        assert!(fine[1] > 0.9, "{fine:?}");
+    }
+}
+
+#[test]
+fn a_line_used_in_turn_costs_one_refill_a_turn() {
+    // producer and consumer: ten stores, then ten loads by the other, each turn within the window
+    let c = Cores::new(2);
+    c.go(1, 2_600_000);
+    let mut refills = [0; 2];
+    let turns = 300;
+    for _ in 0..turns {
+        for (cpu, store) in [(0, true), (1, false)] {
+            for _ in 0..10 {
+                refills[cpu] += usize::from(c.access(cpu, TAG, store).1);
+                c.go(cpu, 20_000);
+            }
+            c.go(cpu, 5_000_000);
+        }
+    }
+    assert!(refills[1].abs_diff(turns) <= turns / 20, "{refills:?}");
+    assert!(refills[0] <= turns + 5, "{refills:?}");
+}
+
+#[test]
+fn contention_ends() {
+    let c = Cores::new(2);
+    for _ in 0..100 {
+        for cpu in 0..2 {
+            c.access(cpu, TAG, true);
+            c.go(cpu, 50_000);
+        }
+    }
+    assert!(c.access(0, TAG, true).0.contended);
+    c.go(0, 20 * QUANTUM);
+    c.go(1, 20 * QUANTUM);
+    c.access(0, TAG, true);
+    c.go(0, 50_000);
+    let (e, refill) = c.access(0, TAG, true);
+    assert_eq!((e.contended, refill, e.from), (false, false, None));
+    assert!(c.l1[0].has(TAG));
+}
