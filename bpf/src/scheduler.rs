@@ -133,6 +133,11 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Gives the machine back to the kernel's own scheduler, once it has been taken over. It cannot be attached again.
+    pub fn detach(&mut self) {
+        self.link = None;
+    }
+
     /// Every tracked thread, copied one by one as the iterator advances.
     pub fn threads(&self) -> impl Iterator<Item = Thread> + '_ {
         (1..self.slots_used()).filter_map(|i| self.table.read(i, |cpu| self.current(cpu)))

@@ -122,6 +122,9 @@ pub enum MachineError {
     /// The kernel ended the scheduler; the text is its reason.
     #[error("the kernel ended the scheduler: {0}")]
     Ended(String),
+    /// CPUs have come or gone, and with them the scheduler: it has to be loaded again for the machine as it is now.
+    #[error("the machine has changed: {0}")]
+    Changed(String),
     /// Something else failed.
     #[error(transparent)]
     Other(#[from] Box<dyn std::error::Error + Send + Sync>),

@@ -108,6 +108,12 @@ impl Live {
             .change(&mut self.scheduler, &self.topology, sets)
     }
 
+    /// Detaches the scheduler and closes what it counts. Nothing but looking at what was counted makes sense afterwards.
+    pub fn let_go(&mut self) {
+        self.scheduler.detach();
+        self.counting = Counting::new(self.topology.core_types().len());
+    }
+
     /// The last snapshot that was taken.
     pub fn last(&self) -> &Snapshot {
         &self.snapshot
@@ -133,6 +139,7 @@ impl Live {
     fn still_ours(&self) -> Result<(), MachineError> {
         match self.scheduler.exited() {
             None => Ok(()),
+            Some(reason) if reason.restart => Err(MachineError::Changed(reason.text)),
             Some(reason) => Err(MachineError::Ended(reason.text)),
         }
     }

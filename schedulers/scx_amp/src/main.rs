@@ -12,6 +12,7 @@ mod only;
 mod pmc;
 mod realtime;
 mod run;
+mod running;
 mod scheduling;
 mod status;
 mod top;

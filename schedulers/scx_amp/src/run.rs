@@ -1,18 +1,17 @@
 //! `scx_amp run`: schedules this machine until it is told to stop.
 
-use crate::control::{Answer, Call, Request, Server};
-use crate::counting::{check_name, why_this, Countable};
-use crate::live::{Live, LiveOptions};
+use crate::clock;
+use crate::control::{Call, Server};
+use crate::counting::check_name;
 use crate::only::OnlyCgroup;
-use crate::scheduling::Scheduling;
-use crate::status::{self, Status};
-use crate::usage::{bad_input, BadInput};
-use crate::{clock, topology};
+use crate::running::{Running, Ticked};
+use crate::status::Status;
+use crate::usage::bad_input;
 use amp_machine::CpuList;
 use amp_metrics::Nanos;
 use amp_sched::policy::{self, Policy};
-use amp_sched::{Changes, Topology};
-use anyhow::{Context, Result};
+use amp_sched::Topology;
+use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -132,39 +131,11 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
         .as_deref()
         .map(OnlyCgroup::new)
         .transpose()?;
-    let detected = topology::detect(args.big_cpus.as_ref())?;
-    let known = Some(&detected.topology);
-    let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
-    let mut countable = Countable::on(&detected.topology)?;
-    let provider = countable.provider(&args.provider)?;
-    if let Some(why) = why_this(&args.provider, &provider) {
-        log::info!("{why}");
-    }
-    if detected.topology.core_types().len() == 1 {
-        log::warn!("all cores are of one type: name the fast ones with --big-cpus");
-    }
     let interval = Nanos::from_millis(args.interval);
-    let options = LiveOptions {
-        interval,
-        only_sched_ext: only.is_some(),
-    };
-    let machine = Live::attach(&detected, &mut countable, &options)?;
-    let mut running = Running {
-        scheduling: Scheduling::counting(machine, policy, provider)?,
-        countable,
-        changes: Changes::new(args.seed),
-        changed: 0,
-        began: clock::now(),
-    };
+    let mut running = Running::begin(args, interval, only.is_some())?;
     let sender = sender.clone();
     let _server = Server::start(move |call| sender.send(Event::Call(call)).is_ok())?;
-    let what: Vec<String> = detected
-        .topology
-        .core_types()
-        .iter()
-        .map(|t| format!("{} {}", t.name, topology::compact(&t.cpus)))
-        .collect();
-    log::info!("scheduling with {}: {}", running.what(), what.join(", "));
+    log::info!("scheduling with {}", running.what_where());
 
     let mut next = clock::now() + interval;
     let mut next_look = clock::now();
@@ -188,86 +159,26 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
             only.refresh()?;
             next_look = clock::now() + LOOK;
         }
-        running.scheduling.tick().context("scheduling ended")?;
+        if running.tick()? == Ticked::Anew {
+            next = clock::now();
+        }
         if let (Some(due), Some(every)) = (next_print, args.stats) {
             if clock::now() >= due {
                 print_status(&running.status());
                 next_print = Some(due + Nanos(every * 1_000_000_000));
             }
         }
-        let ticks = running.scheduling.engine().totals().ticks;
+        let ticks = running.engine().totals().ticks;
         if args.panic_after.is_some_and(|n| ticks >= n) {
             panic!("asked for with --panic-after");
         }
         // a round that took longer than the interval is not made up for
         next = (next + interval).max(clock::now());
     }
-    let total = running.scheduling.engine().totals();
+    let total = running.engine().totals();
     drop(running);
     log::info!("stopped after {} ticks, {} swaps", total.ticks, total.swaps);
     Ok(())
-}
-
-/// The scheduler at work, and what was changed while it was.
-struct Running {
-    scheduling: Scheduling,
-    countable: Countable,
-    changes: Changes,
-    changed: u64,
-    began: Nanos,
-}
-
-impl Running {
-    fn status(&self) -> Status {
-        let (engine, machine) = (self.scheduling.engine(), self.scheduling.machine());
-        status::look(engine, machine, self.began, self.changed)
-    }
-
-    /// Policy with its parameters, and provider, in a line.
-    fn what(&self) -> String {
-        let engine = self.scheduling.engine();
-        let knobs = engine.policy().knobs().values();
-        let knobs: Vec<String> = knobs.map(|(k, v)| format!("{k}={v}")).collect();
-        format!(
-            "{} ({}), provider {}",
-            engine.policy().name(),
-            knobs.join(", "),
-            engine.provider().name()
-        )
-    }
-
-    /// Carries out a request. A refused one has changed nothing.
-    fn answer(&mut self, request: Request) -> Answer {
-        let engine = self.scheduling.engine_mut();
-        let mut why = None;
-        let done = match &request {
-            Request::Status => return Answer::Status(Box::new(self.status())),
-            Request::Policy(name) => self.changes.policy(engine, name).map_err(bad_input),
-            Request::Set(settings) => {
-                let set = self.changes.set(engine, settings);
-                set.map(|()| true).map_err(bad_input)
-            }
-            Request::Provider(name) => self.countable.provider(name).and_then(|prepared| {
-                why = why_this(name, &prepared);
-                let changed = self.scheduling.change_provider(&mut self.changes, prepared);
-                changed.map(|()| true)
-            }),
-        };
-        match done {
-            Ok(different) => {
-                self.changed += u64::from(different);
-                if different {
-                    log::info!("now {}", self.what());
-                }
-                Answer::Done(match why {
-                    Some(why) => format!("{}\n{why}", self.what()),
-                    None => self.what(),
-                })
-            }
-            Err(e) if e.is::<BadInput>() => Answer::Bad(format!("{e:#}")),
-            Err(e) => Answer::Failed(format!("{e:#}")),
-        }
-    }
 }
 
 fn print_status(s: &Status) {

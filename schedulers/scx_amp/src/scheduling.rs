@@ -92,6 +92,11 @@ impl Scheduling {
         self.engine.tick(&mut self.machine)
     }
 
+    /// Leaves the machine to the kernel's scheduler and counts no more. Ticks fail from now on.
+    pub fn let_go(&mut self) {
+        self.machine.let_go();
+    }
+
     /// Pairs of threads that the policy made change places.
     pub fn swaps(&self) -> u64 {
         self.engine.totals().swaps

@@ -24,7 +24,7 @@ struct CpuFacts {
 }
 
 /// The machine's cores and how they share caches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Detected {
     /// Core types, fastest first.
     pub topology: Topology,
@@ -39,6 +39,18 @@ pub struct Detected {
 /// # Errors
 /// When sysfs cannot be read, or the list names an offline CPU or every CPU ([`crate::usage::BadInput`]).
 pub fn detect(big_cpus: Option<&CpuList>) -> Result<Detected> {
+    look(big_cpus, true)
+}
+
+/// The same, after CPUs have come or gone: those of `big_cpus` that are offline are passed over.
+///
+/// # Errors
+/// When sysfs cannot be read.
+pub fn detect_online(big_cpus: Option<&CpuList>) -> Result<Detected> {
+    look(big_cpus, false)
+}
+
+fn look(big_cpus: Option<&CpuList>, strict: bool) -> Result<Detected> {
     let topo = scx_utils::Topology::new().context("cannot read the CPU topology from sysfs")?;
     let llc_of = topo
         .all_cpus
@@ -55,7 +67,8 @@ pub fn detect(big_cpus: Option<&CpuList>) -> Result<Detected> {
         })
         .collect();
     let core_types = match big_cpus {
-        Some(list) => split_by_list(&facts, list)?,
+        Some(list) if strict => split_by_list(&facts, list)?,
+        Some(list) => split_online(&facts, list),
         None => group(&facts),
     };
     Ok(Detected {
@@ -63,6 +76,23 @@ pub fn detect(big_cpus: Option<&CpuList>) -> Result<Detected> {
         llc_of,
         smt: topo.smt_enabled,
     })
+}
+
+/// As [`split_by_list`], with what is online of the list; one core type where that tells nothing apart.
+fn split_online(facts: &[CpuFacts], big: &CpuList) -> Vec<CoreType> {
+    let online = |c: &u32| facts.iter().any(|f| f.id == *c);
+    let list = CpuList(big.0.iter().copied().filter(online).collect());
+    let apart = !list.0.is_empty();
+    apart
+        .then(|| split_by_list(facts, &list).ok())
+        .flatten()
+        .unwrap_or_else(|| {
+            vec![CoreType {
+                name: "core".into(),
+                cpus: facts.iter().map(|f| f.id).collect(),
+                capacity: facts.iter().map(|f| f.capacity).max().unwrap_or(1024),
+            }]
+        })
 }
 
 fn split_by_list(facts: &[CpuFacts], big: &CpuList) -> Result<Vec<CoreType>> {
@@ -263,6 +293,19 @@ mod tests {
         assert!(e.contains("CPU 7") && e.contains("0-3"), "{e}");
         let e = split_by_list(&f, &list("0-3")).unwrap_err();
         assert!(e.is::<crate::usage::BadInput>() && e.to_string().contains("every online CPU"));
+    }
+
+    #[test]
+    fn a_list_holds_for_what_is_online_of_it() {
+        let mut f = cpus(&[1024; 4]);
+        f.remove(1);
+        let types = |f: &[CpuFacts], l: &str| -> Vec<Vec<u32>> {
+            let of = split_online(f, &list(l)).into_iter();
+            of.map(|t| t.cpus).collect()
+        };
+        assert_eq!(types(&f, "0-1"), [vec![0], vec![2, 3]]);
+        assert_eq!(types(&f, "1"), [vec![0, 2, 3]], "no fast one is left");
+        assert_eq!(types(&f[..1], "0-1"), [vec![0]], "no slow one is left");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod complaints;
 mod counters;
 mod counts;
 mod hot_change;
+mod hotplug;
 mod lifecycle;
 mod machines;
 mod mechanism;

@@ -18,6 +18,7 @@
 
 use super::Engine;
 use crate::closest::closest;
+use crate::machine::Topology;
 use crate::policy::{self, Knob, KnobError, Knobs, Policy, PolicyError, UnknownPolicy};
 use amp_metrics::Provider;
 use std::fmt;
@@ -87,9 +88,9 @@ impl Changes {
         }
     }
 
-    /// A policy for `engine`'s machine, with what was set for it.
-    fn make(&self, engine: &Engine, name: &str) -> Result<Box<dyn Policy>, ChangeError> {
-        let made = policy::for_machine(name, self.seed, &engine.topology);
+    /// A policy for a machine of that topology, with what was set for it.
+    fn make(&self, topology: &Topology, name: &str) -> Result<Box<dyn Policy>, ChangeError> {
+        let made = policy::for_machine(name, self.seed, topology);
         let mut made = made.map_err(|error| ChangeError::Policy {
             near: match &error {
                 PolicyError::Unknown(UnknownPolicy::Name(name)) => {
@@ -105,13 +106,26 @@ impl Changes {
         Ok(made)
     }
 
+    /// The policy that `engine` works with, made anew for a machine of another topology, its parameters as they are.
+    ///
+    /// # Errors
+    /// When it cannot be had for that machine.
+    pub fn policy_for(
+        &mut self,
+        engine: &Engine,
+        topology: &Topology,
+    ) -> Result<Box<dyn Policy>, ChangeError> {
+        self.remember(engine.policy.knobs().clone());
+        self.make(topology, engine.policy.name())
+    }
+
     /// Puts the policy called `name` to work; the parameters are those it had when it was last in use. False when it is the one in
     /// use already, which then goes on undisturbed.
     ///
     /// # Errors
     /// When it cannot be had for this machine.
     pub fn policy(&mut self, engine: &mut Engine, name: &str) -> Result<bool, ChangeError> {
-        let next = self.make(engine, name)?;
+        let next = self.make(&engine.topology, name)?;
         if next.name() == engine.policy.name() {
             return Ok(false);
         }
@@ -139,7 +153,7 @@ impl Changes {
             let at = match trial.iter().position(|k| k.policy() == s.policy) {
                 Some(at) => at,
                 None => {
-                    trial.push(self.make(engine, s.policy)?.knobs().clone());
+                    trial.push(self.make(&engine.topology, s.policy)?.knobs().clone());
                     trial.len() - 1
                 }
             };

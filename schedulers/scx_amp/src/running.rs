@@ -1,0 +1,246 @@
+//! A policy at work on this machine, and what may be asked of it meanwhile.
+//!
+//! When CPUs come or go (hotplug, and so every suspend) the kernel ends the scheduler. It is then loaded again for the
+//! machine as it is: the same policy with its parameters as they were turned, the same provider. Meanwhile the kernel
+//! schedules by itself. What threads had done by then is forgotten, as if the policy had only begun.
+
+use crate::clock;
+use crate::control::{Answer, Request};
+use crate::counting::{why_this, Countable};
+use crate::live::{Live, LiveOptions};
+use crate::run::{policy_by_name, RunArgs};
+use crate::scheduling::Scheduling;
+use crate::status::{self, Status};
+use crate::topology::{self, Detected};
+use crate::usage::{bad_input, BadInput};
+use amp_machine::CpuList;
+use amp_metrics::providers::Prepared;
+use amp_metrics::Nanos;
+use amp_sched::{Changes, Engine, Machine, MachineError};
+use anyhow::{bail, Context, Result};
+use std::time::Duration;
+
+/// CPUs that come and go in a row, as in a suspend, do so in much less time than this.
+const SETTLE: Duration = Duration::from_millis(100);
+/// Looks at a machine that keeps changing before that is an error.
+const LOOKS: usize = 100;
+/// The provider when the one in use cannot be had on the machine as it has become.
+const INSTEAD: &str = "auto";
+
+/// The scheduler at work, and what was changed while it was.
+pub struct Running {
+    scheduling: Scheduling,
+    countable: Countable,
+    changes: Changes,
+    changed: u64,
+    began: Nanos,
+    options: LiveOptions,
+    big_cpus: Option<CpuList>,
+    /// The provider by the name that it was asked for.
+    provider: String,
+}
+
+/// What a tick did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ticked {
+    /// It looked and decided.
+    Decided,
+    /// The machine has changed, and scheduling has begun anew: a tick is due.
+    Anew,
+}
+
+impl Running {
+    /// Puts to work what the options say.
+    ///
+    /// # Errors
+    /// [`BadInput`] for a policy or provider that cannot be had here; when the scheduler cannot be loaded.
+    pub fn begin(args: &RunArgs, interval: Nanos, only_sched_ext: bool) -> Result<Running> {
+        let options = LiveOptions {
+            interval,
+            only_sched_ext,
+        };
+        let detected = topology::detect(args.big_cpus.as_ref())?;
+        let known = Some(&detected.topology);
+        let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
+        let mut countable = Countable::on(&detected.topology)?;
+        let prepared = countable.provider(&args.provider)?;
+        tell_why(&args.provider, &prepared);
+        if detected.topology.core_types().len() == 1 {
+            log::warn!("all cores are of one type: name the fast ones with --big-cpus");
+        }
+        let machine = Live::attach(&detected, &mut countable, &options)?;
+        Ok(Running {
+            scheduling: Scheduling::counting(machine, policy, prepared)?,
+            countable,
+            changes: Changes::new(args.seed),
+            changed: 0,
+            began: clock::now(),
+            options,
+            big_cpus: args.big_cpus.clone(),
+            provider: args.provider.clone(),
+        })
+    }
+
+    /// One tick of the engine.
+    ///
+    /// # Errors
+    /// When the kernel has ended the scheduler for another reason than CPUs that came or went, or it cannot be loaded again.
+    pub fn tick(&mut self) -> Result<Ticked> {
+        match self.scheduling.tick() {
+            Ok(_) => return Ok(Ticked::Decided),
+            Err(MachineError::Changed(why)) => log::info!("{why}: looking at the machine again"),
+            Err(e) => return Err(e).context("scheduling ended"),
+        }
+        self.begin_anew()
+            .context("scheduling again after CPUs came or went")?;
+        log::info!("scheduling with {}", self.what_where());
+        Ok(Ticked::Anew)
+    }
+
+    fn begin_anew(&mut self) -> Result<()> {
+        let big_cpus = self.big_cpus.clone();
+        let look = || topology::detect_online(big_cpus.as_ref());
+        let mut detected = settled(look, SETTLE)?;
+        for _ in 0..LOOKS {
+            self.load(&detected)?;
+            // a CPU that came or went while we loaded has ended nothing
+            let now = look()?;
+            if now == detected {
+                return Ok(());
+            }
+            detected = now;
+        }
+        bail!("CPUs keep coming and going");
+    }
+
+    fn load(&mut self, detected: &Detected) -> Result<()> {
+        let topology = &detected.topology;
+        let policy = self
+            .changes
+            .policy_for(self.scheduling.engine(), topology)
+            .map_err(bad_input)?;
+        // there can be only one scheduler, and the counters are needed again
+        self.scheduling.let_go();
+        let mut countable = Countable::on(topology)?;
+        let prepared = countable.provider(&self.provider).or_else(|e| {
+            log::warn!("provider `{}`: {e:#}; `{INSTEAD}` instead", self.provider);
+            self.provider = INSTEAD.to_owned();
+            countable.provider(INSTEAD)
+        })?;
+        tell_why(&self.provider, &prepared);
+        let machine = Live::attach(detected, &mut countable, &self.options)?;
+        self.scheduling = Scheduling::counting(machine, policy, prepared)?;
+        self.countable = countable;
+        Ok(())
+    }
+
+    /// The engine, for its counts.
+    pub fn engine(&self) -> &Engine {
+        self.scheduling.engine()
+    }
+
+    /// What is being done.
+    pub fn status(&self) -> Status {
+        let (engine, machine) = (self.scheduling.engine(), self.scheduling.machine());
+        status::look(engine, machine, self.began, self.changed)
+    }
+
+    /// Policy with its parameters, and provider, in a line.
+    fn what(&self) -> String {
+        let engine = self.scheduling.engine();
+        let knobs = engine.policy().knobs().values();
+        let knobs: Vec<String> = knobs.map(|(k, v)| format!("{k}={v}")).collect();
+        format!(
+            "{} ({}), provider {}",
+            engine.policy().name(),
+            knobs.join(", "),
+            engine.provider().name()
+        )
+    }
+
+    /// The same with the core types.
+    pub fn what_where(&self) -> String {
+        let types = self.scheduling.machine().topology().core_types().iter();
+        let types: Vec<String> = types
+            .map(|t| format!("{} {}", t.name, topology::compact(&t.cpus)))
+            .collect();
+        format!("{}: {}", self.what(), types.join(", "))
+    }
+
+    /// Carries out a request. A refused one has changed nothing.
+    pub fn answer(&mut self, request: Request) -> Answer {
+        let engine = self.scheduling.engine_mut();
+        let mut why = None;
+        let done = match &request {
+            Request::Status => return Answer::Status(Box::new(self.status())),
+            Request::Policy(name) => self.changes.policy(engine, name).map_err(bad_input),
+            Request::Set(settings) => {
+                let set = self.changes.set(engine, settings);
+                set.map(|()| true).map_err(bad_input)
+            }
+            Request::Provider(name) => self.countable.provider(name).and_then(|prepared| {
+                why = why_this(name, &prepared);
+                self.scheduling
+                    .change_provider(&mut self.changes, prepared)?;
+                self.provider.clone_from(name);
+                Ok(true)
+            }),
+        };
+        match done {
+            Ok(different) => {
+                self.changed += u64::from(different);
+                if different {
+                    log::info!("now {}", self.what());
+                }
+                Answer::Done(match why {
+                    Some(why) => format!("{}\n{why}", self.what()),
+                    None => self.what(),
+                })
+            }
+            Err(e) if e.is::<BadInput>() => Answer::Bad(format!("{e:#}")),
+            Err(e) => Answer::Failed(format!("{e:#}")),
+        }
+    }
+}
+
+fn tell_why(asked: &str, prepared: &Prepared) {
+    if let Some(why) = why_this(asked, prepared) {
+        log::info!("{why}");
+    }
+}
+
+/// What `look` sees when it has seen it twice, `pause` apart; after enough looks, what it saw last.
+fn settled<T: PartialEq>(mut look: impl FnMut() -> Result<T>, pause: Duration) -> Result<T> {
+    let mut before = look()?;
+    for _ in 0..LOOKS {
+        std::thread::sleep(pause);
+        let now = look()?;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    Ok(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_in_change_is_waited_for() {
+        let mut seen = [1, 2, 3, 3, 4].into_iter();
+        let look = || seen.next().context("no more");
+        assert_eq!(settled(look, Duration::ZERO).unwrap(), 3);
+        let mut n = 0;
+        let restless = settled(
+            || {
+                n += 1;
+                Ok(n)
+            },
+            Duration::ZERO,
+        );
+        assert_eq!(restless.unwrap(), LOOKS + 1);
+        assert!(settled(|| -> Result<u32> { bail!("gone") }, Duration::ZERO).is_err());
+    }
+}
