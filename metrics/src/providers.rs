@@ -10,6 +10,7 @@ mod file;
 mod history;
 mod ipc_sampling;
 mod model;
+mod remembered;
 mod shipped;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -23,6 +24,7 @@ pub use file::{load, parse, ProviderFileError, KINDS};
 pub use history::{History, HistorySettings};
 pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
 pub use model::{Model, PlatformModel, MAX_METRICS};
+pub use remembered::Remembered;
 pub use shipped::SHIPPED_MODELS;
 pub use windowed::{Windowed, WINDOW_SIZES};
 
@@ -137,6 +139,14 @@ pub const PROVIDERS: &[ProviderEntry] = &[
                     provider: "ipc-sampling".to_owned(),
                     why,
                 })
+        },
+    },
+    ProviderEntry {
+        name: "remembered",
+        summary: "ipc-sampling, and for threads that it does not know yet what others of their name were like",
+        make: |context| {
+            let inner = (entry("ipc-sampling")?.make)(context)?;
+            Ok(Box::new(Remembered::new(inner).called("remembered")))
         },
     },
     ProviderEntry {

@@ -5,6 +5,7 @@ use super::exec::{Exec, ExecFile};
 use super::history::{History, HistorySettings};
 use super::ipc_sampling::{IpcSampling, IpcSamplingSettings};
 use super::model::{Model, PlatformModel};
+use super::remembered::Remembered;
 use super::windowed::Windowed;
 use crate::ids::{CoreTypeId, CoreTypeSet, Nanos, MAX_CORE_TYPES};
 use crate::provider::Provider;
@@ -42,6 +43,7 @@ pub const KINDS: &[&str] = &[
     "model",
     "history",
     "windows",
+    "remembered",
     "exec",
 ];
 
@@ -79,6 +81,15 @@ struct WindowsFile {
     inner: toml::Spanned<String>,
     /// Of a window.
     instructions: toml::Spanned<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RememberedFile {
+    #[allow(dead_code)] // dispatched on before
+    kind: String,
+    /// As of a history.
+    inner: toml::Spanned<String>,
 }
 
 #[derive(Deserialize)]
@@ -239,16 +250,26 @@ fn parse_owned(
         "history" => {
             let file: HistoryFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
             let settings = file.settings.check().map_err(bad)?;
-            let inner = inner(path, text, &file.inner, &["history"])?;
+            let inner = inner(path, text, &file.inner, &["history", "remembered"])?;
             Ok(Box::new(History::new(inner, settings)))
         }
         "windows" => {
             let file: WindowsFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
             // a table sees the windows, not the other way round
-            let inner = inner(path, text, &file.inner, &["history", "windows"])?;
+            let inner = inner(
+                path,
+                text,
+                &file.inner,
+                &["history", "windows", "remembered"],
+            )?;
             let at = file.instructions.span().start;
             let windowed = Windowed::new(inner, *file.instructions.get_ref());
             Ok(Box::new(windowed.map_err(|e| bad(at_line(text, at, &e)))?))
+        }
+        "remembered" => {
+            let file: RememberedFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+            let inner = inner(path, text, &file.inner, &["remembered"])?;
+            Ok(Box::new(Remembered::new(inner)))
         }
         "exec" => {
             let file: ExecFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
@@ -319,6 +340,10 @@ mod tests {
         assert_eq!(
             name("kind = \"windows\"\ninner = \"ipc-sampling\"\ninstructions = 5_000_000\n"),
             "windows(ipc-sampling)"
+        );
+        assert_eq!(
+            name("kind = \"remembered\"\ninner = \"ipc-sampling\"\n"),
+            "remembered(ipc-sampling)"
         );
         assert_eq!(
             name("kind = \"exec\"\ncommand = [\"/bin/cat\"]\n"),

@@ -79,6 +79,18 @@ impl Countable {
         providers::prepare(name, &self.context()).map_err(|e| told(name, e))
     }
 
+    /// As [`provider`](Self::provider) on a machine without counters, for the reason `why`.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn without_counters(&mut self, name: &str, why: &str) -> Result<Prepared> {
+        let context = providers::Context {
+            counters: Err(why.to_owned()),
+            ..self.context()
+        };
+        providers::prepare(name, &context).map_err(|e| told(name, e))
+    }
+
     /// The same for a provider that was made otherwise.
     ///
     /// # Errors

@@ -145,6 +145,25 @@ impl Running {
         status::look(engine, machine, self.began, self.changed)
     }
 
+    /// Puts the provider of that name to work; says why it is this one where there was a choice. Counters that could be had
+    /// at the last trial may be taken by now: `auto` then does without.
+    fn change_provider(&mut self, name: &str) -> Result<Option<String>> {
+        let (changes, scheduling) = (&mut self.changes, &mut self.scheduling);
+        let mut prepared = self.countable.provider(name)?;
+        let counts = !prepared.sets.is_empty();
+        let mut why = why_this(name, &prepared);
+        if let Err(e) = scheduling.change_provider(changes, prepared) {
+            if !(counts && name == "auto") {
+                return Err(e);
+            }
+            prepared = self.countable.without_counters(name, &format!("{e:#}"))?;
+            why = why_this(name, &prepared);
+            scheduling.change_provider(changes, prepared)?;
+        }
+        name.clone_into(&mut self.provider);
+        Ok(why)
+    }
+
     /// Policy with its parameters, and provider, in a line.
     fn what(&self) -> String {
         let engine = self.scheduling.engine();
@@ -169,8 +188,8 @@ impl Running {
 
     /// Carries out a request. A refused one has changed nothing.
     pub fn answer(&mut self, request: Request) -> Answer {
-        let engine = self.scheduling.engine_mut();
         let mut why = None;
+        let engine = self.scheduling.engine_mut();
         let done = match &request {
             Request::Status => return Answer::Status(Box::new(self.status())),
             Request::Policy(name) => self.changes.policy(engine, name).map_err(bad_input),
@@ -178,12 +197,9 @@ impl Running {
                 let set = self.changes.set(engine, settings);
                 set.map(|()| true).map_err(bad_input)
             }
-            Request::Provider(name) => self.countable.provider(name).and_then(|prepared| {
-                why = why_this(name, &prepared);
-                self.scheduling
-                    .change_provider(&mut self.changes, prepared)?;
-                self.provider.clone_from(name);
-                Ok(true)
+            Request::Provider(name) => self.change_provider(name).map(|said| {
+                why = said;
+                true
             }),
         };
         match done {

@@ -34,6 +34,12 @@ hold on
 sleep 2; ask
 hold off
 sleep 4; ask
+# could be had at the last trial, and cannot now
+scx_amp ctl provider declared >/dev/null
+hold on
+scx_amp ctl provider ipc-sampling >/tmp/said 2>&1; said gone
+scx_amp ctl provider auto >/tmp/said 2>&1; said auto
+hold off
 kill $pid; wait $pid; echo "end $?"
 sed 's/^/log /' /tmp/log
 kill $pids $holder
@@ -71,6 +77,16 @@ user() {{ start-stop-daemon -S -c nobody -x $(which scx_amp) -- pmc stat "$@" >/
         "{chosen}"
     );
     assert_eq!((r.line("again-status"), r.line("end")), ("0", "0"));
+
+    // what could be counted a moment ago
+    assert_eq!(r.line("gone-status"), "1");
+    assert!(r.line("gone").contains("counters are taken"));
+    let auto = r.line("auto");
+    assert_eq!(r.line("auto-status"), "0", "{auto}");
+    assert!(
+        auto.contains("`declared`") && auto.contains("not `ipc-sampling`"),
+        "{auto}"
+    );
 
     let json = r.json();
     let [shared, counted, lost, found] = &json[..] else {
