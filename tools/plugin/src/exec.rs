@@ -174,6 +174,7 @@ fn miss(v: &Vcpu, own: &mut Own, info: u32, address: u64, flags: usize) {
     };
     let t = own.model;
     let counts = &mut own.counts[flags & 1];
+    counts.prefetched(exposure, hit);
     counts.l1d_refills += 1;
     counts.l2_accesses += 1;
     counts.pj += t.l1d_refill_pj;
