@@ -1,6 +1,7 @@
 //! Performance monitoring units, as the kernel lists them in sysfs.
 
 mod format;
+pub mod identity;
 mod tables;
 
 pub use format::{Format, FormatError};
@@ -68,6 +69,7 @@ pub struct Pmus {
     looked_in: PathBuf,
     pmus: Vec<Pmu>,
     core_types: Vec<Vec<u32>>,
+    machine: Vec<String>,
 }
 
 impl Pmus {
@@ -128,6 +130,7 @@ impl Pmus {
             looked_in,
             pmus,
             core_types: Vec::new(),
+            machine: identity::names(sysfs),
         })
     }
 
@@ -144,6 +147,18 @@ impl Pmus {
                 }
             }
         }
+        self
+    }
+
+    /// What the machine calls itself, the most specific name first ([`identity::names`]); empty where it does not say.
+    pub fn machine(&self) -> &[String] {
+        &self.machine
+    }
+
+    /// The same of a machine of these names.
+    #[must_use]
+    pub fn of_machine(mut self, names: &[&str]) -> Pmus {
+        self.machine = names.iter().map(|n| (*n).to_owned()).collect();
         self
     }
 

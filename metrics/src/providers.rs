@@ -92,6 +92,14 @@ pub enum ProviderError {
         /// What a trial said.
         why: String,
     },
+    /// A model of another machine.
+    #[error("provider `{model}`: {why}; without its key `machine` it is taken for any machine whose events it finds")]
+    OtherMachine {
+        /// Its file.
+        model: String,
+        /// Which machine it is for, and which this is.
+        why: String,
+    },
     /// The model there is is too rough to be chosen without being asked for.
     #[error("provider `model`: `{model}` states a standard error of {error} of its speedup factors, above {AUTO_MODEL_ERROR}: ask for `model` by name to use it all the same")]
     Rough {
@@ -211,7 +219,17 @@ pub fn prepare(name: &str, context: &Context<'_>) -> Result<Prepared, ProviderEr
         return auto(context);
     }
     let provider = if name.ends_with(".toml") {
-        load(Path::new(name))?
+        let provider = load(Path::new(name))?;
+        // kinds of files other than models are for any machine
+        if let Ok(model) = PlatformModel::load(Path::new(name)) {
+            model
+                .is_for(context.pmus)
+                .map_err(|why| ProviderError::OtherMachine {
+                    model: name.to_owned(),
+                    why,
+                })?;
+        }
+        provider
     } else {
         (entry(name)?.make)(Some(context))?
     };

@@ -293,7 +293,8 @@ fn shipped_models_are_right_and_fit_their_platform() {
     };
     let e = prepare("model", &context).unwrap_err();
     assert!(
-        matches!(e, ProviderError::NoModel { .. }) && e.to_string().contains("`cpu_core`"),
+        matches!(e, ProviderError::NoModel { .. })
+            && e.to_string().contains("`x86,ven0000fam0006mod0097`"),
         "{e}"
     );
 }
@@ -324,4 +325,56 @@ fn a_model_by_path_and_one_whose_event_is_missing() {
         e.contains("armv8_cortex_a57") && e.contains("close are `l2d_cache_refill`"),
         "{e}"
     );
+}
+
+/// A machine with the board's PMUs and another name is not taken for the board's juno.
+#[test]
+fn a_model_of_another_machine_is_refused() {
+    let d = tempfile::tempdir().unwrap();
+    let tree = common::sysfs("board");
+    let types = [vec![0, 1], vec![2, 3, 4, 5]];
+    let juno = Pmus::discover(tree.path()).unwrap().with_core_types(&types);
+    assert_eq!(juno.machine(), ["scx-amp,juno"]);
+    let path = d.path().join("mine.toml");
+    let (_, text) = SHIPPED_MODELS[0];
+    let rest = text.split_once("[summary]").unwrap().1;
+    let model =
+        |machine: &str| format!("kind = \"model\"\nname = \"mine\"\n{machine}\n[summary]{rest}");
+    let file = path.to_str().unwrap();
+    let try_both = |pmus: &Pmus| {
+        let context = Context {
+            pmus,
+            counters: Ok(()),
+            energy_per_core_type: false,
+            models: Some(d.path().to_owned()),
+        };
+        let by_name = prepare("model", &context).map(|p| p.provider.name().to_owned());
+        (by_name, prepare(file, &context).map(|_| ()))
+    };
+    std::fs::write(&path, model("machine = [\"acme,one\", \"acme,two\"]")).unwrap();
+    let (by_name, by_path) = try_both(&juno.clone().of_machine(&["acme,two-b", "acme,two"]));
+    assert_eq!(by_name.unwrap(), "mine");
+    by_path.unwrap();
+    // passed over where the name differs; the shipped ones are not for it either
+    let (by_name, by_path) = try_both(&juno.clone().of_machine(&["acme,three"]));
+    let e = by_name.unwrap_err().to_string();
+    assert!(
+        e.contains("for machine `acme,one` or `acme,two`, this one is `acme,three`")
+            && e.contains("juno: it is for machine `scx-amp,juno`"),
+        "{e}"
+    );
+    let e = by_path.unwrap_err();
+    assert!(
+        matches!(&e, ProviderError::OtherMachine { model, .. } if model == file)
+            && e.to_string().contains("`acme,three`"),
+        "{e}"
+    );
+    let (_, by_path) = try_both(&juno.clone().of_machine(&[]));
+    let e = by_path.unwrap_err().to_string();
+    assert!(e.contains("does not say what it is"), "{e}");
+    // one that names no machine goes by PMUs alone
+    std::fs::write(&path, model("")).unwrap();
+    let (by_name, by_path) = try_both(&juno.of_machine(&["acme,three"]));
+    assert_eq!(by_name.unwrap(), "mine");
+    by_path.unwrap();
 }

@@ -95,6 +95,9 @@ pub struct Header {
     pub version: u32,
     /// Name of the platform.
     pub platform: String,
+    /// What the machine calls itself (`amp_metrics::pmu::identity`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// Kernel release it was counted under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,

@@ -232,6 +232,7 @@ mod tests {
                 format: FORMAT.into(),
                 version: crate::data::VERSION,
                 platform: "p".into(),
+                machine: None,
                 kernel: None,
                 date: None,
                 core_types: vec![t("big"), t("little")],

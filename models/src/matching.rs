@@ -232,6 +232,7 @@ mod tests {
             format: FORMAT.to_owned(),
             version: VERSION,
             platform: "p".to_owned(),
+            machine: None,
             kernel: None,
             date: None,
             core_types: vec![core_type("big"), core_type("little")],

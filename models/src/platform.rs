@@ -96,7 +96,11 @@ pub fn write(data: &Dataset, trained: &Trained, options: &Options) -> Result<Str
         trained.windows,
         trained.programs.len()
     );
-    let _ = writeln!(out, "source = {}\n\n[summary]", quoted(&source));
+    let _ = writeln!(out, "source = {}", quoted(&source));
+    if let Some(machine) = &h.machine {
+        let _ = writeln!(out, "machine = [{}]", quoted(machine));
+    }
+    let _ = writeln!(out, "\n[summary]");
     for (key, value) in [("date", &h.date), ("kernel", &h.kernel)] {
         if let Some(value) = value {
             let _ = writeln!(out, "{key} = {}", quoted(value));

@@ -36,6 +36,7 @@ fn header() -> Header {
         format: FORMAT.to_owned(),
         version: VERSION,
         platform: "synthetic".to_owned(),
+        machine: Some("acme,two".to_owned()),
         kernel: Some("6.18.0 \"test\"".to_owned()),
         date: Some("2026-11-20".to_owned()),
         core_types: vec![core_type("big", "pmu_a"), core_type("little", "pmu_b")],

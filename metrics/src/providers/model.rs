@@ -36,6 +36,9 @@ struct ModelFile {
     /// What was trained on and how accurate it is; of `model show`, any table will do.
     #[allow(dead_code)]
     summary: Option<toml::Table>,
+    /// Names of the machines it is for; any will do.
+    #[serde(default)]
+    machine: Vec<String>,
     #[serde(default)]
     settings: Settings,
     core_type: Vec<CoreTypeFile>,
@@ -181,6 +184,7 @@ struct Prediction {
 pub struct PlatformModel {
     /// Its name, for messages.
     pub name: String,
+    machine: Vec<String>,
     core_types: Vec<CoreTypeModel>,
     strategy: String,
     rule: PhaseRule,
@@ -223,11 +227,32 @@ impl PlatformModel {
         speedups.map(|f| f.error).fold(0.0, f64::max)
     }
 
-    /// Whether this machine is the platform the model was made for: as many core types, on the PMUs it names.
+    /// Whether this machine is one of those that the model names, if it names any ([`Pmus::machine`]).
+    ///
+    /// # Errors
+    /// Which machine it is for, and which this is.
+    pub fn is_for(&self, pmus: &Pmus) -> Result<(), String> {
+        let known = |name: &String| pmus.machine().contains(name);
+        if !self.machine.is_empty() && !self.machine.iter().any(known) {
+            let wanted = self.machine.join("` or `");
+            return Err(match pmus.machine() {
+                [] => format!("it is for machine `{wanted}`, this one does not say what it is"),
+                names => format!(
+                    "it is for machine `{wanted}`, this one is `{}`",
+                    names.join("`, `")
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether this machine is the platform the model was made for: a machine it is for
+    /// ([`PlatformModel::is_for`]), with as many core types, on the PMUs it names.
     ///
     /// # Errors
     /// The first thing that differs.
     pub fn fits(&self, pmus: &Pmus) -> Result<(), String> {
+        self.is_for(pmus)?;
         let here = pmus.core_types().count();
         if here != self.core_types.len() {
             let n = self.core_types.len();
@@ -310,6 +335,7 @@ fn check(file: ModelFile, path: &Path) -> At<PlatformModel> {
             .name
             .clone()
             .unwrap_or_else(|| path.display().to_string()),
+        machine: file.machine.clone(),
         least_coverage: within("least_coverage", &s.least_coverage, 0.0, 1.0)?,
         shortest_ns: within("shortest_ms", &s.shortest_ms, 0.0, 1e6)? * 1e6,
         stale_after_ns: within("stale_after_ms", &s.stale_after_ms, 0.0, 1e9)? * 1e6,

@@ -40,6 +40,11 @@ pub fn build(virt: &[u8], machine: &MachineFile) -> Result<Vec<u8>, BoardError> 
         .collect::<Result<_, _>>()
         .map_err(bad)?;
     root.children.splice(pmu_at..=pmu_at, pmus);
+    // as real boards name themselves: the machine, then what it is compatible with
+    root.set(
+        "compatible",
+        format!("scx-amp,{}\0linux,dummy-virt\0", machine.name).into_bytes(),
+    );
     root.set_str("model", &format!("scx_amp virtual board: {}", machine.name));
     Ok(fdt::write(&root))
 }

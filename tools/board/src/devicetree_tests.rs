@@ -52,6 +52,15 @@ fn built(m: &MachineFile) -> Node {
     fdt::parse(&build(&virt(m.nr_cpus()), m).unwrap()).unwrap()
 }
 
+#[test]
+fn the_tree_says_which_machine_it_is() {
+    let tree = built(&machine(&["0-1", "2"]));
+    assert_eq!(
+        tree.get("compatible").unwrap(),
+        b"scx-amp,juno\0linux,dummy-virt\0"
+    );
+}
+
 fn cells(n: &Node, name: &str) -> Vec<u32> {
     n.get(name)
         .unwrap()

@@ -1,6 +1,6 @@
 //! Totals of one CPU since power-on.
 
-use crate::model::TypeModel;
+use crate::model::{Exposure, TypeModel};
 use crate::timing::{stall, Events};
 use amp_machine::page::{energy_uj, Total, NR_TOTALS};
 
@@ -23,6 +23,9 @@ pub struct Counts {
     pub snoops: u64,
     /// Contended lines that others' stores took away (the others are counted in [`Vcpu::taken`](crate::vcpu::Vcpu::taken)).
     pub invalidations: u64,
+    /// Refills of L1 data that the prefetcher saw coming, and those of L2 among them.
+    l1d_prefetched: u64,
+    l2_prefetched: u64,
     pub mispredicts: u64,
     pub frontend_ps: u64,
     pub backend_ps: u64,
@@ -53,6 +56,14 @@ impl Counts {
         }
     }
 
+    /// Counts a refill of L1 data as the prefetcher's if it is.
+    #[inline]
+    pub fn prefetched(&mut self, exposure: Exposure, l2_hit: bool) {
+        let sequential = exposure == Exposure::Sequential;
+        self.l1d_prefetched += u64::from(sequential);
+        self.l2_prefetched += u64::from(sequential && !l2_hit);
+    }
+
     /// The totals in the order of the state page, settled ones only.
     pub fn totals(&self, t: &TypeModel) -> [u64; NR_TOTALS] {
         let mut out = [0; NR_TOTALS];
@@ -76,11 +87,12 @@ impl Counts {
         out
     }
 
-    /// Cycles in which nothing was issued because operands were not there: misses, and results of the instruction before.
-    fn stall_backend(&self, t: &TypeModel) -> u64 {
+    /// Cycles in which nothing was issued because the result of the instruction before was not there.
+    fn interlocks(&self, t: &TypeModel) -> u64 {
         let waits = self.waits.iter().zip(WAITS);
-        let dependences: f64 = waits.map(|(n, kind)| *n as f64 * stall(kind, t)).sum();
-        t.cycles(self.backend_ps) + dependences as u64
+        waits
+            .map(|(n, kind)| *n as f64 * stall(kind, t))
+            .sum::<f64>() as u64
     }
 
     /// Total of a PMU event, settled ones only; `None` when the model does not have the event.
@@ -102,7 +114,11 @@ impl Counts {
             e::BR_MIS_PRED | e::BR_MIS_PRED_RETIRED => self.mispredicts,
             e::BR_PRED | e::BR_RETIRED => self.branches,
             e::STALL_FRONTEND => t.cycles(self.frontend_ps),
-            e::STALL_BACKEND => self.stall_backend(t),
+            e::STALL_BACKEND => t.cycles(self.backend_ps) + self.interlocks(t),
+            e::L1D_CACHE_REFILL_HWPRF => self.l1d_prefetched,
+            e::L2D_CACHE_REFILL_HWPRF => self.l2_prefetched,
+            e::STALL_BACKEND_MEM => t.cycles(self.backend_ps),
+            e::STALL_BACKEND_ILOCK => self.interlocks(t),
             e::VFP_SPEC => self.fp,
             _ => return None,
         })
@@ -131,6 +147,7 @@ mod tests {
         let t = &juno()[0];
         let mut c = Counts {
             recent: Events([10, 4, 2, 1, 3, 2, 1, 0]),
+            backend_ps: 8_000_000,
             ..Counts::default()
         };
         c.settle();
@@ -141,7 +158,25 @@ mod tests {
         assert_eq!(c.totals(t)[Total::Branches as usize], 2);
         assert_eq!(c.event(event::VFP_SPEC, t), Some(3));
         let stalls = 2.0 * t.load_use_stall + t.fp_raw_stall;
-        assert_eq!(c.event(event::STALL_BACKEND, t), Some(stalls as u64));
+        assert_eq!(c.event(event::STALL_BACKEND_ILOCK, t), Some(stalls as u64));
+        assert_eq!(c.event(event::STALL_BACKEND_MEM, t), Some(1100));
+        assert_eq!(c.event(event::STALL_BACKEND, t), Some(1100 + stalls as u64));
+    }
+
+    #[test]
+    fn prefetches_are_refills_that_were_seen_coming() {
+        let mut c = Counts::default();
+        for (exposure, hit) in [
+            (Exposure::Sequential, true),
+            (Exposure::Sequential, false),
+            (Exposure::Independent, false),
+            (Exposure::Dependent, true),
+        ] {
+            c.prefetched(exposure, hit);
+        }
+        let t = &juno()[0];
+        assert_eq!(c.event(event::L1D_CACHE_REFILL_HWPRF, t), Some(2));
+        assert_eq!(c.event(event::L2D_CACHE_REFILL_HWPRF, t), Some(1));
     }
 
     #[test]

@@ -286,6 +286,7 @@ fn miss(b: &Board, v: &Vcpu, own: &mut Own, info: u32, address: u64, flags: usiz
     };
     let t = own.model;
     let counts = &mut own.counts[flags & 1];
+    counts.prefetched(exposure, matches!(found, L2Access::Hit));
     counts.l1d_refills += 1;
     counts.l2_accesses += 1;
     counts.pj += t.l1d_refill_pj;

@@ -36,6 +36,13 @@ pub mod event {
     pub const L1D_CACHE_INVAL: u16 = 0x48;
     /// Lines that came from another core of the cluster (Cortex-A53: "SCU snooped data from another CPU for this CPU").
     pub const EXT_SNOOP: u16 = 0xc8;
+    /// Part of [`STALL_BACKEND`]: waiting for memory (AMUv1, PMUv3 of Armv8.4).
+    pub const STALL_BACKEND_MEM: u16 = 0x4005;
+    /// Part of [`STALL_BACKEND`]: waiting for results of instructions (PMUv3 of Armv8.7).
+    pub const STALL_BACKEND_ILOCK: u16 = 0x816c;
+    /// Refills of L1 data, and of L2, that the hardware prefetcher asked for (PMUv3 of Armv8.8).
+    pub const L1D_CACHE_REFILL_HWPRF: u16 = 0x81bc;
+    pub const L2D_CACHE_REFILL_HWPRF: u16 = 0x81bd;
     /// Energy of the CPU since power-on in microjoules, whatever the exception level (implementation-defined range).
     pub const ENERGY_UJ: u16 = 0xe0;
     /// Those that the architecture's identification registers can name.

@@ -1,6 +1,7 @@
 //! `scx_amp model`: windows of counters, from them a platform file, and how good it is.
 
 mod collect;
+mod over_time;
 mod scatter;
 mod tables;
 

@@ -1,5 +1,6 @@
-//! Scatter plots, predicted over true [PMCTrack fig. 15].
+//! The page of plots: predicted over true [PMCTrack fig. 15], and both over time.
 
+use super::over_time;
 use amp_models::data::Dataset;
 use amp_models::matching::MatchedData;
 use amp_models::platform::{Evaluated, Platform};
@@ -10,6 +11,8 @@ use plotters::prelude::{
     BLACK, WHITE,
 };
 
+/// Programs shown over time.
+const PHASED: usize = 2;
 const COLOUR: RGBColor = RGBColor(0x1f, 0x77, 0xb4);
 
 /// A page with a plot per factor: a point per window, which a perfect model has on the diagonal.
@@ -50,6 +53,30 @@ pub fn page(
             plot(e, &label)?,
             escape(&label)
         );
+    }
+    body += "<h2>Over time</h2>\n<p>The programs whose factors change most; the truth is black, the prediction red.</p>\n";
+    for e in all {
+        for program in over_time::phased(e, PHASED) {
+            let name = |t: usize| {
+                let core_type = data.header.core_types.get(t);
+                core_type.map_or("?", |t| t.name.as_str())
+            };
+            let label = format!(
+                "{}: {} of {} from {}",
+                matched
+                    .programs
+                    .get(program)
+                    .map_or("?", |p| p.name.as_str()),
+                e.target.quantity.name(),
+                name(e.target.of),
+                name(e.on)
+            );
+            body += &format!(
+                "<figure>{}<figcaption>{}</figcaption></figure>\n",
+                over_time::plot(e, matched, program, &label)?,
+                escape(&label)
+            );
+        }
     }
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\

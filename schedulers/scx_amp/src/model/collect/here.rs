@@ -173,7 +173,12 @@ impl Collection<'_> {
             sample_ms: self.args.sample,
             sigma_ref: self.args.sigma_ref,
             on: self.args.model_version.clone(),
-            header: header(self.args, &self.places, |i| plans[i].sets.clone()),
+            header: header(
+                self.args,
+                self.here.pmus.machine().first(),
+                &self.places,
+                |i| plans[i].sets.clone(),
+            ),
             core_types: plans
                 .iter()
                 .zip(r)

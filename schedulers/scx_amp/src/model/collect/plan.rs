@@ -9,6 +9,10 @@ use amp_models::candidates::Candidates;
 use amp_models::data::{CoreType, Header, FORMAT, VERSION};
 use anyhow::{Context, Result};
 
+/// What a window is measured in: instructions of user mode. A program executes the same ones on every core type; those of the
+/// kernel come on top with time (ticks), so more of them on the slower one, and windows would drift apart.
+const INSTRUCTIONS: &str = "instructions:u";
+
 /// A core type, and where its programs run.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -32,7 +36,7 @@ impl Place {
     /// # Errors
     /// When one cannot be resolved.
     pub fn resolve(&self, here: &Here, events: &[String]) -> Result<Vec<Event>> {
-        let fixed = ["instructions", "cycles"].into_iter();
+        let fixed = [INSTRUCTIONS, "cycles"].into_iter();
         fixed
             .chain(events.iter().map(String::as_str))
             .map(|e| Ok(here.pmus.resolve(self.id, &e.parse::<EventSpec>()?)?))
@@ -119,6 +123,7 @@ fn countable(here: &Here, place: &Place, event: &str) -> Result<()> {
 /// The header of the data for these sets.
 pub fn header(
     args: &CollectArgs,
+    machine: Option<&String>,
     places: &[Place],
     sets: impl Fn(usize) -> Vec<Vec<String>>,
 ) -> Header {
@@ -127,7 +132,7 @@ pub fn header(
     let core_types = places.iter().enumerate().map(|(i, p)| CoreType {
         name: p.name.clone(),
         pmu: Some(p.pmu.clone()),
-        instructions: None,
+        instructions: Some(INSTRUCTIONS.to_owned()),
         cycles: None,
         events_per_set: p.per_set,
         sets: sets(i),
@@ -136,6 +141,7 @@ pub fn header(
         format: FORMAT.to_owned(),
         version: VERSION,
         platform: args.machine.clone().unwrap_or_else(|| "host".into()),
+        machine: machine.cloned(),
         kernel: kernel.map(|k| k.trim().to_owned()),
         date: Some(args.date.clone().unwrap_or_else(today)),
         core_types: core_types.collect(),

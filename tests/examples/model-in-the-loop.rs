@@ -1,0 +1,186 @@
+//! Policies driven by the platform model, by samples of instructions per cycle, and by the truth of solo runs, on mixes of real
+//! programs that no model was trained on (`tools/workloads/mixes/held-out/`), on the board.
+//!
+//! ```text
+//! cargo run --release -p amp-tests --example model-in-the-loop                      what was measured last (docs/results/)
+//! cargo run --release -p amp-tests --example model-in-the-loop -- measure DIR [MIX]…   measures on the board, keeps it in DIR
+//! cargo run --release -p amp-tests --example model-in-the-loop -- show DIR          what DIR holds
+//! ```
+//!
+//! A mix is named by its file, `juno-1`; the machine is what stands before the dash. What is in DIR already is not measured again.
+
+use amp_metrics::uncertainty::Measured;
+use amp_sched::evaluation::{BenchReport, PolicyResult};
+use amp_sched::report::measured;
+use amp_tests::{command, repository};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+const MIXES: [&str; 8] = [
+    "juno-1",
+    "juno-2",
+    "juno-3",
+    "juno-4",
+    "quickia-1",
+    "quickia-2",
+    "quickia-3",
+    "quickia-4",
+];
+
+/// The truth first: everything is said relative to it. `declared` takes factors from the solo runs where the mix has none.
+const PROVIDERS: [&str; 3] = ["declared", "model", "ipc-sampling"];
+const POLICIES: &str = "eevdf,hsp,acfs,ef";
+const RUNS: &str = "4";
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words[..] {
+        [] => show(&last()?),
+        ["show", dir] => show(Path::new(dir)),
+        ["measure", dir, ref mixes @ ..] => {
+            measure(Path::new(dir), mixes)?;
+            show(Path::new(dir))
+        }
+        _ => Err("usage: model-in-the-loop [show DIR | measure DIR [MIX]…]".into()),
+    }
+}
+
+/// The latest folder of docs/results/ (their names begin with the date).
+fn last() -> Result<PathBuf> {
+    let all = std::fs::read_dir(repository().join("docs/results"))?;
+    let dirs = all.filter_map(|e| Some(e.ok()?.path()));
+    let ours =
+        dirs.filter(|p| p.is_dir() && p.display().to_string().ends_with("model-in-the-loop"));
+    Ok(ours.max().ok_or("docs/results/ holds none yet")?)
+}
+
+fn file(dir: &Path, mix: &str, provider: &str) -> PathBuf {
+    dir.join(format!("{mix}.{provider}.json"))
+}
+
+fn measure(dir: &Path, mixes: &[&str]) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    for mix in MIXES
+        .iter()
+        .filter(|m| mixes.is_empty() || mixes.contains(m))
+    {
+        let machine = mix.split_once('-').ok_or("a mix is MACHINE-NUMBER")?.0;
+        for provider in PROVIDERS {
+            let to = file(dir, mix, provider);
+            if to.exists() {
+                continue;
+            }
+            eprintln!("{mix}, {provider}");
+            let raw = tempfile::NamedTempFile::new()?;
+            let workload = repository().join(format!("tools/workloads/mixes/held-out/{mix}.toml"));
+            let out = command(&[
+                "bench",
+                &workload.display().to_string(),
+                "--on=board",
+                &format!("--machine={machine}"),
+                &format!("--policies={POLICIES}"),
+                &format!("--provider={provider}"),
+                &format!("--runs={RUNS}"),
+                "--completions=1",
+                &format!("--json={}", raw.path().display()),
+            ]);
+            if !out.status.success() {
+                return Err(format!("{mix}: {}", String::from_utf8_lossy(&out.stderr)).into());
+            }
+            let mut report: BenchReport =
+                serde_json::from_str(&std::fs::read_to_string(raw.path())?)?;
+            for r in &mut report.results {
+                r.timeline.clear();
+            }
+            std::fs::write(to, format!("{}\n", serde_json::to_string(&report)?))?;
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Option<BenchReport>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(path)?;
+    let report = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(Some(report))
+}
+
+fn show(dir: &Path) -> Result<()> {
+    for mix in MIXES {
+        let Some(truth) = read(&file(dir, mix, PROVIDERS[0]))? else {
+            continue;
+        };
+        let runs = truth.results.first().map_or(0, |r| r.runs.len());
+        let known = |t: &Option<String>| t.clone().unwrap_or_else(|| "?".into());
+        println!(
+            "{mix}: {} big, {} small, {runs} runs, kernel {}, commit {}",
+            truth.machine.big,
+            truth.machine.small,
+            known(&truth.environment.kernel),
+            known(&truth.environment.commit),
+        );
+        if let Some(first) = truth.results.first() {
+            let apps = first.apps.iter();
+            let sf: Vec<String> = apps
+                .map(|a| format!("{} {:.2}", a.name, a.ct_slow_s / a.ct_fast_s))
+                .collect();
+            println!("speedup factors: {}", sf.join(", "));
+        }
+        println!(
+            "{:<8}{:<14}{:>18}{:>22}{:>18}{:>22}{:>22}",
+            "policy", "provider", "ASP", "to truth", "unfairness", "to truth", "EDP, J·s/instr."
+        );
+        for provider in PROVIDERS {
+            let Some(report) = read(&file(dir, mix, provider))? else {
+                continue;
+            };
+            for r in &report.results {
+                // the kernel's own scheduler looks at no factors: its first measurement will do
+                let baseline = r.policy == "eevdf";
+                if baseline && provider != PROVIDERS[0] {
+                    continue;
+                }
+                let t = truth.results.iter().find(|t| t.policy == r.policy);
+                row(r, if baseline { "–" } else { provider }, t);
+            }
+        }
+        println!();
+    }
+    Ok(())
+}
+
+fn unfairness(r: &PolicyResult) -> Measured {
+    r.unfairness_per_run.unwrap_or(r.unfairness)
+}
+
+/// `a` relative to `b`, percent; their uncertainties are independent.
+fn relative(a: Measured, b: Measured) -> String {
+    let percent = 100.0 * (a.value / b.value - 1.0);
+    let u = a.relative().zip(b.relative());
+    let u = u.map(|(x, y)| 100.0 * (a.value / b.value) * x.hypot(y));
+    match u {
+        Some(u) => format!("{percent:+.1} ± {u:.1} %"),
+        None => format!("{percent:+.1} %"),
+    }
+}
+
+fn row(r: &PolicyResult, provider: &str, truth: Option<&PolicyResult>) {
+    let to = |f: fn(&PolicyResult) -> Measured| {
+        truth.map_or_else(|| "–".to_owned(), |t| relative(f(r), f(t)))
+    };
+    println!(
+        "{:<8}{:<14}{:>18}{:>22}{:>18}{:>22}{:>22}",
+        r.policy,
+        provider,
+        measured(r.asp),
+        to(|r| r.asp),
+        measured(unfairness(r)),
+        to(unfairness),
+        r.edp.map_or_else(|| "–".to_owned(), measured),
+    );
+}
