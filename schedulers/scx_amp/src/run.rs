@@ -6,6 +6,7 @@ use crate::live::{Live, LiveOptions};
 use crate::only::OnlyCgroup;
 use crate::scheduling::Scheduling;
 use crate::status::{self, Status};
+use crate::trust::TrustArgs;
 use crate::usage::{bad_input, BadInput};
 use crate::{clock, topology};
 use amp_machine::CpuList;
@@ -30,6 +31,8 @@ pub struct RunArgs {
     /// Source of the metrics the policy asks for: a name, `auto` for the best one that is possible here, or a TOML file.
     #[arg(long, default_value = "none", value_name = "NAME|FILE.toml")]
     pub provider: String,
+    #[command(flatten)]
+    pub trust: TrustArgs,
     /// CPUs of the fast core type (all others are slow), where the kernel cannot tell them apart.
     #[arg(long, value_name = "LIST")]
     pub big_cpus: Option<CpuList>,
@@ -135,7 +138,7 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
     let detected = topology::detect(args.big_cpus.as_ref())?;
     let known = Some(&detected.topology);
     let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
-    let mut countable = Countable::on(&detected.topology)?;
+    let mut countable = Countable::on(&detected.topology, &args.trust)?;
     let provider = countable.provider(&args.provider)?;
     if let Some(why) = why_this(&args.provider, &provider) {
         log::info!("{why}");
