@@ -10,6 +10,7 @@ mod counts;
 mod hot_change;
 mod lifecycle;
 mod machines;
+mod measure;
 mod mechanism;
 mod only_cgroup;
 mod pmc;
