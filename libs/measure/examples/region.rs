@@ -1,6 +1,7 @@
 //! Counts a piece of its own work: `cargo run --example region [EVENTS]`.
 
 use amp_measure::{Options, Region};
+use std::process::ExitCode;
 
 /// Sorts numbers that are in no order.
 fn work() -> u64 {
@@ -11,7 +12,17 @@ fn work() -> u64 {
     v[1000]
 }
 
-fn main() -> Result<(), amp_measure::Error> {
+fn main() -> ExitCode {
+    match measure() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("region: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure() -> Result<(), amp_measure::Error> {
     let events = std::env::args().nth(1);
     let options = Options {
         events: events.unwrap_or_else(|| "instructions:u,cycles:u".into()),
