@@ -301,12 +301,13 @@ impl Counting {
 
     /// Looks up the names of threads anew: a thread may have named itself, or have become another program.
     pub fn rename(&mut self) {
+        let mut names: BTreeMap<i32, String> = BTreeMap::new();
         for p in &mut self.parts {
             if let Some(tid) = p.row.tid {
-                let now = name(tid);
+                let now = names.entry(tid).or_insert_with(|| name(tid));
                 // the last name of one that is gone is kept
                 if !now.starts_with('?') {
-                    p.row.thread = Some(now);
+                    p.row.thread = Some(now.clone());
                 }
             }
         }

@@ -206,6 +206,7 @@ fn open(
             Some(event) => What::Samples {
                 event,
                 period: periods::first(args.method, nominal, rng),
+                precision: sampler::precision(&event.pmu),
             },
             None => What::Mappings,
         };

@@ -108,6 +108,8 @@ pub enum What<'a> {
         event: &'a Event,
         /// Events between two samples.
         period: u64,
+        /// What [`precision`] says of its PMU.
+        precision: u8,
     },
     /// Only what is mapped and started: a program may map on a CPU whose PMU is not sampled what it runs on another.
     Mappings,
@@ -279,14 +281,16 @@ fn one(cpu: u32, of: Of, on_exec: bool, what: What<'_>) -> Result<Counter, Group
         .comm(true)
         .comm_exec(true)
         .task(true);
-    if let What::Samples { period, .. } = what {
-        b.sample_period(period)
-            .precise_ip(match precision(&event.pmu) {
-                0 => SampleSkid::Arbitrary,
-                1 => SampleSkid::Constant,
-                2 => SampleSkid::RequestZero,
-                _ => SampleSkid::RequireZero,
-            });
+    if let What::Samples {
+        period, precision, ..
+    } = what
+    {
+        b.sample_period(period).precise_ip(match precision {
+            0 => SampleSkid::Arbitrary,
+            1 => SampleSkid::Constant,
+            2 => SampleSkid::RequestZero,
+            _ => SampleSkid::RequireZero,
+        });
     }
     build(&b, event, cpu, of)
 }
