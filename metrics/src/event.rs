@@ -11,7 +11,7 @@ mod spec;
 pub use generic::Generic;
 pub use set::{EventSet, EventSets};
 pub(crate) use spec::{number as parse_number, terms as parse_terms};
-pub use spec::{EventSpec, Modifiers, SpecKind, Term};
+pub use spec::{split_list, EventSpec, Modifiers, SpecKind, Term};
 
 use crate::ids::CoreTypeId;
 use thiserror::Error;

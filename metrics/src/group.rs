@@ -4,7 +4,7 @@
 //! machine with several core types a thread's group runs only while the thread is on a CPU of the group's PMU, so
 //! [`GroupCounts::running`] is the time spent on that core type.
 
-use crate::event::{Event, EventAttr};
+use crate::event::{Event, EventAttr, EventSpec, SpecKind};
 use perf_event::{Builder, Counter, ReadFormat};
 use std::fmt;
 use std::io;
@@ -30,11 +30,32 @@ pub const SOFTWARE_NAMES: &[(&str, u64)] = &[
     ("major-faults", 6),
 ];
 
+/// The kernel's own event that `spec` names; `None` when it names none.
+pub fn software(spec: &EventSpec) -> Option<Event> {
+    let SpecKind::Name(name) = &spec.kind else {
+        return None;
+    };
+    let (_, config) = SOFTWARE_NAMES.iter().find(|(n, _)| n == name)?;
+    Some(Event {
+        name: spec.to_string(),
+        pmu: "software".into(),
+        attr: EventAttr {
+            type_: SOFTWARE,
+            config: *config,
+            exclude_user: spec.modifiers.exclude_user,
+            exclude_kernel: spec.modifiers.exclude_kernel,
+            ..EventAttr::default()
+        },
+    })
+}
+
 /// Whom a group follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     /// A thread by its id, and every thread and process it starts from now on.
     Task(i32),
+    /// A thread by its id, alone.
+    Thread(i32),
     /// The calling thread alone.
     Caller,
     /// A CPU, whoever runs.
@@ -44,7 +65,7 @@ pub enum Whom {
 impl fmt::Display for Whom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Whom::Task(tid) => write!(f, "thread {tid}"),
+            Whom::Task(tid) | Whom::Thread(tid) => write!(f, "thread {tid}"),
             Whom::Caller => f.write_str("the calling thread"),
             Whom::Cpu(cpu) => write!(f, "CPU {cpu}"),
         }
@@ -103,12 +124,16 @@ pub enum GroupError {
         whom: Whom,
     },
     /// Too many open files.
-    #[error("event `{event}` on {whom}: too many open files: raise `ulimit -n` (one per event and thread or CPU is needed)")]
+    #[error("event `{event}` on {whom}: {limit} files may be open, and all are; each event needs one per thread and, when sampled, per CPU. {way_out}, or count the whole machine (-a)")]
     Files {
         /// The event.
         event: String,
         /// Whom it was to follow.
         whom: Whom,
+        /// How many may be open.
+        limit: String,
+        /// Which limit to raise.
+        way_out: &'static str,
     },
     /// The group lost its counters to somebody else.
     #[error("{whom}: the counters of `{event}` and its set were taken by another user of PMU `{pmu}` (the NMI watchdog: `sysctl kernel.nmi_watchdog=0`; a profiler)")]
@@ -189,6 +214,7 @@ impl Group {
             let mut b = Builder::new(event.attr);
             match whom {
                 Whom::Task(tid) => b.observe_pid(tid).any_cpu().inherit(true),
+                Whom::Thread(tid) => b.observe_pid(tid).any_cpu(),
                 Whom::Caller => b.observe_self().any_cpu(),
                 Whom::Cpu(cpu) => b.any_pid().one_cpu(cpu as usize),
             };
@@ -382,7 +408,21 @@ pub fn explain(
             source,
         },
         Some(ESRCH) => GroupError::Gone { whom },
-        Some(EMFILE | ENFILE) => GroupError::Files { event: name, whom },
+        Some(EMFILE) => GroupError::Files {
+            event: name,
+            whom,
+            limit: rustix::process::getrlimit(rustix::process::Resource::Nofile)
+                .current
+                .map_or_else(|| "as many as there is memory for".into(), |l| l.to_string()),
+            way_out: "Raise RLIMIT_NOFILE (`ulimit -Hn`; `LimitNOFILE=` of a service), or run as root, which raises it up to `sysctl fs.nr_open`",
+        },
+        Some(ENFILE) => GroupError::Files {
+            event: name,
+            whom,
+            limit: std::fs::read_to_string("/proc/sys/fs/file-max")
+                .map_or_else(|_| "no more".into(), |l| l.trim().to_owned()),
+            way_out: "Raise `sysctl fs.file-max`",
+        },
         _ => GroupError::Io {
             event: name,
             whom,

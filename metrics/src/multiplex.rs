@@ -15,6 +15,7 @@ mod rounds;
 mod sampled;
 mod strategy;
 mod trace;
+mod turns;
 
 pub use phase::{PhaseDetector, PhaseRule, DEFAULT_PHASE_CONFIRM, DEFAULT_PHASE_RATIO};
 pub use reconstruct::{linear, phase_aware, scaled, Plan};
@@ -22,3 +23,4 @@ pub use rounds::{Complete, Rounds, Step};
 pub use sampled::Sampled;
 pub use strategy::{by_name, Observation, Strategy, UnknownStrategy, STRATEGIES};
 pub use trace::{Trace, TraceError, Window};
+pub use turns::Turns;

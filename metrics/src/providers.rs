@@ -31,6 +31,7 @@ pub use windowed::{Windowed, WINDOW_SIZES};
 use crate::event::{EventError, EventSets};
 use crate::pmu::Pmus;
 use crate::provider::Provider;
+use crate::trust::{BrokenEvent, TrustFile};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -46,6 +47,8 @@ pub struct Context<'a> {
     pub energy_per_core_type: bool,
     /// A folder with platform models (`*.toml`) that go before the shipped ones.
     pub models: Option<PathBuf>,
+    /// Which events of the machine are known to be broken: providers that want one are refused.
+    pub trust: Option<&'a TrustFile>,
 }
 
 /// A provider that can be put in place.
@@ -83,6 +86,14 @@ pub enum ProviderError {
         provider: String,
         /// The event at fault.
         source: Box<EventError>,
+    },
+    /// It needs an event that does not count what it should.
+    #[error("provider `{provider}`: {source}")]
+    Broken {
+        /// Its name.
+        provider: String,
+        /// The event at fault.
+        source: Box<BrokenEvent>,
     },
     /// It needs counters and there are none to be had.
     #[error("provider `{provider}` needs hardware counters: {why}")]
@@ -269,6 +280,16 @@ pub fn check(
         });
     }
     sets.check(context.pmus).map_err(event)?;
+    for t in context.pmus.core_types() {
+        let events = sets.of(t).iter().flat_map(|s| &s.events);
+        let broken = |e| context.trust?.broken(context.pmus, t, e);
+        if let Some(source) = events.filter_map(broken).next() {
+            return Err(ProviderError::Broken {
+                provider: name,
+                source: Box::new(source),
+            });
+        }
+    }
     if context.energy_per_core_type {
         let types = context.pmus.core_types();
         let cpus = types.map(|t| context.pmus.cpus_of(t).len());
@@ -390,6 +411,7 @@ mod tests {
             counters: Ok(()),
             energy_per_core_type: false,
             models: None,
+            trust: None,
         }
     }
 
@@ -437,6 +459,7 @@ mod tests {
             counters: Err("not permitted: perf_event_paranoid is 3".to_owned()),
             energy_per_core_type: true,
             models: None,
+            trust: None,
         };
         let p = prepare("auto", &denied).unwrap();
         assert_eq!(p.provider.name(), "declared");

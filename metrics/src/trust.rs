@@ -1,9 +1,15 @@
 //! Which events of a platform count what they should: the outcome of holding them against kernels of known counts
 //! [VAL], kept in a file.
 
+use crate::event::{Event, EventAttr, EventSpec};
+use crate::pmu::Pmus;
+use crate::CoreTypeId;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// Where the platform's file is looked for, below the root folder.
+pub const PLACE: &str = "etc/scx_amp/trust.toml";
 
 /// Version of the file that this program reads and writes.
 pub const FORMAT: u32 = 1;
@@ -167,6 +173,90 @@ impl Trust {
     }
 }
 
+/// A trust file that is in use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrustFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says.
+    pub trust: Trust,
+}
+
+impl TrustFile {
+    /// The file that was `named`, else the platform's ([`PLACE`] below `root`), if there is one.
+    ///
+    /// # Errors
+    /// When a file that was named is not there, or one that is there cannot be used.
+    pub fn find(root: &Path, named: Option<&Path>) -> Result<Option<TrustFile>, TrustError> {
+        let place = root.join(PLACE);
+        let path = match named {
+            Some(path) => path,
+            None if place.exists() => &place,
+            None => return Ok(None),
+        };
+        Ok(Some(TrustFile {
+            path: path.to_owned(),
+            trust: Trust::load(path)?,
+        }))
+    }
+
+    /// What the file says of an event that counts on core type `t`, however it is written there and here, and whichever modes
+    /// are counted; `None` when it was not tried. Of several entries for the same event the worst counts.
+    pub fn of(&self, pmus: &Pmus, t: CoreTypeId, event: &Event) -> Option<&EventTrust> {
+        let pmu = pmus.of_core_type(t)?;
+        let code = |a: &EventAttr| (a.type_, a.config, a.config1, a.config2);
+        let same = |e: &&EventTrust| {
+            let spec = e.event.parse::<EventSpec>().ok();
+            let resolved = spec.and_then(|s| pmus.resolve(t, &s).ok());
+            resolved.is_some_and(|r| code(&r.attr) == code(&event.attr))
+        };
+        let types = self.trust.core_types.iter().filter(|c| c.pmu == pmu.name);
+        let events = types.flat_map(|c| &c.events);
+        events.filter(same).max_by_key(|e| e.verdict)
+    }
+
+    /// An event that the file calls broken on core type `t`.
+    pub fn broken(&self, pmus: &Pmus, t: CoreTypeId, event: &Event) -> Option<BrokenEvent> {
+        let found = self.of(pmus, t, event)?;
+        (found.verdict == Verdict::Broken).then(|| BrokenEvent {
+            event: event.name.clone(),
+            core_type: {
+                let pmu = &event.pmu;
+                let of = self.trust.core_types.iter().find(|c| c.pmu == *pmu);
+                of.map_or_else(|| format!("{}", t.0), |c| c.name.clone())
+            },
+            pmu: event.pmu.clone(),
+            quantity: found.quantity.clone(),
+            low: found.error_min * 100.0,
+            high: found.error_max * 100.0,
+            kernel: found.worst_kernel.clone(),
+            file: self.path.clone(),
+        })
+    }
+}
+
+/// An event that does not count what it should.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[error("event `{event}` is broken on core type {core_type} (PMU `{pmu}`): for {quantity} it was off by {low:+.0} % to {high:+.0} %, most with kernel `{kernel}` ({file}). Use another event; if this is not so any more, `scx_amp pmc validate --out FILE` says so anew")]
+pub struct BrokenEvent {
+    /// The event.
+    pub event: String,
+    /// The core type, by the name in the file.
+    pub core_type: String,
+    /// Its PMU.
+    pub pmu: String,
+    /// What it was held against.
+    pub quantity: String,
+    /// Least error, percent.
+    pub low: f64,
+    /// Largest error, percent.
+    pub high: f64,
+    /// The kernel that decided.
+    pub kernel: String,
+    /// The trust file.
+    pub file: PathBuf,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,6 +310,53 @@ mod tests {
             Some(Verdict::Usable)
         );
         assert_eq!(back.verdict("armv8_cortex_a53", "l1d_cache_refill"), None);
+    }
+
+    #[test]
+    fn the_file_named_goes_before_the_platforms() {
+        let root = tempfile::tempdir().unwrap();
+        let find = |named: Option<&Path>| TrustFile::find(root.path(), named);
+        assert_eq!(find(None).unwrap(), None);
+        let e = find(Some(Path::new("/no/such.toml"))).unwrap_err();
+        assert!(e.to_string().contains("/no/such.toml"), "{e}");
+        let place = root.path().join(PLACE);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::write(&place, trust().to_toml().unwrap()).unwrap();
+        assert_eq!(find(None).unwrap().unwrap().path, place);
+        std::fs::write(&place, "x = 1").unwrap();
+        assert!(
+            find(None).is_err(),
+            "a file that is there is not passed over"
+        );
+    }
+
+    #[test]
+    fn a_broken_event_is_known_by_its_code() {
+        let pmu = crate::Pmu {
+            name: "armv8_cortex_a57".into(),
+            type_: 9,
+            cpus: vec![0],
+            core: true,
+            formats: [("event".to_owned(), "config:0-15".parse().unwrap())].into(),
+            events: [("l1d_cache_refill".to_owned(), "event=0x3".to_owned())].into(),
+            ..crate::Pmu::default()
+        };
+        let pmus = Pmus::from_list(vec![pmu], &[vec![0]]);
+        let mut trust = trust();
+        let file = |trust: &Trust| TrustFile {
+            path: "t.toml".into(),
+            trust: trust.clone(),
+        };
+        let resolve = |text: &str| pmus.resolve(CoreTypeId(0), &text.parse().unwrap()).unwrap();
+        let raw = resolve("armv8_cortex_a57/event=0x3/u").named("misses");
+        let of = |t: &Trust, e: &Event| file(t).broken(&pmus, CoreTypeId(0), e);
+        assert_eq!(of(&trust, &raw), None, "usable");
+        trust.core_types[0].events[0].verdict = Verdict::Broken;
+        let text = of(&trust, &raw).unwrap().to_string();
+        for part in ["`misses`", "big", "broken", "copy L2", "t.toml"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(of(&trust, &resolve("armv8_cortex_a57/event=0x4/")), None);
     }
 
     #[test]

@@ -108,10 +108,20 @@ impl VirtualCounters {
     /// Finds the sources of this machine. One of energy is taken, the most detailed there is: the board's page, sensors
     /// per core type, RAPL through powercap, RAPL through perf. `labels` are texts that tell a sensor's core type.
     pub fn detect(roots: &Roots, pmus: &Pmus, labels: &[(String, CoreTypeId)]) -> VirtualCounters {
-        let mut all = VirtualCounters {
-            sources: Vec::new(),
-            missing: Vec::new(),
-        };
+        let mut all = VirtualCounters::detect_energy(roots, pmus, labels);
+        let cache = VirtualCounters::detect_cache(roots);
+        all.sources.extend(cache.sources);
+        all.missing.extend(cache.missing);
+        all
+    }
+
+    /// As [`VirtualCounters::detect`], energy alone.
+    pub fn detect_energy(
+        roots: &Roots,
+        pmus: &Pmus,
+        labels: &[(String, CoreTypeId)],
+    ) -> VirtualCounters {
+        let mut all = VirtualCounters::of(Vec::new());
         let sysfs = roots.sysfs.as_path();
         let energy: [&dyn Fn() -> Result<Box<dyn VirtualSource>, VirtualError>; 4] = [
             &|| Ok(Box::new(BoardEnergy::open(sysfs)?)),
@@ -128,11 +138,19 @@ impl VirtualCounters {
                 Err(e) => all.missing.push(e.to_string()),
             }
         }
-        match Resctrl::open(Box::new(SysResctrl::new(&roots.resctrl))) {
-            Ok(r) => all.sources.push(Box::new(r)),
-            Err(e) => all.missing.push(e.to_string()),
-        }
         all
+    }
+
+    /// As [`VirtualCounters::detect`], cache occupancy and memory traffic alone. Groups that another of our programs has made
+    /// in resctrl are removed.
+    pub fn detect_cache(roots: &Roots) -> VirtualCounters {
+        match Resctrl::open(Box::new(SysResctrl::new(&roots.resctrl))) {
+            Ok(r) => VirtualCounters::of(vec![Box::new(r)]),
+            Err(e) => VirtualCounters {
+                sources: Vec::new(),
+                missing: vec![e.to_string()],
+            },
+        }
     }
 
     /// These sources.
@@ -141,6 +159,12 @@ impl VirtualCounters {
             sources,
             missing: Vec::new(),
         }
+    }
+
+    /// Takes in the sources of `other`.
+    pub fn extend(&mut self, other: VirtualCounters) {
+        self.sources.extend(other.sources);
+        self.missing.extend(other.missing);
     }
 
     /// Whether a source in use tells the energy of core types apart.

@@ -262,6 +262,7 @@ fn shipped_models_are_right_and_fit_their_platform() {
         counters: Ok(()),
         energy_per_core_type: false,
         models: None,
+        trust: None,
     };
     let p = prepare("model", &context).unwrap();
     assert_eq!(p.provider.name(), "juno");
@@ -290,6 +291,7 @@ fn shipped_models_are_right_and_fit_their_platform() {
         counters: Ok(()),
         energy_per_core_type: false,
         models: None,
+        trust: None,
     };
     let e = prepare("model", &context).unwrap_err();
     assert!(
@@ -311,6 +313,7 @@ fn a_model_by_path_and_one_whose_event_is_missing() {
         counters: Ok(()),
         energy_per_core_type: false,
         models: None,
+        trust: None,
     };
     let name = path.display().to_string();
     std::fs::write(&path, MODEL).unwrap();

@@ -29,13 +29,19 @@ fi
 unset RUSTFLAGS
 cd "$tree"
 static='-C target-feature=+crt-static'
+# The example in C of the library for programs that measure themselves. Arguments: target, C compiler.
+measure() {
+    "$2" -std=c11 -O2 -Wall -Wextra -Werror -static -Ilibs/measure/include libs/measure/examples/region.c \
+        "$target/$1/release/libamp_measure.a" -lm -lpthread -ldl -o "$target/$1/release/measure-region"
+}
 # `place` drives the mechanism alone, for the tests.
-programs="-p scx_amp -p amp-workloads -p amp-board -p amp-bpf --bin scx_amp --bin amp-workload --bin amp-guest --example place"
+programs="-p scx_amp -p amp-workloads -p amp-board -p amp-bpf -p amp-measure --lib --bin scx_amp --bin amp-workload --bin amp-guest --example place"
 
 echo "host programs ($host)" >&2
 # shellcheck disable=SC2086
 env CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" \
     cargo build --release --target-dir "$target" --target "$host" $programs "$@"
+measure "$host" "${CC:-cc}"
 
 echo "QEMU plugin" >&2
 # A library that is loaded cannot be static: no flags from the caller's static build here.
@@ -54,3 +60,4 @@ eval "$environment"
 export CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=debuginfo
 # shellcheck disable=SC2086
 cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $programs "$@"
+measure aarch64-unknown-linux-gnu "$CC_aarch64_unknown_linux_gnu"

@@ -5,6 +5,23 @@ use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
+/// The parts of a comma-separated list of events, whose `pmu/…/` hold commas of their own. Braces around it, as perf has them
+/// for groups, mean nothing here: a list is a group.
+pub fn split_list(text: &str) -> Vec<&str> {
+    let text = text.trim();
+    let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
+    let mut inside = false;
+    inner
+        .unwrap_or(text)
+        .split(|c: char| {
+            inside ^= c == '/';
+            c == ',' && !inside
+        })
+        .map(str::trim)
+        .filter(|s| !s.is_empty())
+        .collect()
+}
+
 /// One part of `pmu/…,…/`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Term {
@@ -187,6 +204,15 @@ mod tests {
 
     fn kind(s: &str) -> SpecKind {
         s.parse::<EventSpec>().unwrap().kind
+    }
+
+    #[test]
+    fn commas_in_slashes_separate_nothing() {
+        assert_eq!(
+            split_list("{a57/event=1,config1=2/u, cycles ,}"),
+            ["a57/event=1,config1=2/u", "cycles"]
+        );
+        assert_eq!(split_list(" , "), [""; 0]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 use amp_bpf::{Counts, CpuEvents, Scheduler, Thread};
 use amp_metrics::perf::{self, OpenSet};
 use amp_metrics::providers::{self, Prepared, ProviderError};
+use amp_metrics::trust::TrustFile;
 use amp_metrics::virtual_counters::{Roots, VirtualCounters};
 use amp_metrics::{
     CoreTypeId, EventSets, Nanos, Pmus, Provider, Reading, ThreadKey, MAX_CORE_TYPES,
@@ -20,6 +21,7 @@ use std::path::Path;
 mod lost;
 
 use crate::topology::compact;
+use crate::trust::TrustArgs;
 use crate::usage::bad_input;
 use lost::{BackOff, Due, Watch};
 
@@ -29,14 +31,16 @@ pub struct Countable {
     /// Until somebody takes them: see [`Countable::virtual_counters`].
     others: VirtualCounters,
     energy_per_core_type: bool,
+    /// Which events are known to be broken.
+    trust: Option<TrustFile>,
 }
 
 impl Countable {
-    /// On the machine of this `topology`.
+    /// On the machine of this `topology`, with its trust file.
     ///
     /// # Errors
-    /// When the kernel's list of PMUs cannot be read.
-    pub fn on(topology: &Topology) -> Result<Countable> {
+    /// As [`TrustArgs::find`]; when the kernel's list of PMUs cannot be read.
+    pub fn on(topology: &Topology, trust: &TrustArgs) -> Result<Countable> {
         let core_types: Vec<Vec<u32>> = topology
             .core_types()
             .iter()
@@ -45,9 +49,14 @@ impl Countable {
         let pmus = Pmus::discover(Path::new("/sys"))
             .context("the performance monitoring units")?
             .with_core_types(&core_types);
-        let labels = sensor_labels(topology, &pmus);
+        let names = topology.core_types().iter().map(|t| t.name.as_str());
+        let labels = sensor_labels(names, &pmus);
         let others = VirtualCounters::detect(&Roots::default(), &pmus, &labels);
-        Ok(Countable::of(pmus, others))
+        let trust = trust.find()?;
+        Ok(Countable {
+            trust,
+            ..Countable::of(pmus, others)
+        })
     }
 
     fn of(pmus: Pmus, others: VirtualCounters) -> Countable {
@@ -55,6 +64,7 @@ impl Countable {
             pmus,
             energy_per_core_type: others.energy_per_core_type(),
             others,
+            trust: None,
         }
     }
 
@@ -106,16 +116,20 @@ impl Countable {
             counters,
             energy_per_core_type: self.energy_per_core_type,
             models: None,
+            trust: self.trust.as_ref(),
         }
     }
 }
 
 /// Texts in labels of sensors that tell their core type: its name, and its core's (`a57` of the PMU `armv8_cortex_a57`).
-fn sensor_labels(topology: &Topology, pmus: &Pmus) -> Vec<(String, CoreTypeId)> {
+pub(crate) fn sensor_labels<'a>(
+    core_types: impl Iterator<Item = &'a str>,
+    pmus: &Pmus,
+) -> Vec<(String, CoreTypeId)> {
     let mut labels = Vec::new();
-    for (t, core_type) in topology.core_types().iter().enumerate() {
+    for (t, name) in core_types.enumerate() {
         let t = CoreTypeId(t as u8);
-        labels.push((core_type.name.clone(), t));
+        labels.push((name.to_owned(), t));
         let core = pmus
             .of_core_type(t)
             .and_then(|p| p.name.rsplit_once("cortex_"));

@@ -17,6 +17,7 @@ mod scheduling;
 mod status;
 mod top;
 mod topology;
+mod trust;
 mod usage;
 
 use amp_machine::CpuList;

@@ -6,6 +6,7 @@ use crate::counting::check_name;
 use crate::only::OnlyCgroup;
 use crate::running::{Running, Ticked};
 use crate::status::Status;
+use crate::trust::TrustArgs;
 use crate::usage::bad_input;
 use amp_machine::CpuList;
 use amp_metrics::Nanos;
@@ -29,6 +30,8 @@ pub struct RunArgs {
     /// Source of the metrics the policy asks for: a name, `auto` for the best one that is possible here, or a TOML file.
     #[arg(long, default_value = "none", value_name = "NAME|FILE.toml")]
     pub provider: String,
+    #[command(flatten)]
+    pub trust: TrustArgs,
     /// CPUs of the fast core type (all others are slow), where the kernel cannot tell them apart.
     #[arg(long, value_name = "LIST")]
     pub big_cpus: Option<CpuList>,

@@ -12,6 +12,7 @@ use crate::run::{policy_by_name, RunArgs};
 use crate::scheduling::Scheduling;
 use crate::status::{self, Status};
 use crate::topology::{self, Detected};
+use crate::trust::TrustArgs;
 use crate::usage::{bad_input, BadInput};
 use amp_machine::CpuList;
 use amp_metrics::providers::Prepared;
@@ -36,6 +37,7 @@ pub struct Running {
     began: Nanos,
     options: LiveOptions,
     big_cpus: Option<CpuList>,
+    trust: TrustArgs,
     /// The provider by the name that it was asked for.
     provider: String,
 }
@@ -62,7 +64,7 @@ impl Running {
         let detected = topology::detect(args.big_cpus.as_ref())?;
         let known = Some(&detected.topology);
         let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
-        let mut countable = Countable::on(&detected.topology)?;
+        let mut countable = Countable::on(&detected.topology, &args.trust)?;
         let prepared = countable.provider(&args.provider)?;
         tell_why(&args.provider, &prepared);
         if detected.topology.core_types().len() == 1 {
@@ -77,6 +79,7 @@ impl Running {
             began: clock::now(),
             options,
             big_cpus: args.big_cpus.clone(),
+            trust: args.trust.clone(),
             provider: args.provider.clone(),
         })
     }
@@ -121,7 +124,7 @@ impl Running {
             .map_err(bad_input)?;
         // there can be only one scheduler, and the counters are needed again
         self.scheduling.let_go();
-        let mut countable = Countable::on(topology)?;
+        let mut countable = Countable::on(topology, &self.trust)?;
         let prepared = countable.provider(&self.provider).or_else(|e| {
             log::warn!("provider `{}`: {e:#}; `{INSTEAD}` instead", self.provider);
             self.provider = INSTEAD.to_owned();

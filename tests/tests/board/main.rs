@@ -11,6 +11,7 @@ mod hot_change;
 mod hotplug;
 mod lifecycle;
 mod machines;
+mod measure;
 mod mechanism;
 mod only_cgroup;
 mod pmc;

@@ -1,7 +1,7 @@
 //! `scx_amp pmc` on the board: what there is, counts beside known ones, and verdicts beside the model's ground truth.
 
 use amp_metrics::trust::{Trust, Verdict};
-use amp_tests::Lab;
+use amp_tests::{Lab, Reply};
 use serde_json::Value;
 
 /// Where each core type's programs are put.
@@ -116,6 +116,180 @@ fn profile(core_type: &str, profile: &Value, blocks: &Value) {
     }
 }
 
+/// A thousand threads, watched from outside and from their beginning; threads and CPUs for themselves; a program that measures
+/// itself; an event that is known to be broken.
+const MANY: &str = r#"
+amp-workload run alu --threads 1000 --work 1000M >/dev/null & pid=$!
+sleep 0.5
+scx_amp pmc record -e instructions:u -p $pid --timeout 300 --json /many.json || exit 1
+scx_amp pmc stat -e instructions:u -p $pid --timeout 300 --json /many-stat.json || exit 1
+scx_amp pmc record -e instructions:u -a --timeout 300 --json /all.json || exit 1
+scx_amp pmc stat -a -A -e instructions:u --timeout 200 --json /cpus.json || exit 1
+kill $pid; wait $pid
+scx_amp pmc stat -e instructions:u --json /forked-stat.json -- amp-workload run alu --threads 1000 --work 10M || exit 1
+scx_amp pmc record -e instructions:u -c 100000 --json /forked.json -- amp-workload run alu --threads 1000 --work 10M || exit 1
+scx_amp pmc stat --per-thread -e instructions:u -V energy -m 'nj=energy*1e9/instructions:u' --json /threads.json -- amp-workload bench spin --threads 3 --seconds 0.5 || exit 1
+/measure-region instructions:u,cycles:u 4000000 | sed 's/^/region /'
+/measure-region instructons 2>/err; echo "misspelt $?"; sed 's/^/says /' /err
+mkdir -p /etc/scx_amp; cp /trust.toml /etc/scx_amp
+scx_amp pmc stat -e br_mis_pred,br_retired --json /limited.json -- true || exit 1
+scx_amp run --provider model 2>/err; echo "refused $?"; sed 's/^/broken /' /err
+rm /etc/scx_amp/trust.toml
+"#;
+
+/// An event of one core type is broken, another's of the same name is not.
+const TRUST: &str = r#"
+format = 1
+kernel = "some other"
+repetitions = 1
+[[core_type]]
+name = "big"
+pmu = "armv8_cortex_a57"
+processor = "0x411fd070"
+cpu = 1
+[[core_type.event]]
+event = "armv8_cortex_a57/event=0x10/"
+quantity = "mispredicts"
+verdict = "broken"
+error_min = -1.0
+error_mean = -1.0
+error_max = -1.0
+worst_kernel = "branches"
+comparisons = 1
+"#;
+
+/// Events of all functions whose names hold `part`, or of all.
+fn sampled(profile: &Value, part: &str) -> f64 {
+    let functions = profile["functions"].as_array().unwrap();
+    let of = functions
+        .iter()
+        .filter(|f| f["function"].as_str().is_some_and(|n| n.contains(part)));
+    of.map(|f| f["events"].as_f64().unwrap()).sum()
+}
+
+/// Counts of `event` on all core types.
+fn sum(report: &Value, event: &str) -> f64 {
+    let rows = report["counts"].as_array().expect("counts");
+    let of = rows.iter().filter(|r| r["event"] == event);
+    of.filter_map(|r| r["count"].as_f64()).sum()
+}
+
+fn many(r: &Reply) {
+    let file = |name: &str| json(&r.file(name));
+    for name in ["/many.json", "/all.json", "/forked.json"] {
+        let profile = file(name);
+        let (all, of_kernel) = (sampled(&profile, ""), sampled(&profile, "alu"));
+        println!(
+            "{name}: {} samples, {of_kernel} of {all} instructions in the kernel",
+            profile["samples"]
+        );
+        assert_eq!(profile["lost"], 0, "{name}");
+        // a thousand threads begin and end, too
+        assert!(of_kernel > 0.5 * all && all > 0.0, "{name}: {profile}");
+    }
+    let attached = sum(&file("/many-stat.json"), "instructions:u");
+    assert!(attached > 50e6, "{attached}");
+    let counted = sum(&file("/forked-stat.json"), "instructions:u");
+    let sampled = sampled(&file("/forked.json"), "");
+    println!("a thousand threads: {counted} counted, {sampled} sampled");
+    assert!(counted > 90e6, "{counted}");
+    assert!(
+        (sampled / counted - 1.0).abs() < 0.05,
+        "{sampled} of {counted}"
+    );
+}
+
+fn rows(r: &Reply) {
+    let threads = json(&r.file("/threads.json"));
+    let rows = threads["counts"].as_array().unwrap();
+    for i in 0..3 {
+        let name = format!("amp-spin-{i}-");
+        let mine = |c: &&Value| c["thread"].as_str().is_some_and(|t| t.starts_with(&name));
+        let of: Vec<&Value> = rows.iter().filter(mine).collect();
+        let counted: f64 = of.iter().filter_map(|c| c["count"].as_f64()).sum();
+        println!("{name}: {counted} in {} rows", of.len());
+        // a row per core type
+        assert!(of.len() == 2 && counted > 10e6, "{name}: {threads}");
+        assert!(of
+            .iter()
+            .all(|c| c["coverage"].as_f64().is_none_or(|v| v > 0.8)));
+    }
+    let energy = threads["virtual_counters"].as_array().unwrap();
+    for core_type in ["big", "little"] {
+        let e = energy.iter().find(|e| e["of"] == core_type).unwrap();
+        let joules = e["value"].as_f64().unwrap();
+        println!("{core_type}: {joules} J");
+        assert!(e["source"] == "board" && joules > 0.0, "{e}");
+        // energy of all big cores per instruction of a thread on one of them
+        let metrics = threads["metrics"].as_array().unwrap();
+        let m = metrics
+            .iter()
+            .find(|m| m["core_type"] == core_type && m["value"].is_f64());
+        let tid = &m.unwrap()["tid"];
+        let count = rows
+            .iter()
+            .find(|c| c["tid"] == *tid && c["core_type"] == core_type);
+        let known = joules * 1e9 / count.unwrap()["count"].as_f64().unwrap();
+        assert!((m.unwrap()["value"].as_f64().unwrap() / known - 1.0).abs() < 1e-9);
+    }
+    let cpus = json(&r.file("/cpus.json"));
+    let cpus = cpus["counts"].as_array().unwrap();
+    let busy = cpus
+        .iter()
+        .filter(|c| c["count"].as_f64().is_some_and(|n| n > 1e6));
+    let mut busy: Vec<u64> = busy.map(|c| c["cpu"].as_u64().unwrap()).collect();
+    busy.sort_unstable();
+    assert_eq!(busy, [0, 1, 2, 3, 4, 5]);
+}
+
+/// The C example: a loop of two instructions a round, started twice.
+fn measured(r: &Reply) {
+    let of = |what: &str, event: &str| -> f64 {
+        let lines = r.lines("region").filter(|l| l.starts_with(what));
+        let lines = lines.filter(|l| l.split(' ').nth(2) == Some(event));
+        lines
+            .map(|l| l.split(' ').nth(3).unwrap().parse::<f64>().unwrap())
+            .sum()
+    };
+    let (counted, overhead) = (
+        of("count", "instructions:u"),
+        of("overhead", "instructions:u"),
+    );
+    println!("region: {counted} instructions, {overhead} of them for a start and a stop");
+    near("region instructions", counted, 8e6);
+    assert!(overhead < 10_000.0 && of("count", "cycles:u") > 1e6);
+    let energy = r.lines("region").find_map(|l| l.strip_prefix("energy "));
+    assert!(energy.unwrap().parse::<f64>().unwrap() > 0.0);
+    assert_eq!(r.line("misspelt"), "1");
+    let says = r.lines("says").find(|l| l.contains("instructons"));
+    assert!(says.unwrap().contains("`instructions`"), "{says:?}");
+}
+
+fn broken_events_are_refused(r: &Reply) {
+    let report = json(&r.file("/limited.json"));
+    let verdict = |core_type: &str| {
+        let rows = report["counts"].as_array().unwrap();
+        let of = |c: &&Value| c["event"] == "br_mis_pred" && c["core_type"] == core_type;
+        rows.iter().find(of).unwrap()["verdict"].clone()
+    };
+    assert_eq!(
+        (verdict("big"), verdict("little")),
+        ("broken".into(), Value::Null)
+    );
+    assert_eq!(r.line("refused"), "1");
+    let says: Vec<&str> = r.lines("broken").collect();
+    let says = says.join(" ");
+    for part in [
+        "`model`",
+        "br_mis_pred",
+        "big",
+        "broken",
+        "/etc/scx_amp/trust.toml",
+    ] {
+        assert!(says.contains(part), "{part}: {says}");
+    }
+}
+
 #[test]
 fn lists_counts_and_attaches() {
     let mut script = String::from(
@@ -173,6 +347,20 @@ scx_amp pmc stat -e l1d_cache,l1d_cache_refill,l2d_cache,l2d_cache_refill,br_ret
 echo \"toomany $?\"; sed 's/^/says /' /err
 scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
 ";
+    script += MANY;
+    for file in [
+        "many",
+        "many-stat",
+        "all",
+        "forked",
+        "forked-stat",
+        "threads",
+        "cpus",
+        "limited",
+    ] {
+        lab = lab.collect(&format!("/{file}.json"));
+    }
+    lab = lab.program("measure-region").file("/trust.toml", TRUST);
     for path in &collected {
         lab = lab.collect(path);
     }
@@ -186,6 +374,10 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
         );
     }
     windows(&json(&r.file("/windows.json")));
+    many(&r);
+    rows(&r);
+    measured(&r);
+    broken_events_are_refused(&r);
     let group = json(&r.file("/group.json"));
     for metric in ["ipc", "miss_rate", "misses_per_1000"] {
         let all = group["metrics"].as_array().expect("metrics");
@@ -302,7 +494,9 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     let says: Vec<&str> = r.lines("says").collect();
     assert!(says[0].contains("`nosuch`"), "{says:?}");
     assert!(
-        says[1].contains("several -e") && says[1].contains("7 events fit"),
+        says[1].contains("several -e")
+            && says[1].contains("7 events fit")
+            && says[1].contains("beside `l1d_cache`, `l1d_cache_refill`"),
         "{says:?}"
     );
 }

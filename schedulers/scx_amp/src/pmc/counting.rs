@@ -1,14 +1,21 @@
 //! Sets of events on their targets, by turns.
 
-use super::formula::{Formula, SECONDS};
+mod totals;
+
+pub use totals::Known;
+
 use super::sets::{Set, Unit};
+use super::virtuals::VirtualCount;
 use amp_metrics::group::{Group, GroupCounts, GroupError, Whom};
-use amp_metrics::multiplex::Sampled;
-use amp_metrics::uncertainty::Measured;
+use amp_metrics::multiplex::{Observation, Sampled, Strategy};
+use amp_metrics::CoreTypeId;
 use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
 
 /// Confidence level of the intervals.
 pub const LEVEL: f64 = 0.95;
+/// The strategy that asks for no counts.
+pub const ROUND_ROBIN: &str = "round-robin";
 /// One set whose time differs by less than this part from its threads' was on all the time: two clocks are not read at
 /// the same moment.
 const SAME_TIME: f64 = 0.005;
@@ -22,6 +29,47 @@ pub enum Scope {
     Cpus(Vec<u32>),
 }
 
+/// Who has counts of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// Nobody: they are summed up.
+    Summed,
+    /// Each CPU; goes with [`Scope::Cpus`].
+    Cpus,
+    /// Each thread, without those that it starts; goes with [`Scope::Tasks`].
+    Threads,
+}
+
+/// The CPU or the thread that a count is of, where each has one of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// The CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u32>,
+    /// The thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tid: Option<i32>,
+    /// Its name, and its number behind a hyphen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+}
+
+impl Row {
+    /// Whether it is the same CPU and thread, whatever the thread is called now.
+    pub fn same(&self, other: &Row) -> bool {
+        (self.cpu, self.tid) == (other.cpu, other.tid)
+    }
+
+    /// `place` with the CPU or thread behind it.
+    pub fn named(&self, place: &str) -> String {
+        match (self.cpu, &self.thread) {
+            (Some(cpu), _) => format!("{place} CPU {cpu}"),
+            (None, Some(thread)) => format!("{place} {thread}"),
+            (None, None) => place.to_owned(),
+        }
+    }
+}
+
 /// The count of an event on a PMU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Count {
@@ -33,9 +81,9 @@ pub struct Count {
     pub pmu: String,
     /// Name of the core type, for PMUs of cores.
     pub core_type: Option<String>,
-    /// The CPU, where each has a count of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<u32>,
+    /// The CPU or thread, where each has a count of its own.
+    #[serde(flatten)]
+    pub row: Row,
     /// The count; extrapolated when `coverage` is below 1; `None` when there is no basis for one.
     pub count: Option<f64>,
     /// What was really counted.
@@ -52,6 +100,9 @@ pub struct Count {
     pub seconds: f64,
     /// Number of stretches of time that is made of.
     pub windows: u64,
+    /// What the machine's trust file says of the event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<&'static str>,
 }
 
 /// A derived metric on a core type.
@@ -65,9 +116,9 @@ pub struct Derived {
     pub pmu: String,
     /// Name of the core type.
     pub core_type: Option<String>,
-    /// The CPU, where each has counts of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<u32>,
+    /// The CPU or thread, where each has counts of its own.
+    #[serde(flatten)]
+    pub row: Row,
     /// The value; `None` when an event was not counted, or on a division by zero.
     pub value: Option<f64>,
     /// Standard uncertainty; `None` when unknown.
@@ -83,6 +134,9 @@ pub struct Window {
     pub set: usize,
     /// What its events have counted, really.
     pub counts: Vec<WindowCount>,
+    /// What virtual counters have; empty without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub virtual_counters: Vec<VirtualCount>,
 }
 
 /// The count of an event in one interval.
@@ -94,21 +148,24 @@ pub struct WindowCount {
     pub pmu: String,
     /// Name of the core type, for PMUs of cores.
     pub core_type: Option<String>,
-    /// The CPU, where each has a count of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<u32>,
+    /// The CPU or thread, where each has a count of its own.
+    #[serde(flatten)]
+    pub row: Row,
     /// The count.
     pub count: u64,
     /// Seconds for which it was on the hardware.
     pub seconds: f64,
 }
 
+/// A row's CPU and thread, and the core type; `None` for whichever.
+type Place = (Option<u32>, Option<i32>, Option<CoreTypeId>);
+
 /// A unit of a set, counting.
 struct Part {
     set: usize,
     unit: Unit,
-    /// The CPU when this is one CPU's share of the unit.
-    cpu: Option<u32>,
+    /// The CPU when this is one CPU's share of the unit, the thread when it is one thread's.
+    row: Row,
     groups: Vec<Group>,
     last: (f64, Vec<u64>),
     sampled: Sampled,
@@ -116,19 +173,23 @@ struct Part {
 
 /// All sets, of which one is on.
 pub struct Counting {
-    sets: usize,
+    sets: Vec<Set>,
     names: Vec<String>,
     parts: Vec<Part>,
     clocks: Vec<Group>,
+    /// Seconds for which threads had run before they were found.
+    missed: BTreeMap<i32, f64>,
     system: bool,
+    strategy: Box<dyn Strategy>,
     active: usize,
+    /// When the active set was put on.
+    since_s: f64,
     turns: u64,
 }
 
 impl Counting {
-    /// Opens every set on the target, none of them on. `core_types` names the core types; with `per_cpu`, which goes
-    /// with [`Scope::Cpus`], each CPU is counted for itself; with `on_exec` the first set starts when its thread
-    /// executes a program.
+    /// Opens every set on the target, none of them on; `strategy` says which set is next. `core_types` names the core types;
+    /// with `on_exec` the first set starts when its thread executes a program.
     ///
     /// # Errors
     /// [`GroupError`], naming the event and the thread or CPU. Threads that end meanwhile are left out, unless they are
@@ -137,20 +198,65 @@ impl Counting {
         sets: &[Set],
         core_types: &[String],
         scope: &Scope,
-        per_cpu: bool,
+        rows: Rows,
         on_exec: bool,
+        mut strategy: Box<dyn Strategy>,
     ) -> Result<Counting, GroupError> {
+        let mut counting = Counting {
+            sets: sets.to_vec(),
+            names: core_types.to_vec(),
+            parts: Vec::new(),
+            clocks: Vec::new(),
+            missed: BTreeMap::new(),
+            system: matches!(scope, Scope::Cpus(_)),
+            active: strategy.next(0.0).min(sets.len().saturating_sub(1)),
+            strategy,
+            since_s: 0.0,
+            turns: 0,
+        };
+        match (scope, rows) {
+            (Scope::Tasks(tids), Rows::Threads) => {
+                let mut gone = None;
+                for &tid in tids {
+                    match counting.add_thread(tid, on_exec) {
+                        Err(e @ GroupError::Gone { .. }) => gone = Some(e),
+                        r => r?,
+                    }
+                }
+                match gone {
+                    Some(e) if counting.parts.is_empty() => return Err(e),
+                    _ => {}
+                }
+            }
+            (Scope::Tasks(tids), _) => {
+                let whom: Vec<Whom> = tids.iter().map(|t| Whom::Task(*t)).collect();
+                counting.add(&whom, |_| vec![(Row::default(), whom.clone())], on_exec)?;
+            }
+            (Scope::Cpus(cpus), _) => {
+                let whom: Vec<Whom> = cpus.iter().map(|c| Whom::Cpu(*c)).collect();
+                counting.add(&whom, |unit| split(unit, cpus, rows), on_exec)?;
+            }
+        }
+        Ok(counting)
+    }
+
+    /// Opens every set on whom `split` says for its unit, and clocks for `whom`.
+    fn add(
+        &mut self,
+        whom: &[Whom],
+        split: impl Fn(&Unit) -> Vec<(Row, Vec<Whom>)>,
+        on_exec: bool,
+    ) -> Result<(), GroupError> {
         let mut parts = Vec::new();
-        for (s, set) in sets.iter().enumerate() {
+        for (s, set) in self.sets.iter().enumerate() {
             for unit in &set.units {
-                let whole = split(unit, scope, per_cpu);
-                for (cpu, whom) in whole {
-                    let groups =
-                        open_all(whom, |w| Group::open(&unit.events, w, on_exec && s == 0))?;
+                for (row, whom) in split(unit) {
+                    let on_exec = on_exec && s == self.active;
+                    let groups = open_all(&whom, |w| Group::open(&unit.events, w, on_exec))?;
                     parts.push(Part {
                         set: s,
                         unit: unit.clone(),
-                        cpu,
+                        row,
                         groups,
                         last: (0.0, vec![0; unit.events.len()]),
                         sampled: Sampled::new(unit.events.len()),
@@ -158,19 +264,53 @@ impl Counting {
                 }
             }
         }
-        let whom = match scope {
-            Scope::Tasks(tids) => tids.iter().map(|t| Whom::Task(*t)).collect(),
-            Scope::Cpus(cpus) => cpus.iter().map(|c| Whom::Cpu(*c)).collect::<Vec<_>>(),
+        self.clocks
+            .extend(open_all(whom, |w| Group::clock(w, on_exec))?);
+        self.parts.extend(parts);
+        Ok(())
+    }
+
+    fn add_thread(&mut self, tid: i32, on_exec: bool) -> Result<(), GroupError> {
+        let row = Row {
+            cpu: None,
+            tid: Some(tid),
+            thread: Some(name(tid)),
         };
-        Ok(Counting {
-            sets: sets.len(),
-            names: core_types.to_vec(),
-            parts,
-            clocks: open_all(whom, |w| Group::clock(w, on_exec))?,
-            system: matches!(scope, Scope::Cpus(_)),
-            active: 0,
-            turns: 0,
-        })
+        let whom = [Whom::Thread(tid)];
+        self.add(&whom, |_| vec![(row.clone(), whom.to_vec())], on_exec)
+    }
+
+    /// Takes in a thread that was found while counting, which has run for `before_s` seconds. One that is gone already is left
+    /// out.
+    ///
+    /// # Errors
+    /// As [`Counting::open`].
+    pub fn adopt(&mut self, tid: i32, before_s: f64) -> Result<(), GroupError> {
+        let (parts, clocks) = (self.parts.len(), self.clocks.len());
+        match self.add_thread(tid, false) {
+            Err(GroupError::Gone { .. }) => return Ok(()),
+            r => r?,
+        }
+        self.missed.insert(tid, before_s);
+        let set = self.active;
+        let new = self.parts.iter_mut().skip(parts);
+        let groups = new.filter(|p| p.set == set).flat_map(|p| &mut p.groups);
+        let clocks = self.clocks.iter_mut().skip(clocks);
+        groups.chain(clocks).try_for_each(Group::start)
+    }
+
+    /// Looks up the names of threads anew: a thread may have named itself, or have become another program.
+    pub fn rename(&mut self) {
+        let mut names: BTreeMap<i32, String> = BTreeMap::new();
+        for p in &mut self.parts {
+            if let Some(tid) = p.row.tid {
+                let now = names.entry(tid).or_insert_with(|| name(tid));
+                // the last name of one that is gone is kept
+                if !now.starts_with('?') {
+                    p.row.thread = Some(now.clone());
+                }
+            }
+        }
     }
 
     /// Starts the first set, where no program's start does.
@@ -208,32 +348,92 @@ impl Counting {
         if last {
             self.clocks.iter_mut().try_for_each(Group::stop)?;
         }
-        if last || self.sets > 1 {
+        let many = self.sets.len() > 1;
+        if last || many {
             self.switch(set, false)?;
         }
+        // a choice that does not hang on what was counted need not wait for it: the less time goes by uncounted
+        let blind = self.strategy.name() == ROUND_ROBIN;
+        if many && !last && blind {
+            self.put_on_next(at_s)?;
+        }
+        let window = self.read(set, at_s)?;
+        self.turns += 1;
+        if many && !last && !blind {
+            self.put_on_next(at_s)?;
+        }
+        self.since_s = at_s;
+        Ok(window)
+    }
+
+    fn put_on_next(&mut self, at_s: f64) -> Result<(), GroupError> {
+        self.active = self.strategy.next(at_s).min(self.sets.len() - 1);
+        self.switch(self.active, true)
+    }
+
+    /// What `set` has counted since it was read last, and that the others have not.
+    fn read(&mut self, set: usize, at_s: f64) -> Result<Window, GroupError> {
         let mut window = Window {
             at_s,
             set: set + 1,
             counts: Vec::new(),
+            virtual_counters: Vec::new(),
         };
+        // time by row and core type, and by row on whichever
+        let mut times: HashMap<Place, f64> = HashMap::new();
+        let mut seen: BTreeMap<u64, (Vec<f64>, f64, f64)> = BTreeMap::new();
         for p in self.parts.iter_mut().filter(|p| p.set == set) {
             let (seconds, counts) = p.advance()?;
             p.sampled.add(seconds, &counts);
+            let (cpu, tid, core_type) = (p.row.cpu, p.row.tid, p.unit.core_type);
+            let of_type = times.entry((cpu, tid, core_type)).or_default();
+            *of_type = of_type.max(seconds);
+            if let Some(t) = core_type {
+                *times.entry((cpu, tid, None)).or_default() += seconds;
+                // one subject per core type and row
+                let subject = t.index() as u64 | (row_number(cpu, tid) << 8);
+                let o = seen.entry(subject).or_default();
+                o.0.extend(counts.iter().map(|c| *c as f64));
+                for (e, c) in p.unit.events.iter().zip(&counts) {
+                    match e.name.as_str() {
+                        "instructions" | "inst_retired" => o.1 = *c as f64,
+                        "cycles" | "cpu_cycles" => o.2 = *c as f64,
+                        _ => {}
+                    }
+                }
+            }
             for (event, count) in p.unit.events.iter().zip(counts) {
                 window.counts.push(WindowCount {
                     event: event.name.clone(),
                     pmu: p.unit.pmu.clone(),
                     core_type: p.type_name(&self.names),
-                    cpu: p.cpu,
+                    row: p.row.clone(),
                     count,
                     seconds,
                 });
             }
         }
-        self.turns += 1;
-        if !last && self.sets > 1 {
-            self.active = (set + 1) % self.sets;
-            self.switch(self.active, true)?;
+        for p in self.parts.iter_mut().filter(|p| p.set != set) {
+            let key = (p.row.cpu, p.row.tid, p.unit.core_type);
+            p.sampled.skip(times.get(&key).copied().unwrap_or(0.0));
+        }
+        let (from, to) = (self.since_s, at_s);
+        for (subject, (counts, instructions, cycles)) in seen {
+            // a length of nothing has no rates
+            if to > from {
+                self.strategy.observe(&Observation {
+                    subject,
+                    set,
+                    from,
+                    to,
+                    counts: &counts,
+                    ipc: if cycles > 0.0 {
+                        instructions / cycles
+                    } else {
+                        0.0
+                    },
+                });
+            }
         }
         Ok(window)
     }
@@ -243,202 +443,36 @@ impl Counting {
         self.turns
     }
 
-    /// Seconds for which threads ran, or CPUs were there, on the CPUs of each part.
-    fn wholes(&mut self) -> Result<Vec<f64>, GroupError> {
-        let mut times = Vec::new();
-        for c in &mut self.clocks {
-            times.push((c.whom(), c.read()?.enabled.as_secs_f64()));
-        }
-        let all: f64 = times.iter().map(|(_, t)| t).sum();
-        let parts = &self.parts;
-        if self.system {
-            if self.sets == 1 {
-                // a CPU's pinned group is on all the time, or reading it fails
-                return Ok(parts.iter().map(|p| p.sampled.seconds()).collect());
-            }
-            let of = |p: &Part| {
-                let on = |whom: &Whom| p.groups.iter().any(|g| g.whom() == *whom);
-                times.iter().filter(|(w, _)| on(w)).map(|(_, t)| t).sum()
-            };
-            return Ok(parts.iter().map(of).collect());
-        }
-        let time = |p: &Part| p.sampled.seconds();
-        let on_cores: f64 = parts
-            .iter()
-            .filter(|p| p.unit.core_type.is_some())
-            .map(time)
-            .sum();
-        // The gaps between two turns belong to all core types alike. That holds where every set counts on every core
-        // type; else somewhere nobody counted for other reasons.
-        let complete = (0..self.sets).all(|s| {
-            let core: Vec<_> = parts
-                .iter()
-                .filter(|p| p.set == s && p.unit.core_type.is_some())
-                .collect();
-            core.is_empty() || core.len() == self.names.len()
-        });
-        let gaps = if complete && on_cores > 0.0 {
-            (all / on_cores).max(1.0)
-        } else {
-            1.0
-        };
-        let gaps = if self.sets == 1 && gaps < 1.0 + SAME_TIME {
-            1.0
-        } else {
-            gaps
-        };
-        let of = |p: &Part| match p.unit.core_type {
-            Some(t) => {
-                let same = |o: &&Part| o.unit.core_type == Some(t);
-                parts.iter().filter(same).map(time).sum::<f64>() * gaps
-            }
-            None if self.sets == 1 => time(p),
-            None => all,
-        };
-        Ok(parts.iter().map(of).collect())
-    }
-
-    /// The counts of the whole run, extrapolated where a set was on for part of it, and the metrics made of them.
-    ///
-    /// # Errors
-    /// When a counter cannot be read.
-    pub fn totals(
-        &mut self,
-        formulas: &[Formula],
-    ) -> Result<(Vec<Count>, Vec<Derived>), GroupError> {
-        let wholes = self.wholes()?;
-        let mut counts = Vec::new();
-        for (p, whole) in self.parts.iter().zip(&wholes) {
-            for (i, event) in p.unit.events.iter().enumerate() {
-                let total = p.sampled.total(i, *whole);
-                let interval = total.and_then(|t| {
-                    let half = match t.u? {
-                        0.0 => 0.0,
-                        u => u * p.sampled.factor(LEVEL)?,
-                    };
-                    // what was counted is there
-                    Some((
-                        (t.value - half).max(p.sampled.counted(i) as f64),
-                        t.value + half,
-                    ))
-                });
-                counts.push(Count {
-                    event: event.name.clone(),
-                    set: p.set + 1,
-                    pmu: p.unit.pmu.clone(),
-                    core_type: p.type_name(&self.names),
-                    cpu: p.cpu,
-                    count: total.map(|t| t.value),
-                    counted: p.sampled.counted(i),
-                    u: total.and_then(|t| t.u),
-                    low: interval.map(|i| i.0),
-                    high: interval.map(|i| i.1),
-                    coverage: p.sampled.coverage(*whole),
-                    seconds: p.sampled.seconds(),
-                    windows: p.sampled.windows(),
-                });
-            }
-        }
-        let mut derived = Vec::new();
-        for f in formulas {
-            derived.extend(self.derive(f, &wholes));
-        }
-        Ok((counts, derived))
-    }
-
-    /// A metric on each PMU that counts all its events.
-    fn derive(&self, f: &Formula, wholes: &[f64]) -> Vec<Derived> {
-        let mut out = Vec::new();
-        let mut done: Vec<(&str, Option<u32>)> = Vec::new();
-        for p in &self.parts {
-            let key = (p.unit.pmu.as_str(), p.cpu);
-            if done.contains(&key) {
-                continue;
-            }
-            done.push(key);
-            let of: Vec<(&Part, f64)> = self
-                .parts
-                .iter()
-                .zip(wholes.iter().copied())
-                .filter(|(o, _)| (o.unit.pmu.as_str(), o.cpu) == key)
-                .collect();
-            let Some(value) = evaluate(f, &of) else {
-                continue;
-            };
-            out.push(Derived {
-                metric: f.name.clone(),
-                formula: f.text.clone(),
-                pmu: p.unit.pmu.clone(),
-                core_type: p.type_name(&self.names),
-                cpu: p.cpu,
-                value: value.map(|v| v.value),
-                u: value.and_then(|v| v.u),
-            });
-        }
-        out
+    /// The strategy's name.
+    pub fn strategy(&self) -> &'static str {
+        self.strategy.name()
     }
 }
 
-/// The formula over parts of one PMU, with the uncertainty that comes from extrapolation: events of one set vary
-/// together, sets do not. The outer `None`: an event is not among them.
-fn evaluate(f: &Formula, parts: &[(&Part, f64)]) -> Option<Option<Measured>> {
-    // the set that has most of the names first: a ratio within a set is better than one across
-    let mut order: Vec<usize> = (0..parts.len()).collect();
-    let has = |k: &usize| {
-        let events = &parts[*k].0.unit.events;
-        let in_it = |n: &&String| events.iter().any(|e| e.name == **n);
-        f.names.iter().filter(in_it).count()
-    };
-    order.sort_by_key(|k| std::cmp::Reverse(has(k)));
-    let best = |name: &String| {
-        order.iter().find_map(|k| {
-            let i = parts[*k]
-                .0
-                .unit
-                .events
-                .iter()
-                .position(|e| e.name == *name)?;
-            Some((*k, i))
-        })
-    };
-    let mut places = Vec::new();
-    let mut values = Vec::new();
-    for name in &f.names {
-        if name == SECONDS {
-            places.push(None);
-            values.push(parts.first().map_or(0.0, |(_, whole)| *whole));
-            continue;
-        }
-        let at = best(name)?;
-        let Some(total) = parts[at.0].0.sampled.total(at.1, parts[at.0].1) else {
-            return Some(None);
-        };
-        places.push(Some(at));
-        values.push(total.value);
+/// A number for a row that no other row of the same run has.
+fn row_number(cpu: Option<u32>, tid: Option<i32>) -> u64 {
+    match (cpu, tid) {
+        (Some(c), _) => u64::from(c) + 1,
+        (None, Some(t)) => u64::from(t.unsigned_abs()),
+        (None, None) => 0,
     }
-    let Some((value, gradient)) = f.evaluate(&values) else {
-        return Some(None);
-    };
-    let mut variance = Some(0.0);
-    for (k, (p, whole)) in parts.iter().enumerate() {
-        let mut of_set = vec![0.0; p.unit.events.len()];
-        for (at, g) in places.iter().zip(&gradient) {
-            if let Some((_, i)) = at.filter(|(at, _)| *at == k) {
-                of_set[i] += g;
-            }
-        }
-        if of_set.iter().any(|g| *g != 0.0) {
-            let v = p.sampled.variance(&of_set, *whole);
-            variance = variance.and_then(|a: f64| Some(a + v?));
-        }
-    }
-    Some(Some(Measured {
-        value,
-        u: variance.map(f64::sqrt),
-    }))
+}
+
+/// `name-tid` of a thread, as perf writes it.
+fn name(tid: i32) -> String {
+    let comm = std::fs::read_to_string(format!("/proc/{tid}/comm"));
+    format!(
+        "{}-{tid}",
+        comm.map_or_else(|_| "?".into(), |c| c.trim().to_owned())
+    )
 }
 
 impl Part {
+    /// What has metrics of its own: PMU, CPU, thread.
+    fn key(&self) -> (&str, Option<u32>, Option<i32>) {
+        (&self.unit.pmu, self.row.cpu, self.row.tid)
+    }
+
     fn type_name(&self, names: &[String]) -> Option<String> {
         let t = self.unit.core_type?;
         names.get(t.index()).cloned()
@@ -465,29 +499,31 @@ impl Part {
     }
 }
 
-/// On whom a unit is opened; one entry for each count that is to be shown.
-fn split(unit: &Unit, scope: &Scope, per_cpu: bool) -> Vec<(Option<u32>, Vec<Whom>)> {
-    match scope {
-        Scope::Tasks(tids) => vec![(None, tids.iter().map(|t| Whom::Task(*t)).collect())],
-        Scope::Cpus(all) => {
-            let here = |c: &&u32| unit.cpus.is_empty() || unit.cpus.contains(c);
-            let cpus = all.iter().filter(here).copied();
-            if per_cpu {
-                cpus.map(|c| (Some(c), vec![Whom::Cpu(c)])).collect()
-            } else {
-                vec![(None, cpus.map(Whom::Cpu).collect())]
-            }
-        }
+/// On which CPUs a unit is opened; one entry for each count that is to be shown.
+fn split(unit: &Unit, all: &[u32], rows: Rows) -> Vec<(Row, Vec<Whom>)> {
+    let here = |c: &&u32| unit.cpus.is_empty() || unit.cpus.contains(c);
+    let cpus = all.iter().filter(here).copied();
+    match rows {
+        Rows::Cpus => cpus
+            .map(|c| {
+                let row = Row {
+                    cpu: Some(c),
+                    ..Row::default()
+                };
+                (row, vec![Whom::Cpu(c)])
+            })
+            .collect(),
+        _ => vec![(Row::default(), cpus.map(Whom::Cpu).collect())],
     }
 }
 
 fn open_all(
-    whom: Vec<Whom>,
+    whom: &[Whom],
     open: impl Fn(Whom) -> Result<Group, GroupError>,
 ) -> Result<Vec<Group>, GroupError> {
     let mut groups = Vec::with_capacity(whom.len());
     let mut gone = None;
-    for w in whom {
+    for &w in whom {
         match open(w) {
             Ok(g) => groups.push(g),
             Err(e @ GroupError::Gone { .. }) => gone = Some(e),

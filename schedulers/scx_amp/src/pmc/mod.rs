@@ -21,6 +21,7 @@ mod sets;
 mod stat;
 pub(crate) mod target;
 mod validate;
+mod virtuals;
 mod windows;
 
 use anyhow::Result;

@@ -1,6 +1,7 @@
 //! What `pmc stat` prints.
 
-use super::counting::{Count, Derived, Window, LEVEL};
+use super::counting::{Count, Derived, Row, Window, LEVEL};
+use super::virtuals::VirtualCount;
 use serde::Serialize;
 use std::fmt::Write;
 use tabled::builder::Builder;
@@ -23,6 +24,8 @@ pub struct Multiplexing {
     pub strategy: &'static str,
     /// How long each is on.
     pub interval_ms: u64,
+    /// Part by which turns differ from that at most; the first ones are shorter. `None` when all are alike.
+    pub spread: Option<f64>,
     /// How many turns there were.
     pub turns: u64,
 }
@@ -48,6 +51,9 @@ pub struct Report {
     pub counts: Vec<Count>,
     /// Metrics of the whole run.
     pub metrics: Vec<Derived>,
+    /// Virtual counters over the whole run; empty where none is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub virtual_counters: Vec<VirtualCount>,
     /// Instructions in a window, where counts are told by those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
@@ -86,21 +92,17 @@ fn grouped(v: f64) -> String {
 }
 
 /// Where it was counted.
-fn place(pmu: &str, core_type: Option<&str>, cpu: Option<u32>) -> String {
-    let mut out = match core_type {
+fn place(pmu: &str, core_type: Option<&str>, row: &Row) -> String {
+    row.named(&match core_type {
         Some(t) => format!("{t} ({pmu})"),
         None => pmu.to_owned(),
-    };
-    if let Some(cpu) = cpu {
-        let _ = write!(out, " CPU {cpu}");
-    }
-    out
+    })
 }
 
 /// The line above the intervals.
 pub fn window_head(format: Format) -> String {
     match format {
-        Format::Csv => "time_s,set,cpu,pmu,core_type,event,count,seconds\n".into(),
+        Format::Csv => "time_s,set,cpu,pmu,core_type,event,count,seconds,thread\n".into(),
         Format::Table => format!("{:>12} {:>16}  event\n", "time (s)", "count"),
     }
 }
@@ -112,15 +114,16 @@ pub fn window(w: &Window, format: Format) -> String {
         let _ = match format {
             Format::Csv => writeln!(
                 out,
-                "{:.6},{},{},{},{},{},{},{:.6}",
+                "{:.6},{},{},{},{},{},{},{:.6},{}",
                 w.at_s,
                 w.set,
-                maybe(c.cpu),
+                maybe(c.row.cpu),
                 field(&c.pmu),
                 field(c.core_type.as_deref().unwrap_or_default()),
                 field(&c.event),
                 c.count,
-                c.seconds
+                c.seconds,
+                field(c.row.thread.as_deref().unwrap_or_default())
             ),
             Format::Table => writeln!(
                 out,
@@ -128,12 +131,44 @@ pub fn window(w: &Window, format: Format) -> String {
                 w.at_s,
                 grouped(c.count as f64),
                 c.event,
-                place(&c.pmu, c.core_type.as_deref(), c.cpu),
+                place(&c.pmu, c.core_type.as_deref(), &c.row),
                 w.set
             ),
         };
     }
+    for v in &w.virtual_counters {
+        let _ = match format {
+            // beside events: of no set, by no PMU
+            Format::Csv => writeln!(
+                out,
+                "{:.6},,,{},{},{},{},,",
+                w.at_s,
+                field(&v.source),
+                field(&v.of),
+                v.counter,
+                v.value
+            ),
+            Format::Table => writeln!(
+                out,
+                "{:>12.6} {:>16}  {} in {} of {} ({})",
+                w.at_s,
+                virtual_value(v),
+                v.counter,
+                v.unit,
+                v.of,
+                v.source
+            ),
+        };
+    }
     out
+}
+
+/// Joules with six digits, bytes with their thousands apart.
+fn virtual_value(v: &VirtualCount) -> String {
+    match v.unit {
+        "J" => format!("{:.6}", v.value),
+        _ => grouped(v.value),
+    }
 }
 
 /// The result.
@@ -146,12 +181,12 @@ pub fn report(r: &Report, format: Format) -> String {
 
 fn csv(r: &Report) -> String {
     let mut out = String::from(
-        "count,low,high,coverage,event,pmu,core_type,cpu,set,seconds,windows,counted\n",
+        "count,low,high,coverage,event,pmu,core_type,cpu,set,seconds,windows,counted,thread\n",
     );
     for c in &r.counts {
         let _ = writeln!(
             out,
-            "{},{},{},{},{},{},{},{},{},{:.6},{},{}",
+            "{},{},{},{},{},{},{},{},{},{:.6},{},{},{}",
             maybe(c.count.map(|v| format!("{v:.0}"))),
             maybe(c.low.map(|v| format!("{v:.0}"))),
             maybe(c.high.map(|v| format!("{v:.0}"))),
@@ -159,32 +194,57 @@ fn csv(r: &Report) -> String {
             field(&c.event),
             field(&c.pmu),
             field(c.core_type.as_deref().unwrap_or_default()),
-            maybe(c.cpu),
+            maybe(c.row.cpu),
             c.set,
             c.seconds,
             c.windows,
-            c.counted
+            c.counted,
+            field(c.row.thread.as_deref().unwrap_or_default())
         );
     }
     if !r.metrics.is_empty() {
-        out += "\nvalue,u,metric,pmu,core_type,cpu\n";
+        out += "\nvalue,u,metric,pmu,core_type,cpu,thread\n";
     }
     for m in &r.metrics {
         let _ = writeln!(
             out,
-            "{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{}",
             maybe(m.value),
             maybe(m.u),
             field(&m.metric),
             field(&m.pmu),
             field(m.core_type.as_deref().unwrap_or_default()),
-            maybe(m.cpu)
+            maybe(m.row.cpu),
+            field(m.row.thread.as_deref().unwrap_or_default())
+        );
+    }
+    if !r.virtual_counters.is_empty() {
+        out += "\nvalue,counter,unit,of,source\n";
+    }
+    for v in &r.virtual_counters {
+        let _ = writeln!(
+            out,
+            "{},{},{},{},{}",
+            v.value,
+            v.counter,
+            v.unit,
+            field(&v.of),
+            field(&v.source)
         );
     }
     out
 }
 
 fn remark(c: &Count) -> String {
+    let how = extrapolated(c);
+    match c.verdict {
+        Some("broken") if how.is_empty() => "broken, says the trust file".into(),
+        Some("broken") => format!("{how}; broken, says the trust file"),
+        _ => how,
+    }
+}
+
+fn extrapolated(c: &Count) -> String {
     let Some(coverage) = c.coverage else {
         return "never ran here".into();
     };
@@ -212,10 +272,12 @@ fn table(r: &Report) -> String {
     if let Some(m) = &r.multiplexing {
         let _ = writeln!(
             out,
-            " {} sets by turns ({}, every {} ms, {} turns); ± is the {:.0} % interval of what is extrapolated",
+            " {} sets by turns ({}, each for {} ms{}, {} turns); ± is the {:.0} % interval of what is extrapolated",
             r.sets.len(),
             m.strategy,
             m.interval_ms,
+            m.spread
+                .map_or_else(String::new, |s| format!(" ± {:.0} %", s * 100.0)),
             m.turns,
             LEVEL * 100.0
         );
@@ -233,7 +295,7 @@ fn table(r: &Report) -> String {
         rows.push_record([
             c.count.map_or_else(|| "not counted".into(), grouped),
             event,
-            place(&c.pmu, c.core_type.as_deref(), c.cpu),
+            place(&c.pmu, c.core_type.as_deref(), &c.row),
             remark(c),
         ]);
     }
@@ -243,11 +305,22 @@ fn table(r: &Report) -> String {
         rows.push_record([
             value,
             m.metric.clone(),
-            place(&m.pmu, m.core_type.as_deref(), m.cpu),
+            place(&m.pmu, m.core_type.as_deref(), &m.row),
             match (m.value, u) {
                 (Some(_), Some(u)) => format!("± {u:.4} (standard uncertainty)"),
                 (Some(_), None) if m.u.is_none() => "± unknown".into(),
                 _ => String::new(),
+            },
+        ]);
+    }
+    for v in &r.virtual_counters {
+        rows.push_record([
+            virtual_value(v),
+            format!("{} ({})", v.counter, v.unit),
+            v.of.clone(),
+            match v.readings {
+                Some(n) => format!("mean of {n} readings, {}", v.source),
+                None => format!("as {} says, whoever ran", v.source),
             },
         ]);
     }
@@ -275,7 +348,7 @@ mod tests {
             set: 1,
             pmu: "armv8_cortex_a57".into(),
             core_type: Some("big".into()),
-            cpu: None,
+            row: Row::default(),
             count: Some(1_234_567.0),
             counted: 617_283,
             u: Some(1000.0),
@@ -284,6 +357,7 @@ mod tests {
             coverage,
             seconds: 0.5,
             windows: 7,
+            verdict: None,
         }
     }
 
@@ -298,10 +372,12 @@ mod tests {
             multiplexing: (sets.len() > 1).then_some(Multiplexing {
                 strategy: "round-robin",
                 interval_ms: 10,
+                spread: Some(0.25),
                 turns: 14,
             }),
             counts,
             metrics: vec![],
+            virtual_counters: vec![],
             intervals: None,
         }
     }
@@ -310,7 +386,7 @@ mod tests {
     fn a_table_names_turns_coverage_and_interval() {
         let text = table(&one(&["a", "b"], vec![count("a", Some(0.5))]));
         assert!(
-            text.contains("round-robin, every 10 ms, 14 turns"),
+            text.contains("round-robin, each for 10 ms ± 25 %, 14 turns"),
             "{text}"
         );
         assert!(
@@ -333,7 +409,7 @@ mod tests {
             vec![count("cycles", Some(1.0)), count("b", None)],
         ));
         let fields: Vec<usize> = text.lines().map(|l| l.split(',').count()).collect();
-        assert_eq!(fields, [12; 3], "{text}");
+        assert_eq!(fields, [13; 3], "{text}");
         assert_eq!(
             field("cpu/event=1,umask=\"2\"/"),
             "\"cpu/event=1,umask=\"\"2\"\"/\""

@@ -87,8 +87,7 @@ fn lines(windows: &[Window], event: &str, window: Option<u64>) -> Lines {
 
 fn place(c: &WindowCount) -> String {
     let place = c.core_type.as_deref().unwrap_or(&c.pmu);
-    c.cpu
-        .map_or_else(|| place.to_owned(), |cpu| format!("{place}, CPU {cpu}"))
+    c.row.named(place)
 }
 
 fn plot(lines: &Lines, unit: &str) -> Result<String, String> {

@@ -2,9 +2,9 @@
 
 use super::here::Here;
 use crate::usage::bad_input;
-use amp_metrics::event::SpecKind;
-use amp_metrics::group::{SOFTWARE, SOFTWARE_NAMES};
-use amp_metrics::{CoreTypeId, Event, EventAttr, EventSpec};
+use amp_metrics::event::{split_list, SpecKind};
+use amp_metrics::group::software;
+use amp_metrics::{CoreTypeId, Event, EventSpec};
 use anyhow::Result;
 
 /// The events of a set that one PMU counts.
@@ -29,41 +29,6 @@ pub struct Set {
     pub units: Vec<Unit>,
 }
 
-/// The parts of a comma-separated list of events, whose `pmu/…/` hold commas of their own. Braces around it, as perf
-/// has them for groups, mean nothing here: a set is a group.
-fn split(text: &str) -> Vec<&str> {
-    let text = text.trim();
-    let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
-    let mut inside = false;
-    inner
-        .unwrap_or(text)
-        .split(|c: char| {
-            inside ^= c == '/';
-            c == ',' && !inside
-        })
-        .map(str::trim)
-        .filter(|s| !s.is_empty())
-        .collect()
-}
-
-fn software(spec: &EventSpec) -> Option<Event> {
-    let SpecKind::Name(name) = &spec.kind else {
-        return None;
-    };
-    let (_, config) = SOFTWARE_NAMES.iter().find(|(n, _)| n == name)?;
-    Some(Event {
-        name: spec.to_string(),
-        pmu: "software".into(),
-        attr: EventAttr {
-            type_: SOFTWARE,
-            config: *config,
-            exclude_user: spec.modifiers.exclude_user,
-            exclude_kernel: spec.modifiers.exclude_kernel,
-            ..EventAttr::default()
-        },
-    })
-}
-
 impl Set {
     /// Reads a set. An event without a PMU is counted on every core type whose PMU has it.
     ///
@@ -75,7 +40,7 @@ impl Set {
             text: text.trim().to_owned(),
             units: Vec::new(),
         };
-        for part in split(text) {
+        for part in split_list(text) {
             let spec: EventSpec = part.parse().map_err(bad_input)?;
             if let Some(event) = software(&spec) {
                 set.put(event, None, Vec::new());
@@ -165,15 +130,6 @@ mod tests {
             core_types: vec!["big".into(), "little".into()],
             tables: Tables::default(),
         }
-    }
-
-    #[test]
-    fn commas_in_slashes_separate_nothing() {
-        assert_eq!(
-            split("{a57/event=1,config1=2/u, cycles ,}"),
-            ["a57/event=1,config1=2/u", "cycles"]
-        );
-        assert_eq!(split(" , "), [""; 0]);
     }
 
     #[test]

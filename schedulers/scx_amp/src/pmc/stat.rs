@@ -1,25 +1,30 @@
 //! `scx_amp pmc stat`.
 
-use super::counting::{Counting, Scope, Window};
+use super::counting::{Count, Counting, Rows, Scope, Window, ROUND_ROBIN};
 use super::formula::Formula;
 use super::groups;
 use super::here::Here;
 use super::output::{self, Format, Multiplexing, Report};
 use super::plot;
 use super::sets::Set;
-use super::target::{self, Held, Target};
+use super::target::{self, TargetArgs};
+use super::virtuals::Virtuals;
 use super::windows::Windows;
+use crate::trust::TrustArgs;
 use crate::usage::bad_input;
 use amp_metrics::group::GroupError;
+use amp_metrics::multiplex::{by_name, Turns};
 use amp_metrics::perf;
+use amp_metrics::trust::TrustFile;
 use amp_workloads::quantity::parse_count;
 use anyhow::{Context, Result};
 use clap::Args;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// What is counted when nothing is asked for.
@@ -30,6 +35,12 @@ const USUAL_METRIC: &str = "ipc=instructions/cycles";
 const CUT: Duration = Duration::from_millis(5);
 /// How long each set is on when no interval is given.
 const TURN: Duration = Duration::from_millis(10);
+/// Of the lengths of turns: the same every time.
+const SEED: u64 = 1;
+/// How often new threads are looked for.
+const THREADS: Duration = Duration::from_millis(10);
+/// After how many looks names of threads are read anew.
+const NAMES: u32 = 32;
 
 /// Options of `scx_amp pmc stat`.
 ///
@@ -47,7 +58,8 @@ pub struct StatArgs {
     /// Metric made of counts, such as `ipc=instructions/cycles`; `seconds` is the time counted on a core type
     #[arg(short = 'm', long = "metric", value_name = "NAME=FORMULA")]
     metrics: Vec<String>,
-    /// Print counts every so many milliseconds; with several sets, the time each is on [default then: 10, not printed]
+    /// Print counts every so many milliseconds; with several sets, the time each is on [default then: 10
+    /// and up to a quarter more or less, the first ones shorter; not printed]
     #[arg(short = 'i', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     interval: Option<u64>,
     /// Print counts of every so many instructions of each PMU, for example 10M, instead of intervals; counters are read every
@@ -57,24 +69,28 @@ pub struct StatArgs {
     /// Write a page with plots over time to FILE, or to standard output with `-`; needs -i or --window
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Whatever runs on any CPU, while the command runs, or until interrupted
-    #[arg(short = 'a', long, conflicts_with = "pid")]
-    all_cpus: bool,
     /// Each CPU for itself
-    #[arg(short = 'A', long, requires = "all_cpus")]
+    #[arg(short = 'A', long, visible_alias = "no-aggr", requires = "all_cpus")]
     per_cpu: bool,
-    /// A process with its threads and what they start, until it ends or this is interrupted
+    /// Each thread for itself; those that turn up later are looked for every 10 ms, and what they did before they were found is
+    /// extrapolated. Other processes that a program starts are not counted then
+    #[arg(long, conflicts_with_all = ["all_cpus", "per_cpu"])]
+    per_thread: bool,
+    /// Virtual counters beside the events, separated by commas: energy, llc (occupancy, mean), traffic (to memory)
     #[arg(
-        short = 'p',
-        long,
-        value_name = "PID",
-        conflicts_with = "command",
-        allow_hyphen_values = true
+        short = 'V',
+        long = "virtual",
+        value_name = "NAMES",
+        value_delimiter = ','
     )]
-    pid: Option<i32>,
-    /// Stop counting after so many milliseconds; a command is ended
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: Option<u64>,
+    virtuals: Vec<String>,
+    /// Which of several sets is next: round-robin, rate-of-change, relative-error (docs/multiplexing.md)
+    #[arg(long, value_name = "NAME", default_value = ROUND_ROBIN)]
+    strategy: String,
+    #[command(flatten)]
+    trust: TrustArgs,
+    #[command(flatten)]
+    target: TargetArgs,
     /// Comma-separated values with a header line
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -84,9 +100,6 @@ pub struct StatArgs {
     /// Write the table or the values to FILE instead of standard error
     #[arg(short = 'o', long, value_name = "FILE", conflicts_with = "json")]
     output: Option<PathBuf>,
-    /// The command and its arguments
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<String>,
 }
 
 /// The command.
@@ -94,19 +107,27 @@ pub struct StatArgs {
 /// # Errors
 /// Bad input ([`crate::usage::BadInput`]), naming the event, metric or process; others when counting fails.
 pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
-    if !args.all_cpus && args.pid.is_none() && args.command.is_empty() {
-        return Err(bad_input(
-            "what is to be counted? Give a command, -p PID, or -a for the whole machine",
-        ));
-    }
+    args.target.check("counted")?;
     let here = Here::detect()?;
     let (texts, metrics) = asked(args, &here)?;
     let sets: Vec<Set> = texts
         .iter()
         .map(|t| Set::parse(&here, t))
         .collect::<Result<_>>()?;
-    let formulas = formulas(&metrics, &sets)?;
-    if !args.all_cpus {
+    let trust = args.trust.find()?;
+    let mut virtuals = match args.virtuals.is_empty() {
+        true => None,
+        false => Some(Virtuals::open(&here, &args.virtuals, args.per_cpu)?),
+    };
+    if args.target.all_cpus && virtuals.as_ref().is_some_and(Virtuals::needs_program) {
+        return Err(bad_input(
+            "-V llc and traffic are told per program: give a command or -p PID, without -a",
+        ));
+    }
+    let beside: Vec<String> = virtuals.iter().flat_map(Virtuals::names).collect();
+    let formulas = formulas(&metrics, &sets, &beside)?;
+    let strategy = by_name(&args.strategy, sets.len()).map_err(bad_input)?;
+    if !args.target.all_cpus {
         let tied = sets
             .iter()
             .flat_map(|s| &s.units)
@@ -145,28 +166,30 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
         .into_iter()
         .flatten()
         .any(|p| p.as_os_str() == "-");
-    let held = match args.command.is_empty() {
-        true => None,
-        false => Some(Held::start(&args.command, json_out)?),
+    let chosen = args.target.choose(json_out)?;
+    let scope = match args.target.all_cpus {
+        true => Scope::Cpus(here.all_cpus()),
+        false => Scope::Tasks(chosen.tids.clone()),
     };
-    target::open_many_files();
-    let scope = scope(args, &here, held.as_ref())?;
-    let on_exec = held.is_some() && !args.all_cpus;
-    let opened = Counting::open(&sets, &here.core_types, &scope, args.per_cpu, on_exec);
-    let mut counting = opened.map_err(|e| refused(&here, e))?;
-    let watched = match args.pid {
-        Some(pid) => Some(target::process(pid)?),
-        None => None,
+    let rows = match (args.per_cpu, args.per_thread) {
+        (true, _) => Rows::Cpus,
+        (_, true) => Rows::Threads,
+        _ => Rows::Summed,
     };
-    let begin = Instant::now();
+    let on_exec = chosen.on_exec();
+    let opened = Counting::open(&sets, &here.core_types, &scope, rows, on_exec, strategy);
+    let mut counting = opened.map_err(|e| refused(&here, &sets, e))?;
+    let pid = chosen.pid.filter(|_| !args.target.all_cpus);
     if !on_exec {
         counting.start()?;
     }
-    let target = match (held, watched) {
-        (Some(h), _) => Target::Command(h.release()?),
-        (None, Some(fd)) => Target::Process(fd),
-        (None, None) => Target::Machine,
-    };
+    if let Some(v) = &mut virtuals {
+        // where increments begin
+        v.sample(0.0, pid);
+    }
+    let mut watched = chosen.release(stop)?;
+    let begin = watched.begin;
+    let mut found = Found::new(pid.filter(|_| args.per_thread), &scope);
 
     let turn = match (args.interval, sets.len()) {
         (Some(ms), _) => Some(Duration::from_millis(ms)),
@@ -174,27 +197,28 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
         (None, 0 | 1) => None,
         (None, _) => Some(TURN),
     };
-    let end = args.timeout.map(|ms| begin + Duration::from_millis(ms));
+    let uneven = args.interval.is_none() && cutter.is_none();
+    let mut turns = turn.map(|t| Turns::new(t, sets.len(), SEED));
+    let mut length = || match (turn, &mut turns) {
+        (Some(_), Some(turns)) if uneven => Some(turns.next()),
+        (t, _) => t,
+    };
     let mut windows: Vec<Window> = Vec::new();
-    let mut next = turn.map(|t| begin + t);
-    let mut asked = false;
+    let mut next = length().map(|t| begin + t);
     loop {
-        // a command that was asked to end takes its time
-        let until = [next, end.filter(|_| !asked)].into_iter().flatten().min();
-        let gone = target.wait(until)?;
-        let now = Instant::now();
-        let over = stop.load(Ordering::Relaxed) || end.is_some_and(|e| now >= e);
-        if over && !gone {
-            if let (Target::Command(r), false) = (&target, asked) {
-                // it may have something to say at its end: that counts, too
-                r.end();
-                asked = true;
-            }
+        let look = found.when();
+        let last = watched.wait([next, look].into_iter().flatten().min())?;
+        found.look(&mut counting)?;
+        let due = next.is_some_and(|n| Instant::now() >= n);
+        if let (Some(v), false) = (&mut virtuals, windowed || last) {
+            v.sample(begin.elapsed().as_secs_f64(), pid);
         }
-        let last = gone || (over && !matches!(target, Target::Command(_)));
-        let due = next.is_some_and(|n| now >= n);
         if last || due {
-            let w = counting.turn(begin.elapsed().as_secs_f64(), last)?;
+            let at_s = begin.elapsed().as_secs_f64();
+            let mut w = counting.turn(at_s, last)?;
+            if let (Some(v), true) = (&mut virtuals, windowed || last) {
+                w.virtual_counters = v.sample(at_s, pid);
+            }
             let done = match &mut cutter {
                 Some(cutter) => cutter.take(&w),
                 None if windowed => vec![w],
@@ -212,26 +236,35 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
         if last {
             break;
         }
-        if let (true, Some(t)) = (due, turn) {
+        if due {
             // not from when it was due: a turn that came late is to last as long as others
-            next = Some(Instant::now() + t);
+            next = length().map(|t| Instant::now() + t);
         }
     }
     let elapsed_s = begin.elapsed().as_secs_f64();
-    let (counts, metrics) = counting.totals(&formulas)?;
+    for failure in virtuals.iter().flat_map(Virtuals::failed) {
+        log::warn!("-V: {failure}");
+    }
+    let known = virtuals.as_ref().map(Virtuals::known).unwrap_or_default();
+    let (mut counts, metrics) = counting.totals(&formulas, &known)?;
+    if let Some(trust) = &trust {
+        judge(&mut counts, &sets, &here, trust);
+    }
     let report = Report {
-        command: (!args.command.is_empty()).then(|| args.command.clone()),
-        pid: args.pid,
-        system_wide: args.all_cpus,
+        command: args.target.command(),
+        pid: args.target.pid,
+        system_wide: args.target.all_cpus,
         elapsed_s,
         sets: sets.iter().map(|s| s.text.clone()).collect(),
         multiplexing: turn.filter(|_| sets.len() > 1).map(|t| Multiplexing {
-            strategy: "round-robin",
+            strategy: counting.strategy(),
             interval_ms: t.as_millis() as u64,
+            spread: uneven.then(Turns::spread),
             turns: counting.turns(),
         }),
         counts,
         metrics,
+        virtual_counters: virtuals.as_ref().map(Virtuals::totals).unwrap_or_default(),
         window: args.window,
         intervals: windowed.then_some(windows),
     };
@@ -245,10 +278,67 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
         }
         None => emit(&mut out, &output::report(&report, format)),
     }
-    Ok(match target {
-        Target::Command(r) => ExitCode::from(r.status()?),
-        _ => ExitCode::SUCCESS,
-    })
+    watched.status()
+}
+
+/// Notes what the trust file says of each event.
+fn judge(counts: &mut [Count], sets: &[Set], here: &Here, trust: &TrustFile) {
+    for c in counts {
+        let units = sets
+            .get(c.set.wrapping_sub(1))
+            .map_or(&[][..], |s| &s.units);
+        let unit = units.iter().find(|u| u.pmu == c.pmu);
+        c.verdict = unit.and_then(|u| {
+            let event = u.events.iter().find(|e| e.name == c.event)?;
+            Some(trust.of(&here.pmus, u.core_type?, event)?.verdict.name())
+        });
+    }
+}
+
+/// Threads of a process that turn up while it is counted thread by thread.
+struct Found {
+    /// The process, where there is something to look for.
+    pid: Option<i32>,
+    known: BTreeSet<i32>,
+    next: Instant,
+    /// Looks after which names are read anew.
+    looks: u32,
+}
+
+impl Found {
+    fn new(pid: Option<i32>, scope: &Scope) -> Found {
+        Found {
+            pid,
+            known: match scope {
+                Scope::Tasks(tids) => tids.iter().copied().collect(),
+                Scope::Cpus(_) => BTreeSet::new(),
+            },
+            next: Instant::now(),
+            looks: 0,
+        }
+    }
+
+    fn when(&self) -> Option<Instant> {
+        self.pid.map(|_| self.next)
+    }
+
+    fn look(&mut self, counting: &mut Counting) -> Result<()> {
+        let (Some(pid), true) = (self.pid, Instant::now() >= self.next) else {
+            return Ok(());
+        };
+        for tid in target::task(pid) {
+            if self.known.insert(tid) {
+                counting.adopt(tid, target::ran(tid))?;
+            }
+        }
+        // most threads name themselves as soon as they begin
+        if self.looks % NAMES == 1 {
+            counting.rename();
+        }
+        self.looks += 1;
+        self.next = Instant::now() + THREADS;
+        Ok(())
+    }
 }
 
 /// Sets and metrics that are asked for, by themselves and by groups; the usual ones when nothing is.
@@ -268,8 +358,9 @@ fn asked(args: &StatArgs, here: &Here) -> Result<(Vec<String>, Vec<String>)> {
     Ok((sets, metrics))
 }
 
-fn formulas(texts: &[String], sets: &[Set]) -> Result<Vec<Formula>> {
+fn formulas(texts: &[String], sets: &[Set], beside: &[String]) -> Result<Vec<Formula>> {
     let mut known: Vec<String> = sets.iter().flat_map(Set::names).cloned().collect();
+    known.extend(beside.iter().cloned());
     known.sort();
     known.dedup();
     let mut out = Vec::new();
@@ -284,7 +375,7 @@ fn formulas(texts: &[String], sets: &[Set]) -> Result<Vec<Formula>> {
         let names: Vec<&String> = f
             .names
             .iter()
-            .filter(|n| *n != super::formula::SECONDS)
+            .filter(|n| *n != super::formula::SECONDS && !beside.contains(n))
             .collect();
         if !pmus.any(|u| names.iter().all(|n| counted_on(&u.pmu, n))) {
             return Err(bad_input(format!(
@@ -297,27 +388,21 @@ fn formulas(texts: &[String], sets: &[Set]) -> Result<Vec<Formula>> {
     Ok(out)
 }
 
-fn scope(args: &StatArgs, here: &Here, held: Option<&Held>) -> Result<Scope> {
-    if args.all_cpus {
-        return Ok(Scope::Cpus(here.all_cpus()));
-    }
-    if let Some(pid) = args.pid {
-        // says more of what is wrong than the list of threads would
-        drop(target::process(pid)?);
-        let mut tids = Vec::new();
-        target::threads(pid, |t| {
-            tids.push(t);
-            Ok(())
-        })?;
-        return Ok(Scope::Tasks(tids));
-    }
-    Ok(Scope::Tasks(held.map(Held::pid).into_iter().collect()))
-}
-
-/// A set that does not fit is bad input, and how much would fit is worth a trial.
-fn refused(here: &Here, e: GroupError) -> anyhow::Error {
+/// A set that does not fit is bad input: beside which events, and how much would fit, is worth a trial.
+fn refused(here: &Here, sets: &[Set], e: GroupError) -> anyhow::Error {
     match &e {
-        GroupError::Refused { pmu, size, .. } if *size > 1 => {
+        GroupError::Refused {
+            event,
+            pmu,
+            size,
+            position,
+            ..
+        } if *size > 1 => {
+            let beside = beside(sets, pmu, event, *position);
+            let beside = match beside.is_empty() {
+                true => String::new(),
+                false => format!("; it does not fit beside {}", beside.join(", ")),
+            };
             let trial = here.core_pmus().find(|(_, p)| p.name == *pmu);
             let fit = trial.and_then(|(t, _)| {
                 let cpu = *here.cpus(t).first()?;
@@ -327,12 +412,23 @@ fn refused(here: &Here, e: GroupError) -> anyhow::Error {
                 format!("; {n} events fit at once there, instructions and cycles among them")
             });
             bad_input(format!(
-                "{e}{fit}. Give several -e, which are counted by turns"
+                "{e}{beside}{fit}. Give several -e, which are counted by turns"
             ))
         }
         GroupError::Refused { .. } => bad_input(e),
         _ => e.into(),
     }
+}
+
+/// Events that stand before `event`, number `position` (from 1), in its set on `pmu`.
+fn beside(sets: &[Set], pmu: &str, event: &str, position: usize) -> Vec<String> {
+    let units = sets.iter().flat_map(|s| &s.units).filter(|u| u.pmu == pmu);
+    let before = units.filter_map(|u| {
+        let last = u.events.get(position.checked_sub(1)?)?;
+        (last.name == event).then(|| &u.events[..position - 1])
+    });
+    let before = before.take(1).flatten();
+    before.map(|e| format!("`{}`", e.name)).collect()
 }
 
 fn open_output(args: &StatArgs) -> Result<Box<dyn Write>> {

@@ -1,8 +1,9 @@
-//! Whom `pmc stat` watches: a command that it starts, a process that is there already, or the machine.
+//! Whom `pmc stat` and `record` watch: a command that it starts, a process that is there already, or the machine.
 
 use crate::bench::user;
 use crate::usage::bad_input;
 use anyhow::{bail, Context, Result};
+use clap::Args;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::pipe::{pipe_with, PipeFlags};
@@ -11,12 +12,16 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longest time in one wait: then whoever asked looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The nice value of who counts.
+const FIRST: i32 = -20;
 
 /// A command that stands just before its program: it waits to be let go.
 pub struct Held {
@@ -207,6 +212,15 @@ pub fn process(pid: i32) -> Result<OwnedFd> {
     })
 }
 
+/// Threads of a process now; none when it is gone.
+pub fn task(pid: i32) -> Vec<i32> {
+    let dir = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let names = dir.into_iter().flatten().flatten();
+    names
+        .filter_map(|e| e.file_name().to_string_lossy().parse().ok())
+        .collect()
+}
+
 /// Calls `found` for each thread of a process, until no new ones turn up: those that are there when it is called are
 /// told of, those that they start later inherit.
 ///
@@ -234,12 +248,189 @@ pub fn threads(pid: i32, mut found: impl FnMut(i32) -> Result<()>) -> Result<()>
     Ok(())
 }
 
-/// Lets us open as many files as the system allows: each event needs one per thread or CPU.
+/// Seconds for which a thread has run since it began; 0 for one that is gone.
+pub fn ran(tid: i32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) as f64 * 1e-9
+}
+
+/// Lets us open as many files as the system allows, the hard limit raised where we may: each event needs one per thread or
+/// CPU. Programs that were started before keep their limit.
 pub fn open_many_files() {
-    let mut limit = rustix::process::getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // the old limit may do
-    let _ = rustix::process::setrlimit(Resource::Nofile, limit);
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raise = |to: Option<u64>| {
+        let limit = rustix::process::Rlimit {
+            current: to,
+            maximum: to,
+        };
+        rustix::process::setrlimit(Resource::Nofile, limit)
+    };
+    let system = std::fs::read_to_string("/proc/sys/fs/nr_open");
+    let system = system.ok().and_then(|t| t.trim().parse().ok());
+    let above = system.filter(|s| limit.maximum.is_some_and(|m| m < *s));
+    // only a privileged process may have more than its hard limit; the old one may do
+    if above.is_none_or(|s| raise(Some(s)).is_err()) {
+        let _ = raise(limit.maximum);
+    }
+}
+
+/// Whom to watch, as options say.
+#[derive(Args, Debug)]
+pub struct TargetArgs {
+    /// Whatever runs on any CPU, while the command runs, or until interrupted
+    #[arg(short = 'a', long, conflicts_with = "pid")]
+    pub all_cpus: bool,
+    /// A process with its threads and what they start, until it ends or this is interrupted
+    #[arg(
+        short = 'p',
+        long,
+        value_name = "PID",
+        conflicts_with = "command",
+        allow_hyphen_values = true
+    )]
+    pub pid: Option<i32>,
+    /// Stop after so many milliseconds; a command is ended
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+impl TargetArgs {
+    /// That there is something to watch; `done` says what is to be done with it.
+    ///
+    /// # Errors
+    /// [`crate::usage::BadInput`].
+    pub fn check(&self, done: &str) -> Result<()> {
+        if self.all_cpus || self.pid.is_some() || !self.command.is_empty() {
+            return Ok(());
+        }
+        Err(bad_input(format!(
+            "what is to be {done}? Give a command, -p PID, or -a for the whole machine"
+        )))
+    }
+
+    /// The command for a report.
+    pub fn command(&self) -> Option<Vec<String>> {
+        (!self.command.is_empty()).then(|| self.command.clone())
+    }
+
+    /// Finds the process, or starts the command up to its program, whose standard output is our standard error with
+    /// `quiet`; and lets us open many files, and go before others where that is allowed.
+    ///
+    /// # Errors
+    /// As [`process`], [`threads`] and [`Held::start`].
+    pub fn choose(&self, quiet: bool) -> Result<Chosen> {
+        let held = match self.command.is_empty() {
+            true => None,
+            false => Some(Held::start(&self.command, quiet)?),
+        };
+        let mut chosen = Chosen {
+            watched: self.pid.map(process).transpose()?,
+            tids: held.iter().map(Held::pid).collect(),
+            pid: self.pid.or(held.as_ref().map(Held::pid)),
+            held,
+            everywhere: self.all_cpus,
+            timeout: self.timeout.map(Duration::from_millis),
+        };
+        open_many_files();
+        // Among hundreds of busy threads we would get our turns late. Without the right to it we are one of them.
+        let _ = rustix::process::setpriority_process(None, FIRST);
+        if let Some(pid) = self.pid {
+            threads(pid, |t| {
+                chosen.tids.push(t);
+                Ok(())
+            })?;
+        }
+        Ok(chosen)
+    }
+}
+
+/// Who is to be watched, not yet running where it is a command.
+pub struct Chosen {
+    held: Option<Held>,
+    watched: Option<OwnedFd>,
+    /// Threads that are there; a command's only one.
+    pub tids: Vec<i32>,
+    /// The process, where it is one.
+    pub pid: Option<i32>,
+    everywhere: bool,
+    timeout: Option<Duration>,
+}
+
+impl Chosen {
+    /// Whether counting begins with the command's program.
+    pub fn on_exec(&self) -> bool {
+        self.held.is_some() && !self.everywhere
+    }
+
+    /// Lets the command run, where it is one.
+    ///
+    /// # Errors
+    /// [`crate::usage::BadInput`] when there is no such program.
+    pub fn release(self, stop: &AtomicBool) -> Result<Watched<'_>> {
+        let begin = Instant::now();
+        Ok(Watched {
+            begin,
+            end: self.timeout.map(|t| begin + t),
+            target: match (self.held, self.watched) {
+                (Some(h), _) => Target::Command(h.release()?),
+                (None, Some(fd)) => Target::Process(fd),
+                (None, None) => Target::Machine,
+            },
+            asked: false,
+            stop,
+        })
+    }
+}
+
+/// Who is watched, until it ends, its time is up, or we are interrupted.
+pub struct Watched<'a> {
+    /// When it began.
+    pub begin: Instant,
+    target: Target,
+    end: Option<Instant>,
+    asked: bool,
+    stop: &'a AtomicBool,
+}
+
+impl Watched<'_> {
+    /// Waits until `until` at most, or for a while; whether this is the end. A command is asked to end when its time is up:
+    /// what it does then counts, too.
+    ///
+    /// # Errors
+    /// When the system cannot wait.
+    pub fn wait(&mut self, until: Option<Instant>) -> Result<bool> {
+        // a command that was asked to end takes its time
+        let end = self.end.filter(|_| !self.asked);
+        let gone = self.target.wait([until, end].into_iter().flatten().min())?;
+        let over =
+            self.stop.load(Ordering::Relaxed) || self.end.is_some_and(|e| Instant::now() >= e);
+        if gone || !over {
+            return Ok(gone);
+        }
+        let Target::Command(r) = &self.target else {
+            return Ok(true);
+        };
+        if !self.asked {
+            r.end();
+            self.asked = true;
+        }
+        Ok(false)
+    }
+
+    /// The exit status: a command's own, else success.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn status(self) -> Result<ExitCode> {
+        Ok(match self.target {
+            Target::Command(r) => ExitCode::from(r.status()?),
+            _ => ExitCode::SUCCESS,
+        })
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Intervals of time turned into windows of a fixed number of instructions.
 
-use super::counting::{Window, WindowCount};
+use super::counting::{Row, Window, WindowCount};
 use super::sets::Set;
 use crate::usage::bad_input;
 use amp_metrics::windows::Cutter;
@@ -13,10 +13,10 @@ const INSTRUCTIONS: [&str; 2] = ["instructions", "inst_retired"];
 /// Nanoseconds of a second: times go through the cutter as whole numbers.
 const NANOS: f64 = 1e9;
 
-/// A PMU's, or a CPU's, cumulative counts.
+/// A PMU's, a CPU's, or a thread's, cumulative counts.
 struct Stream {
     pmu: String,
-    cpu: Option<u32>,
+    row: Row,
     cutter: Cutter,
     /// Instructions so far.
     instructions: u64,
@@ -67,7 +67,7 @@ impl Windows {
         let mut out = Vec::new();
         let mut rest = &interval.counts[..];
         while let Some(first) = rest.first() {
-            let same = |c: &&WindowCount| c.pmu == first.pmu && c.cpu == first.cpu;
+            let same = |c: &&WindowCount| c.pmu == first.pmu && c.row.same(&first.row);
             let (of, others) = rest.split_at(rest.iter().take_while(same).count());
             self.feed(interval, of, &mut out);
             rest = others;
@@ -80,15 +80,15 @@ impl Windows {
         let Some(at) = of.iter().position(|c| counts_instructions(&c.event)) else {
             return;
         };
-        let (pmu, cpu) = (&of[at].pmu, of[at].cpu);
+        let (pmu, row) = (&of[at].pmu, &of[at].row);
         let known = self
             .streams
             .iter()
-            .position(|s| s.pmu == *pmu && s.cpu == cpu);
+            .position(|s| s.pmu == *pmu && s.row.same(row));
         let i = known.unwrap_or_else(|| {
             let mut s = Stream {
                 pmu: pmu.clone(),
-                cpu,
+                row: row.clone(),
                 cutter: Cutter::new(self.size),
                 instructions: 0,
                 counts: vec![0; of.len() + 1],
@@ -133,6 +133,7 @@ impl Windows {
                 at_s: ns as f64 / NANOS,
                 set: interval.set,
                 counts: all,
+                virtual_counters: Vec::new(),
             });
         }
     }
@@ -147,7 +148,7 @@ mod tests {
             event: event.into(),
             pmu: pmu.into(),
             core_type: None,
-            cpu: None,
+            row: Row::default(),
             count,
             seconds: 0.5,
         }
@@ -171,6 +172,7 @@ mod tests {
                 count("instructions:u", "big", a),
                 count("armv8/inst_retired/u", "little", b),
             ],
+            virtual_counters: Vec::new(),
         };
         assert_eq!(w.take(&interval(1.0, 50, 0)), []);
         let got = w.take(&interval(2.0, 200, 100));

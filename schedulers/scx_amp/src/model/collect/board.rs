@@ -7,6 +7,7 @@ use crate::bench::board::{model_version, quote};
 use crate::bench::progress::Progress;
 use crate::usage::bad_input;
 use amp_board::{Cache, Content, Event, Guest, GuestFile, Origin, Run};
+use amp_metrics::trust::PLACE;
 use amp_models::data::Dataset;
 use amp_models::journal::Journal;
 use amp_models::programs::Program;
@@ -75,6 +76,10 @@ pub fn collect(args: &CollectArgs, programs: &[Program], cancel: &AtomicBool) ->
     ];
     if let Some(events) = &args.events {
         run.files.push(GuestFile::host(events, EVENTS));
+    }
+    if let Some(trust) = &args.trust.trust {
+        // where the guest's collection looks for it
+        run.files.push(GuestFile::host(trust, format!("/{PLACE}")));
     }
     if kept.path().is_file() {
         run.files.push(GuestFile::host(kept.path(), JOURNAL));

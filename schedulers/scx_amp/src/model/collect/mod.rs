@@ -16,6 +16,7 @@ mod journal;
 mod plan;
 mod run;
 
+use crate::trust::TrustArgs;
 use crate::usage::bad_input;
 use amp_machine::CpuList;
 use amp_models::candidates::Candidates;
@@ -70,6 +71,8 @@ pub struct CollectArgs {
     /// Events that may be worth counting, by PMU [default: the shipped ones, models/events/]
     #[arg(long, value_name = "FILE.toml")]
     events: Option<PathBuf>,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Instructions in a window, with k or M
     #[arg(long, value_name = "N", default_value = "3M", value_parser = window)]
     window: NonZeroU64,

@@ -4,6 +4,7 @@ use super::CollectArgs;
 use crate::pmc::here::Here;
 use crate::usage::bad_input;
 use amp_metrics::group::{Group, Whom};
+use amp_metrics::trust::TrustFile;
 use amp_metrics::{perf, CoreTypeId, Event, EventSpec};
 use amp_models::candidates::Candidates;
 use amp_models::data::{CoreType, Header, FORMAT, VERSION};
@@ -60,6 +61,7 @@ pub fn places(here: &Here, candidates: &Candidates, args: &CollectArgs) -> Resul
         .events
         .as_ref()
         .map_or_else(|| "models/events".into(), |f| f.display().to_string());
+    let trust = args.trust.find()?;
     let mut out = Vec::new();
     for id in here.pmus.core_types() {
         let name = here.name(id).to_owned();
@@ -93,8 +95,11 @@ pub fn places(here: &Here, candidates: &Candidates, args: &CollectArgs) -> Resul
             events: Vec::new(),
             per_set,
         };
+        // nothing can be made of windows without instructions and cycles
+        trusted(here, &place, trust.as_ref(), &[]).map_err(bad_input)?;
         for event in named {
-            match countable(here, &place, event) {
+            let event_trusted = trusted(here, &place, trust.as_ref(), std::slice::from_ref(event));
+            match event_trusted.and_then(|()| countable(here, &place, event)) {
                 Ok(()) => place.events.push(event.clone()),
                 Err(e) => log::warn!("{file}: {}: {e:#}; left out", place.name),
             }
@@ -108,6 +113,20 @@ pub fn places(here: &Here, candidates: &Candidates, args: &CollectArgs) -> Resul
         out.push(place);
     }
     Ok(out)
+}
+
+/// That the trust file calls none of instructions, cycles and `events` broken.
+fn trusted(here: &Here, place: &Place, trust: Option<&TrustFile>, events: &[String]) -> Result<()> {
+    let broken = |e| trust?.broken(&here.pmus, place.id, e);
+    match place
+        .resolve(here, events)?
+        .iter()
+        .filter_map(broken)
+        .next()
+    {
+        Some(b) => Err(b.into()),
+        None => Ok(()),
+    }
 }
 
 /// Whether an event counts at all.

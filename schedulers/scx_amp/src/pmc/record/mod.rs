@@ -16,8 +16,9 @@ mod sampler;
 
 use super::here::Here;
 use super::sets::{Set, Unit};
-use super::target::{self, Held, Target};
+use super::target::TargetArgs;
 use crate::usage::bad_input;
+use amp_metrics::Event;
 use anyhow::{Context, Result};
 use clap::Args;
 use maps::Maps;
@@ -26,11 +27,10 @@ use periods::Method;
 use profile::Samples;
 use rand::rngs::SmallRng;
 use rand::SeedableRng;
-use sampler::{CpuSampler, Found, Of};
+use sampler::{CpuSampler, Found, Of, What};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
 /// Events between two samples of cycles, instructions and clocks (which count nanoseconds): a thousand samples a second and
 /// more on a fast core.
@@ -61,30 +61,14 @@ pub struct RecordArgs {
     /// Seed of random periods
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Whatever runs on any CPU, while the command runs, or until interrupted
-    #[arg(short = 'a', long, conflicts_with = "pid")]
-    all_cpus: bool,
-    /// A process with its threads and what they start, until it ends or this is interrupted
-    #[arg(
-        short = 'p',
-        long,
-        value_name = "PID",
-        conflicts_with = "command",
-        allow_hyphen_values = true
-    )]
-    pid: Option<i32>,
-    /// Stop after so many milliseconds; a command is ended
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: Option<u64>,
+    #[command(flatten)]
+    target: TargetArgs,
     /// Lines of each table
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
     /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The command and its arguments
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<String>,
 }
 
 /// The command.
@@ -92,11 +76,7 @@ pub struct RecordArgs {
 /// # Errors
 /// Bad input ([`crate::usage::BadInput`]), naming the event or process; others when sampling fails.
 pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
-    if !args.all_cpus && args.pid.is_none() && args.command.is_empty() {
-        return Err(bad_input(
-            "what is to be sampled? Give a command, -p PID, or -a for the whole machine",
-        ));
-    }
+    args.target.check("sampled")?;
     let here = Here::detect()?;
     let mut set = Set::parse(&here, &args.event)?;
     if set.units.iter().any(|u| u.events.len() > 1) {
@@ -116,39 +96,24 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
         )));
     }
     let json_out = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
-    let held = match args.command.is_empty() {
-        true => None,
-        false => Some(Held::start(&args.command, json_out)?),
+    let chosen = args.target.choose(json_out)?;
+    let of: Vec<Of> = match args.target.all_cpus {
+        true => vec![Of::Everybody],
+        false => chosen.tids.iter().map(|t| Of::Task(*t)).collect(),
     };
-    target::open_many_files();
     let mut maps = Maps::default();
-    let mut of = Vec::new();
-    match (args.pid, &held) {
-        _ if args.all_cpus => of.push(Of::Everybody),
-        (Some(pid), _) => {
-            drop(target::process(pid)?);
-            target::threads(pid, |t| {
-                of.push(Of::Task(t));
-                Ok(())
-            })?;
-        }
-        (None, held) => of.extend(held.as_ref().map(|h| Of::Task(h.pid()))),
-    }
     let mut rng = SmallRng::seed_from_u64(args.seed);
-    let on_exec = held.is_some() && !args.all_cpus;
-    let mut followers = Vec::new();
-    for &cpu in &everywhere {
-        for &of in &of {
-            followers.push(CpuSampler::follow(cpu, of, on_exec)?);
-        }
+    let on_exec = chosen.on_exec();
+    let (mut cpus, choices) = open(args, &set, &everywhere, &of, on_exec, &mut rng)?;
+    if !on_exec {
+        cpus.iter_mut().try_for_each(CpuSampler::start)?;
     }
-    let (mut cpus, choices) = open(args, &set, &of, on_exec, &mut rng)?;
     // after the events: what is mapped from now on they tell
-    if let Some(pid) = args.pid {
+    if let Some(pid) = args.target.pid {
         maps.read(pid)
             .with_context(|| format!("-p {pid}: cannot see what it has mapped"))?;
     }
-    if args.all_cpus {
+    if args.target.all_cpus {
         for p in procfs::process::all_processes()
             .context("cannot list processes")?
             .flatten()
@@ -157,31 +122,16 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
             let _ = maps.read(p.pid);
         }
     }
-    let watched = args.pid.map(target::process).transpose()?;
-    let begin = Instant::now();
-    if !on_exec {
-        let mut all = followers.iter_mut().chain(&mut cpus);
-        all.try_for_each(CpuSampler::start)?;
-    }
-    let target = match (held, watched) {
-        (Some(h), _) => Target::Command(h.release()?),
-        (None, Some(fd)) => Target::Process(fd),
-        (None, None) => Target::Machine,
-    };
+    let mut watched = chosen.release(stop)?;
     let nominal = nominal(args);
     let (mut samples, mut lost, mut throttled) = (Samples::default(), 0, 0);
-    let end = args.timeout.map(|ms| begin + Duration::from_millis(ms));
-    let mut asked = false;
     let mut batch = Vec::new();
     loop {
-        let gone = target.wait(end.filter(|_| !asked))?;
-        for f in &mut followers {
-            f.drain(|time, found| batch.push((time, found)));
-        }
+        let last = watched.wait(None)?;
         for c in &mut cpus {
             c.drain(|time, found| batch.push((time, found)));
-            if args.method == Method::Random && !gone {
-                c.set_period(periods::next(nominal, &mut rng))?;
+            if args.method == Method::Random && !last {
+                c.set_periods(|| periods::next(nominal, &mut rng))?;
             }
         }
         // CPUs tell of mappings and of samples in them in any order
@@ -204,22 +154,15 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
                 Found::Throttled => throttled += 1,
             }
         }
-        let over = stop.load(Ordering::Relaxed) || end.is_some_and(|e| Instant::now() >= e);
-        if over && !gone {
-            if let (Target::Command(r), false) = (&target, asked) {
-                r.end();
-                asked = true;
-            }
-        }
-        if gone || (over && !matches!(target, Target::Command(_))) {
+        if last {
             break;
         }
     }
     let report = Report {
-        command: (!args.command.is_empty()).then(|| args.command.clone()),
-        pid: args.pid,
-        system_wide: args.all_cpus,
-        elapsed_s: begin.elapsed().as_secs_f64(),
+        command: args.target.command(),
+        pid: args.target.pid,
+        system_wide: args.target.all_cpus,
+        elapsed_s: watched.begin.elapsed().as_secs_f64(),
         choices,
         lost,
         throttled,
@@ -232,10 +175,7 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
         }
         None => super::stat::emit(&mut std::io::stderr(), &output::tables(&report, args.top)),
     }
-    Ok(match target {
-        Target::Command(r) => ExitCode::from(r.status()?),
-        _ => ExitCode::SUCCESS,
-    })
+    watched.status()
 }
 
 fn nominal(args: &RecordArgs) -> u64 {
@@ -249,33 +189,39 @@ fn nominal(args: &RecordArgs) -> u64 {
     })
 }
 
-/// A sampler per CPU, and thread when there are several; and what was chosen for each PMU.
+/// A sampler per CPU; and what was chosen for each PMU.
 fn open(
     args: &RecordArgs,
     set: &Set,
+    everywhere: &[u32],
     of: &[Of],
     on_exec: bool,
     rng: &mut SmallRng,
 ) -> Result<(Vec<CpuSampler>, Vec<Choice>)> {
     let nominal = nominal(args);
-    let (mut samplers, mut choices) = (Vec::new(), Vec::new());
-    for unit in &set.units {
-        let Some(event) = unit.events.first() else {
-            continue;
+    let mut samplers = Vec::new();
+    for &cpu in everywhere {
+        let unit = set.units.iter().find(|u| u.cpus.contains(&cpu));
+        let what = match unit.and_then(|u| u.events.first()) {
+            Some(event) => What::Samples {
+                event,
+                period: periods::first(args.method, nominal, rng),
+                precision: sampler::precision(&event.pmu),
+            },
+            None => What::Mappings,
         };
-        for &cpu in &unit.cpus {
-            for &of in of {
-                let period = periods::first(args.method, nominal, rng);
-                samplers.push(CpuSampler::open(event, cpu, of, on_exec, period)?);
-            }
-        }
-        choices.push(Choice {
-            event: event.name.clone(),
-            pmu: unit.pmu.clone(),
-            period: nominal,
-            method: args.method,
-            precision: sampler::precision(&unit.pmu),
-        });
+        samplers.push(CpuSampler::open(cpu, of, on_exec, what)?);
     }
-    Ok((samplers, choices))
+    let events = set
+        .units
+        .iter()
+        .flat_map(|u| u.events.first().map(|e| (u, e)));
+    let choice = |(unit, event): (&Unit, &Event)| Choice {
+        event: event.name.clone(),
+        pmu: unit.pmu.clone(),
+        period: nominal,
+        method: args.method,
+        precision: sampler::precision(&unit.pmu),
+    };
+    Ok((samplers, events.map(choice).collect()))
 }

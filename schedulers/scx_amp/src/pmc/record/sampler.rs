@@ -1,18 +1,18 @@
-//! Samples through perf: one event per CPU, each with a ring buffer of its own.
+//! Samples through perf: an event per CPU and thread, and a ring buffer per CPU.
 
 use super::maps::Mapping;
 use amp_metrics::group::{dummy, explain, GroupError, Whom};
 use amp_metrics::Event;
 use anyhow::{Context, Result};
 use perf_event::data::Record;
-use perf_event::{Builder, SampleFlag, SampleSkid, Sampler};
+use perf_event::{Builder, Counter, SampleFlag, SampleSkid, Sampler};
 use std::os::fd::AsRawFd;
 
-/// Bytes of the ring buffers for samples and for what is mapped, powers of two: a tenth of a second at 60,000 samples a
-/// second. With a page that goes before each they are what the kernel lets every user have (516 KiB per CPU,
-/// `kernel.perf_event_mlock_kb`).
-const SAMPLES: usize = 256 << 10;
-const MAPPINGS: usize = 128 << 10;
+/// Bytes of a ring buffer, a power of two: a tenth of a second at 100,000 samples a second. With the page that goes before
+/// it this is what the kernel lets every user have per CPU (516 KiB, `kernel.perf_event_mlock_kb`).
+const BUFFER: usize = 512 << 10;
+/// Periods that are set anew at a time: each needs a system call, and for a thread that runs an interrupt of its CPU.
+const PERIODS: usize = 64;
 
 /// Whose samples.
 #[derive(Clone, Copy, Debug)]
@@ -65,28 +65,24 @@ fn builder(event: &Event, cpu: u32, of: Of, on_exec: bool) -> Builder<'static> {
     b
 }
 
-fn build(b: &Builder<'_>, event: &Event, cpu: u32, of: Of, bytes: usize) -> Result<CpuSampler> {
+fn build(b: &Builder<'_>, event: &Event, cpu: u32, of: Of) -> Result<Counter, GroupError> {
     let whom = match of {
         Of::Task(tid) => Whom::Task(tid),
         Of::Everybody => Whom::Cpu(cpu),
     };
-    let counter = b
-        .build()
-        .map_err(|e: std::io::Error| -> GroupError { explain(event, whom, 0, 1, e) })?;
-    let sampler = counter.sampled(bytes).with_context(|| {
-        format!(
-            "CPU {cpu}: no ring buffer for event `{}` (sysctl kernel.perf_event_mlock_kb, or ulimit -l)",
-            event.name
-        )
-    })?;
-    Ok(CpuSampler { sampler, cpu })
+    b.build()
+        .map_err(|e: std::io::Error| explain(event, whom, 0, 1, e))
 }
 
-/// An event that is sampled on one CPU.
+/// What is sampled on one CPU, of however many threads: all of it goes into one ring buffer.
 pub struct CpuSampler {
+    /// The event that owns the buffer.
     sampler: Sampler,
+    others: Vec<Counter>,
     /// The CPU.
     pub cpu: u32,
+    /// Which event has its period set next.
+    next: usize,
 }
 
 /// Record bits of the header's `misc` that say where a sample was (`PERF_RECORD_MISC_CPUMODE_MASK`, `…_KERNEL`,
@@ -103,37 +99,80 @@ pub fn precision(pmu: &str) -> u8 {
     text.trim().parse().map_or(0, |p: u8| p.min(3))
 }
 
+/// What is opened on a CPU.
+#[derive(Clone, Copy)]
+pub enum What<'a> {
+    /// An event every so often, and what is mapped and started.
+    Samples {
+        /// The event.
+        event: &'a Event,
+        /// Events between two samples.
+        period: u64,
+        /// What [`precision`] says of its PMU.
+        precision: u8,
+    },
+    /// Only what is mapped and started: a program may map on a CPU whose PMU is not sampled what it runs on another.
+    Mappings,
+}
+
 impl CpuSampler {
-    /// Opens `event` on `cpu` for `of`, stopped; `on_exec` starts it with a new program.
+    /// Opens `what` on `cpu` for each of `of`, stopped; `on_exec` starts it with a new program. Threads that have ended
+    /// meanwhile are left out, unless they are all.
     ///
     /// # Errors
-    /// [`GroupError`].
-    pub fn open(event: &Event, cpu: u32, of: Of, on_exec: bool, period: u64) -> Result<CpuSampler> {
-        let mut b = builder(event, cpu, of, on_exec);
-        b.sample_period(period)
-            .precise_ip(match precision(&event.pmu) {
-                0 => SampleSkid::Arbitrary,
-                1 => SampleSkid::Constant,
-                2 => SampleSkid::RequestZero,
-                _ => SampleSkid::RequireZero,
-            });
-        build(&b, event, cpu, of, SAMPLES)
+    /// [`GroupError`]; others when there is no memory for the buffer.
+    pub fn open(cpu: u32, of: &[Of], on_exec: bool, what: What<'_>) -> Result<CpuSampler> {
+        let mut out: Option<CpuSampler> = None;
+        let mut gone = None;
+        for &of in of {
+            let counter = match one(cpu, of, on_exec, what) {
+                Err(e @ GroupError::Gone { .. }) => {
+                    gone = Some(e);
+                    continue;
+                }
+                c => c?,
+            };
+            match &mut out {
+                None => out = Some(CpuSampler::owning(counter, cpu)?),
+                Some(first) => first.add(counter)?,
+            }
+        }
+        match (out, gone) {
+            (Some(s), _) => Ok(s),
+            (None, Some(e)) => Err(e.into()),
+            (None, None) => anyhow::bail!("CPU {cpu}: nobody to sample"),
+        }
     }
 
-    /// Opens what tells of mappings and new processes on `cpu`: a program may map on a CPU whose PMU is not
-    /// sampled what it runs on another.
-    ///
-    /// # Errors
-    /// [`GroupError`].
-    pub fn follow(cpu: u32, of: Of, on_exec: bool) -> Result<CpuSampler> {
-        let event = dummy(!matches!(of, Of::Everybody));
-        let mut b = builder(&event, cpu, of, on_exec);
-        b.mmap(true)
-            .mmap2(true)
-            .comm(true)
-            .comm_exec(true)
-            .task(true);
-        build(&b, &event, cpu, of, MAPPINGS)
+    fn owning(counter: Counter, cpu: u32) -> Result<CpuSampler> {
+        let sampler = counter.sampled(BUFFER).with_context(|| {
+            format!("CPU {cpu}: no memory for a ring buffer of {} KiB (sysctl kernel.perf_event_mlock_kb, or ulimit -l)", BUFFER >> 10)
+        })?;
+        Ok(CpuSampler {
+            sampler,
+            others: Vec::new(),
+            cpu,
+            next: 0,
+        })
+    }
+
+    /// Has `counter`, an event on the same CPU, write into the buffer.
+    fn add(&mut self, counter: Counter) -> Result<()> {
+        // SAFETY: both descriptors are live perf events'; the request takes the second by value and touches no memory of
+        // ours. Records of both have the same layout, since `builder` asks for the same fields for all events.
+        let r = unsafe {
+            libc::ioctl(
+                counter.as_raw_fd(),
+                perf_event_open_sys::bindings::SET_OUTPUT as _,
+                self.sampler.as_raw_fd(),
+            )
+        };
+        if r != 0 {
+            return Err(std::io::Error::last_os_error())
+                .with_context(|| format!("CPU {}: cannot share a ring buffer", self.cpu));
+        }
+        self.others.push(counter);
+        Ok(())
     }
 
     /// Starts it.
@@ -141,29 +180,43 @@ impl CpuSampler {
     /// # Errors
     /// When the kernel refuses.
     pub fn start(&mut self) -> Result<()> {
-        self.sampler
-            .enable()
+        let owner = self.sampler.enable();
+        let others = self.others.iter_mut().map(Counter::enable);
+        std::iter::once(owner)
+            .chain(others)
+            .collect::<std::io::Result<()>>()
             .with_context(|| format!("CPU {}: cannot start sampling", self.cpu))
     }
 
-    /// From the next sample on they are `period` events apart. Threads keep the period with which they were started.
+    /// From the next sample on they are as far apart as `period` says, which is asked for each thread; with many threads for
+    /// some of them, and for others the next time. Threads that those start keep the period with which they were started.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_period(&mut self, period: u64) -> Result<()> {
-        // SAFETY: the descriptor is a live perf event's; the request reads one word, which is on our stack.
-        let r = unsafe {
-            libc::ioctl(
-                self.sampler.as_raw_fd(),
-                perf_event_open_sys::bindings::PERIOD as _,
-                &raw const period,
-            )
-        };
-        if r == 0 {
-            return Ok(());
+    pub fn set_periods(&mut self, mut period: impl FnMut() -> u64) -> Result<()> {
+        let all = self.others.len() + 1;
+        for _ in 0..all.min(PERIODS) {
+            let fd = match self.next.checked_sub(1).and_then(|i| self.others.get(i)) {
+                None => self.sampler.as_raw_fd(),
+                Some(c) => c.as_raw_fd(),
+            };
+            self.next = (self.next + 1) % all;
+            let period = period();
+            // SAFETY: the descriptor is a live perf event's; the request reads one word, which is on our stack.
+            let r = unsafe {
+                libc::ioctl(
+                    fd,
+                    perf_event_open_sys::bindings::PERIOD as _,
+                    &raw const period,
+                )
+            };
+            if r != 0 {
+                return Err(std::io::Error::last_os_error()).with_context(|| {
+                    format!("CPU {}: cannot change the period to {period}", self.cpu)
+                });
+            }
         }
-        Err(std::io::Error::last_os_error())
-            .with_context(|| format!("CPU {}: cannot change the period to {period}", self.cpu))
+        Ok(())
     }
 
     /// Takes out what there is, each with its time (nanoseconds, the same clock on all CPUs).
@@ -214,4 +267,30 @@ impl CpuSampler {
             }
         }
     }
+}
+
+fn one(cpu: u32, of: Of, on_exec: bool, what: What<'_>) -> Result<Counter, GroupError> {
+    let dummy = dummy(!matches!(of, Of::Everybody));
+    let event = match what {
+        What::Samples { event, .. } => event,
+        What::Mappings => &dummy,
+    };
+    let mut b = builder(event, cpu, of, on_exec);
+    b.mmap(true)
+        .mmap2(true)
+        .comm(true)
+        .comm_exec(true)
+        .task(true);
+    if let What::Samples {
+        period, precision, ..
+    } = what
+    {
+        b.sample_period(period).precise_ip(match precision {
+            0 => SampleSkid::Arbitrary,
+            1 => SampleSkid::Constant,
+            2 => SampleSkid::RequestZero,
+            _ => SampleSkid::RequireZero,
+        });
+    }
+    build(&b, event, cpu, of)
 }

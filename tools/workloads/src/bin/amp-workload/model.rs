@@ -1,7 +1,8 @@
 //! The virtual board's own totals of a CPU: what its counters ought to have counted.
 
 use crate::counters::What;
-use amp_machine::page::{CpuTotals, Page, PageError, Total};
+use crate::machine;
+use amp_machine::page::{publish_hint, CpuTotals, Page, PageError, Total};
 use anyhow::{Context, Result};
 use serde_json::{json, Map, Value};
 
@@ -64,5 +65,54 @@ impl ModelTotals {
             json!(now.energy_uj.saturating_sub(self.from.energy_uj)),
         );
         Ok(Value::Object(all))
+    }
+}
+
+/// Totals by the names of the events that count the same.
+const EVENTS: [(&str, Total); 9] = [
+    ("inst_retired", Total::Instructions),
+    ("cpu_cycles", Total::Cycles),
+    ("l1d_cache", Total::L1dAccess),
+    ("l1d_cache_refill", Total::L1dRefill),
+    ("l2d_cache", Total::L2Access),
+    ("l2d_cache_refill", Total::L2Refill),
+    ("br_retired", Total::Branches),
+    ("br_mis_pred", Total::Mispredicts),
+    ("st_retired", Total::Stores),
+];
+
+/// What a CPU does in user mode from a moment on, whoever runs there.
+pub struct UserTotals {
+    page: Page,
+    cpu: u32,
+    from: CpuTotals,
+}
+
+impl UserTotals {
+    /// Counts on `cpu` from now. The caller visits it, for only there its totals are up to date, and stays.
+    ///
+    /// # Errors
+    /// When there is no such CPU, or no page.
+    pub fn start(cpu: u32) -> Result<UserTotals> {
+        let page = Page::open().context("the board's state page")?;
+        machine::pin(cpu)?;
+        publish_hint();
+        let from = page.cpu(cpu).context("the board's state page")?;
+        Ok(UserTotals { page, cpu, from })
+    }
+
+    /// What there was since, by event. The caller visits the CPU and stays.
+    ///
+    /// # Errors
+    /// When the page cannot be read.
+    pub fn since(self) -> Result<Value> {
+        machine::pin(self.cpu)?;
+        publish_hint();
+        let now = self.page.cpu(self.cpu)?;
+        let user = |t| now.split(t).user.wrapping_sub(self.from.split(t).user);
+        let all = EVENTS
+            .iter()
+            .map(|(name, t)| ((*name).to_owned(), json!(user(*t))));
+        Ok(Value::Object(all.collect()))
     }
 }

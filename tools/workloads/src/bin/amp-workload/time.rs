@@ -1,5 +1,6 @@
 //! `amp-workload time`: a program's completion time and counts, on one CPU or wherever it runs.
 
+use crate::model::UserTotals;
 use crate::window::Instruments;
 use crate::{machine, report};
 use anyhow::{bail, Context, Result};
@@ -14,6 +15,9 @@ pub struct Args {
     /// Count instructions, cycles, cache refills and branch misses; needs --pin, which chooses the PMU
     #[arg(long, requires = "pin")]
     count: bool,
+    /// Also what this CPU does in user mode meanwhile, whoever runs there, by the virtual board's own totals
+    #[arg(long, value_name = "CPU")]
+    totals: Option<u32>,
     /// Directory to run in
     #[arg(long)]
     cwd: Option<std::path::PathBuf>,
@@ -43,7 +47,12 @@ pub fn run(args: &Args) -> Result<()> {
         command.current_dir(dir);
     }
     let instruments = Instruments::open(args.pin.filter(|_| args.count))?;
+    let totals = args.totals.map(UserTotals::start).transpose()?;
+    if let Some(cpu) = args.pin.filter(|_| totals.is_some()) {
+        machine::pin(cpu)?;
+    }
     let (status, measured) = instruments.measure(|| command.status())?;
+    let totals = totals.map(UserTotals::since).transpose()?;
     let status = status.with_context(|| format!("cannot run `{name}`"))?;
     if !status.success() {
         bail!("`{}` failed: {status}", args.command.join(" "));
@@ -54,6 +63,7 @@ pub fn run(args: &Args) -> Result<()> {
         "wall_ns": measured.wall_ns,
         "perf": measured.perf,
         "model": measured.model,
+        "totals": totals,
     });
     report::print("done", &fields, args.json);
     Ok(())

@@ -1,0 +1,70 @@
+/* Counts a loop of which every instruction is known: `region [EVENTS [ROUNDS]]`.
+ *
+ * tools/setup/build.sh builds it against libamp_measure.a. By hand, for this machine:
+ *     cargo build --release -p amp-measure
+ *     cc -Ilibs/measure/include libs/measure/examples/region.c target/release/libamp_measure.a -lm -lpthread -ldl -o region
+ */
+#include "amp_measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Two instructions a round, one of them a branch. */
+static void loop(uint64_t rounds)
+{
+#if defined(__aarch64__)
+    __asm__ volatile("1: subs %0, %0, #1\n\tb.ne 1b" : "+r"(rounds) : : "cc");
+#elif defined(__x86_64__)
+    __asm__ volatile("1: dec %0\n\tjnz 1b" : "+r"(rounds) : : "cc");
+#else
+    for (volatile uint64_t i = 0; i < rounds; i++) {
+    }
+#endif
+}
+
+static int failed(const char *what)
+{
+    fprintf(stderr, "region: %s: %s\n", what, amp_measure_error());
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    const char *events = argc > 1 ? argv[1] : "instructions:u,cycles:u";
+    uint64_t rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : 10000000;
+    amp_region *region;
+    amp_count counts[16];
+    double joules;
+
+    /* energy where something tells it */
+    int with_energy = amp_region_open(events, AMP_ENERGY, &region) == 0;
+    if (!with_energy && amp_region_open(events, 0, &region) != 0)
+        return failed(events);
+
+    int n = amp_region_overhead(region, counts, 16);
+    if (n < 0)
+        return failed("overhead");
+    for (int i = 0; i < n && i < 16; i++)
+        printf("overhead %s %s %llu\n", counts[i].pmu, counts[i].event, (unsigned long long)counts[i].count);
+
+    /* a region that is entered twice */
+    for (int i = 0; i < 2; i++) {
+        if (amp_region_start(region) != 0)
+            return failed("start");
+        loop(rounds / 2);
+        if (amp_region_stop(region) != 0)
+            return failed("stop");
+        loop(rounds); /* not counted */
+    }
+
+    n = amp_region_read(region, counts, 16);
+    if (n < 0)
+        return failed("read");
+    for (int i = 0; i < n && i < 16; i++)
+        printf("count %s %s %llu %.6f\n", counts[i].pmu, counts[i].event, (unsigned long long)counts[i].count,
+               counts[i].seconds);
+    if (with_energy && amp_region_energy(region, &joules) == 0)
+        printf("energy %.9f\n", joules);
+    amp_region_close(region);
+    return 0;
+}

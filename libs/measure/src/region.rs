@@ -1,0 +1,388 @@
+//! A region of code and what is counted in it.
+
+use crate::Error;
+use amp_metrics::event::{split_list, EventSpec, SpecKind};
+use amp_metrics::group::{software, Group, Whom};
+use amp_metrics::virtual_counters::{Roots, VirtualCounters};
+use amp_metrics::{CoreTypeId, Event, Nanos, Pmus, Snapshot, Subject, VirtualCounter};
+use std::path::Path;
+use std::time::Instant;
+
+/// How often an empty region is measured: the least counts.
+const EMPTY: usize = 10;
+
+/// What is counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Events separated by commas, as perf writes them: `instructions:u,cycles:u`.
+    pub events: String,
+    /// Threads and processes that the calling thread starts from now on, too.
+    pub children: bool,
+    /// The machine's energy, too, whoever runs on it.
+    pub energy: bool,
+}
+
+/// What one PMU has counted of an event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventCount {
+    /// The event as it was written.
+    pub event: String,
+    /// The PMU; `software` for the kernel's own events.
+    pub pmu: String,
+    /// The count.
+    pub count: u64,
+    /// Seconds in the region for which this PMU counted: those spent on its cores.
+    pub seconds: f64,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Every event on every PMU that has it.
+    pub events: Vec<EventCount>,
+    /// The machine's energy in joules, where it was asked for.
+    pub energy_j: Option<f64>,
+}
+
+impl Counts {
+    /// The count of an event on all PMUs together; `None` when it is not counted.
+    pub fn total(&self, event: &str) -> Option<u64> {
+        let of = self.events.iter().filter(|c| c.event == event);
+        of.fold(None, |sum: Option<u64>, c| {
+            Some(sum.unwrap_or(0).saturating_add(c.count))
+        })
+    }
+}
+
+struct Energy {
+    sources: VirtualCounters,
+    epoch: Instant,
+    joules: f64,
+}
+
+impl Energy {
+    fn open(pmus: &Pmus) -> Result<Energy, Error> {
+        let sources = VirtualCounters::detect_energy(&Roots::default(), pmus, &[]);
+        if sources.names().next().is_none() {
+            return Err(Error::Energy(sources.missing().join("; ")));
+        }
+        Ok(Energy {
+            sources,
+            epoch: Instant::now(),
+            joules: 0.0,
+        })
+    }
+
+    /// Joules since the last call.
+    fn since(&mut self) -> Result<f64, Error> {
+        let missing = self.sources.missing().len();
+        let mut s = Snapshot {
+            now: Nanos(self.epoch.elapsed().as_nanos() as u64 + 1),
+            ..Snapshot::default()
+        };
+        self.sources.sample(&mut s);
+        if let Some(failure) = self.sources.missing().get(missing) {
+            return Err(Error::Energy(failure.clone()));
+        }
+        let readings = s.virtual_counters.iter();
+        let energy = readings.filter(|r| r.counter == VirtualCounter::Energy);
+        // CPUs are parts of core types
+        let whole = energy.filter(|r| !matches!(r.of, Subject::Cpu(_)));
+        Ok(whole.map(|r| r.value).sum())
+    }
+}
+
+/// A region of code: counts what its thread does between [`Region::start`] and [`Region::stop`].
+///
+/// It counts the thread that opened it, whichever thread starts, stops and reads it.
+pub struct Region {
+    groups: Vec<Group>,
+    /// Counts at the last reset, group by group.
+    base: Vec<(f64, Vec<u64>)>,
+    energy: Option<Energy>,
+    running: bool,
+}
+
+impl Region {
+    /// Counts `events`, separated by commas as perf writes them (`instructions:u,cycles:u`), of the calling thread.
+    ///
+    /// # Errors
+    /// [`Error`]; its text names the event at fault and says what to do.
+    pub fn open(events: &str) -> Result<Region, Error> {
+        Region::with(&Options {
+            events: events.to_owned(),
+            ..Options::default()
+        })
+    }
+
+    /// As [`Region::open`], with more to choose.
+    ///
+    /// # Errors
+    /// As [`Region::open`]; [`Error::Energy`] when no sensor tells it.
+    pub fn with(options: &Options) -> Result<Region, Error> {
+        let pmus = Pmus::discover(Path::new("/sys"))?;
+        let mut cores: Vec<Vec<u32>> = Vec::new();
+        for p in pmus.iter().filter(|p| p.core) {
+            cores.push(p.cpus.clone());
+        }
+        let pmus = pmus.with_core_types(&cores);
+        let whom = match options.children {
+            // SAFETY: gettid takes nothing, touches no memory of ours and cannot fail.
+            true => Whom::Task(unsafe { libc::gettid() }),
+            false => Whom::Caller,
+        };
+        let mut groups = Vec::new();
+        for events in sets(&pmus, &options.events)? {
+            groups.push(Group::open(&events, whom, false)?);
+        }
+        let energy = options.energy.then(|| Energy::open(&pmus)).transpose()?;
+        let mut region = Region {
+            base: Vec::new(),
+            groups,
+            energy,
+            running: false,
+        };
+        region.reset()?;
+        Ok(region)
+    }
+
+    /// Begins to count, from where it was stopped. Started already: nothing happens.
+    ///
+    /// # Errors
+    /// [`Error::Group`] when the kernel refuses, [`Error::Energy`] when the sensor has failed.
+    pub fn start(&mut self) -> Result<(), Error> {
+        if self.running {
+            return Ok(());
+        }
+        if let Some(e) = &mut self.energy {
+            // not ours
+            e.since()?;
+        }
+        for g in &mut self.groups {
+            g.start()?;
+        }
+        self.running = true;
+        Ok(())
+    }
+
+    /// Stops counting. Stopped already: nothing happens.
+    ///
+    /// # Errors
+    /// As [`Region::start`].
+    pub fn stop(&mut self) -> Result<(), Error> {
+        if !self.running {
+            return Ok(());
+        }
+        // the last to be started first: the first counts what is between
+        for g in self.groups.iter_mut().rev() {
+            g.stop()?;
+        }
+        self.running = false;
+        self.add_energy()
+    }
+
+    fn add_energy(&mut self) -> Result<(), Error> {
+        if let Some(e) = &mut self.energy {
+            e.joules += e.since()?;
+        }
+        Ok(())
+    }
+
+    /// What was counted since the region was opened or [`Region::reset`]; of one that runs, up to now.
+    ///
+    /// # Errors
+    /// [`Error::Group`], with [`amp_metrics::group::GroupError::Taken`] when another user has taken the counters.
+    pub fn read(&mut self) -> Result<Counts, Error> {
+        if self.running {
+            self.add_energy()?;
+        }
+        let mut out = Counts {
+            events: Vec::new(),
+            energy_j: self.energy.as_ref().map(|e| e.joules),
+        };
+        for (g, (base_s, base)) in self.groups.iter_mut().zip(&self.base) {
+            let now = g.read()?;
+            for ((event, count), before) in g.events().iter().zip(now.counts).zip(base) {
+                out.events.push(EventCount {
+                    event: event.name.clone(),
+                    pmu: event.pmu.clone(),
+                    count: count.saturating_sub(*before),
+                    seconds: (now.running.as_secs_f64() - base_s).max(0.0),
+                });
+            }
+        }
+        Ok(out)
+    }
+
+    /// Counts from 0 again.
+    ///
+    /// # Errors
+    /// As [`Region::read`].
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.base.clear();
+        for g in &mut self.groups {
+            let now = g.read()?;
+            self.base.push((now.running.as_secs_f64(), now.counts));
+        }
+        if let Some(e) = &mut self.energy {
+            e.since()?;
+            e.joules = 0.0;
+        }
+        Ok(())
+    }
+
+    /// What starting and stopping alone count, at least, in this order of [`Counts::events`]: to be taken off counts of short
+    /// regions. It needs some milliseconds, and resets the region.
+    ///
+    /// # Errors
+    /// As [`Region::start`] and [`Region::read`].
+    pub fn overhead(&mut self) -> Result<Counts, Error> {
+        self.stop()?;
+        let mut least: Option<Counts> = None;
+        for _ in 0..EMPTY {
+            self.reset()?;
+            self.start()?;
+            self.stop()?;
+            let counts = self.read()?;
+            let Some(least) = &mut least else {
+                least = Some(counts);
+                continue;
+            };
+            for (l, c) in least.events.iter_mut().zip(counts.events) {
+                // of a PMU whose cores the thread was not on there is nothing to tell
+                if c.seconds > 0.0 && (l.seconds <= 0.0 || c.count < l.count) {
+                    *l = c;
+                }
+            }
+        }
+        self.reset()?;
+        Ok(least.unwrap_or_default())
+    }
+}
+
+/// The events of `text`, by the PMU that counts them.
+fn sets(pmus: &Pmus, text: &str) -> Result<Vec<Vec<Event>>, Error> {
+    let mut sets: Vec<Vec<Event>> = Vec::new();
+    let mut put = |event: Event| {
+        match sets.iter_mut().find(|s| s[0].pmu == event.pmu) {
+            Some(s) => s.push(event),
+            None => sets.push(vec![event]),
+        };
+    };
+    let types: Vec<CoreTypeId> = pmus.core_types().collect();
+    for part in split_list(text) {
+        let spec: EventSpec = part.parse()?;
+        if let Some(event) = software(&spec) {
+            put(event);
+            continue;
+        }
+        if let SpecKind::Terms { pmu, .. } = &spec.kind {
+            if pmus.by_name(pmu).is_some_and(|p| !p.core) {
+                return Err(Error::Input(format!(
+                    "event `{part}`: PMU `{pmu}` cannot tell threads apart; a region is a thread's"
+                )));
+            }
+        }
+        if types.is_empty() {
+            return Err(Error::NoPmu);
+        }
+        let (found, refused): (Vec<_>, Vec<_>) = types
+            .iter()
+            .map(|t| pmus.resolve(*t, &spec))
+            .partition(Result::is_ok);
+        if let (true, Some(Err(e))) = (found.is_empty(), refused.into_iter().next()) {
+            return Err(e.into());
+        }
+        found.into_iter().flatten().for_each(&mut put);
+    }
+    match sets.is_empty() {
+        true => Err(Error::Input(format!(
+            "`{text}`: no event in it; write `instructions,cycles`"
+        ))),
+        false => Ok(sets),
+    }
+}
+
+/// Whether the error is that of a machine on which this user may count nothing at all.
+#[cfg(test)]
+fn not_allowed(e: &Error) -> bool {
+    use amp_metrics::group::GroupError;
+    matches!(e, Error::Group(GroupError::Denied { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amp_metrics::Pmu;
+
+    fn pmus() -> Pmus {
+        let pmu = |name: &str, cpus: &[u32], core| Pmu {
+            name: name.into(),
+            type_: 9,
+            cpus: cpus.into(),
+            core,
+            formats: [("event".to_owned(), "config:0-15".parse().unwrap())].into(),
+            events: [("both".to_owned(), "event=0x1".to_owned())].into(),
+            ..Pmu::default()
+        };
+        let list = vec![
+            pmu("a57", &[0], true),
+            pmu("a53", &[1], true),
+            pmu("dmc", &[0], false),
+        ];
+        Pmus::from_list(list, &[vec![0], vec![1]])
+    }
+
+    #[test]
+    fn events_go_to_every_pmu_that_has_them() {
+        let sets = sets(&pmus(), "both:u,a53/event=2/,task-clock").unwrap();
+        let got: Vec<_> = sets.iter().map(|s| (s[0].pmu.as_str(), s.len())).collect();
+        assert_eq!(got, [("a57", 1), ("a53", 2), ("software", 1)]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let e = |p: &Pmus, t: &str| sets(p, t).unwrap_err();
+        let unknown = e(&pmus(), "bot");
+        assert!(unknown.to_string().contains("`both`"), "{unknown}");
+        assert_eq!(unknown.errno(), libc::ENOENT);
+        assert_eq!(e(&pmus(), " , ").errno(), libc::EINVAL);
+        assert_eq!(e(&pmus(), "dmc/both/").errno(), libc::EINVAL);
+        assert_eq!(e(&Pmus::none(), "cycles").errno(), libc::ENODEV);
+    }
+
+    #[test]
+    fn a_region_adds_up_what_is_inside() {
+        let mut r = match Region::open("task-clock:u,page-faults:u") {
+            Ok(r) => r,
+            // a container without perf: that the error says so is all that can be shown
+            Err(e) => {
+                assert!(
+                    not_allowed(&e) && e.to_string().contains("task-clock"),
+                    "{e}"
+                );
+                return;
+            }
+        };
+        let spin = || (0..300_000u64).fold(1, |a, b| std::hint::black_box(a ^ b));
+        spin();
+        let none = r.read().unwrap();
+        assert_eq!(none.total("task-clock:u"), Some(0), "{none:?}");
+        for _ in 0..2 {
+            r.start().unwrap();
+            r.start().unwrap();
+            spin();
+            r.stop().unwrap();
+            r.stop().unwrap();
+        }
+        let counts = r.read().unwrap();
+        assert!(counts.total("task-clock:u") > Some(0), "{counts:?}");
+        assert_eq!(counts.total("cycles"), None);
+        spin();
+        assert_eq!(r.read().unwrap(), counts);
+        r.reset().unwrap();
+        assert_eq!(r.read().unwrap().total("task-clock:u"), Some(0));
+        let overhead = r.overhead().unwrap();
+        assert!(overhead.total("task-clock:u") < counts.total("task-clock:u"));
+    }
+}

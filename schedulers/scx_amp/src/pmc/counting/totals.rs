@@ -1,0 +1,259 @@
+//! Totals of a run: how long each part could have counted, what is extrapolated, and metrics made of it.
+
+use super::{Count, Counting, Derived, Part, LEVEL, SAME_TIME};
+use crate::pmc::formula::{Formula, SECONDS};
+use amp_metrics::group::{GroupError, Whom};
+use amp_metrics::uncertainty::Measured;
+use std::collections::{HashMap, HashSet};
+
+/// A value that is known beside counts: its name, and the core type that it is of, or `None` for all of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// Name in formulas.
+    pub name: String,
+    /// Core type, by name.
+    pub core_type: Option<String>,
+    /// The value.
+    pub value: f64,
+}
+
+impl Counting {
+    /// Seconds for which threads ran, or CPUs were there, on the CPUs of each part.
+    fn wholes(&mut self) -> Result<Vec<f64>, GroupError> {
+        let mut times = Vec::new();
+        for c in &mut self.clocks {
+            let whom = c.whom();
+            let missed = match whom {
+                Whom::Thread(tid) => self.missed.get(&tid).copied().unwrap_or(0.0),
+                _ => 0.0,
+            };
+            times.push((whom, c.read()?.enabled.as_secs_f64() + missed));
+        }
+        if self.system {
+            if self.sets.len() == 1 {
+                // a CPU's pinned group is on all the time, or reading it fails
+                return Ok(self.parts.iter().map(|p| p.sampled.seconds()).collect());
+            }
+            let of = |p: &Part| {
+                let on = |whom: &Whom| p.groups.iter().any(|g| g.whom() == *whom);
+                times.iter().filter(|(w, _)| on(w)).map(|(_, t)| t).sum()
+            };
+            return Ok(self.parts.iter().map(of).collect());
+        }
+        let mut out = vec![0.0; self.parts.len()];
+        let mut rows: Vec<(Option<i32>, Vec<usize>)> = Vec::new();
+        for (i, p) in self.parts.iter().enumerate() {
+            // parts of a row stand side by side, those of the next set after all rows of this one
+            match rows.iter_mut().rev().find(|(tid, _)| *tid == p.row.tid) {
+                Some((_, of)) => of.push(i),
+                None => rows.push((p.row.tid, vec![i])),
+            }
+        }
+        for (tid, of) in rows {
+            let mine = |w: &Whom| tid.is_none_or(|t| *w == Whom::Thread(t));
+            let all = times.iter().filter(|(w, _)| mine(w)).map(|(_, t)| t).sum();
+            let parts: Vec<&Part> = of.iter().map(|i| &self.parts[*i]).collect();
+            for (i, whole) in of.iter().zip(self.of_row(&parts, all)) {
+                out[*i] = whole;
+            }
+        }
+        Ok(out)
+    }
+
+    /// The same for the parts of one row, whose threads ran for `all` seconds.
+    fn of_row(&self, parts: &[&Part], all: f64) -> Vec<f64> {
+        let time = |p: &Part| p.sampled.seconds();
+        let on_cores: f64 = parts
+            .iter()
+            .filter(|p| p.unit.core_type.is_some())
+            .map(|p| time(p))
+            .sum();
+        // The gaps between two turns belong to all core types alike. That holds where every set counts on every core
+        // type; else somewhere nobody counted for other reasons.
+        let complete = (0..self.sets.len()).all(|s| {
+            let core: Vec<_> = parts
+                .iter()
+                .filter(|p| p.set == s && p.unit.core_type.is_some())
+                .collect();
+            core.is_empty() || core.len() == self.names.len()
+        });
+        let one = self.sets.len() == 1;
+        let gaps = if complete && on_cores > 0.0 {
+            (all / on_cores).max(1.0)
+        } else {
+            1.0
+        };
+        let gaps = if one && gaps < 1.0 + SAME_TIME {
+            1.0
+        } else {
+            gaps
+        };
+        let of = |p: &&Part| match p.unit.core_type {
+            Some(t) => {
+                let same = |o: &&&Part| o.unit.core_type == Some(t);
+                parts.iter().filter(same).map(|p| time(p)).sum::<f64>() * gaps
+            }
+            None if one => time(p),
+            None => all,
+        };
+        parts.iter().map(of).collect()
+    }
+
+    /// The counts of the whole run, extrapolated where a set was on for part of it, and the metrics made of them.
+    ///
+    /// # Errors
+    /// When a counter cannot be read.
+    pub fn totals(
+        &mut self,
+        formulas: &[Formula],
+        known: &[Known],
+    ) -> Result<(Vec<Count>, Vec<Derived>), GroupError> {
+        let wholes = self.wholes()?;
+        let mut counts = Vec::new();
+        for (p, whole) in self.parts.iter().zip(&wholes) {
+            for (i, event) in p.unit.events.iter().enumerate() {
+                let total = p.sampled.total(i, *whole);
+                let interval = total.and_then(|t| {
+                    let half = match t.u? {
+                        0.0 => 0.0,
+                        u => u * p.sampled.factor(i, LEVEL)?,
+                    };
+                    // what was counted is there
+                    Some((
+                        (t.value - half).max(p.sampled.counted(i) as f64),
+                        t.value + half,
+                    ))
+                });
+                counts.push(Count {
+                    event: event.name.clone(),
+                    set: p.set + 1,
+                    pmu: p.unit.pmu.clone(),
+                    core_type: p.type_name(&self.names),
+                    row: p.row.clone(),
+                    count: total.map(|t| t.value),
+                    counted: p.sampled.counted(i),
+                    u: total.and_then(|t| t.u),
+                    low: interval.map(|i| i.0),
+                    high: interval.map(|i| i.1),
+                    coverage: p.sampled.coverage(*whole),
+                    seconds: p.sampled.seconds(),
+                    windows: p.sampled.windows(),
+                    verdict: None,
+                });
+            }
+        }
+        let mut derived = Vec::new();
+        for f in formulas {
+            derived.extend(self.derive(f, &wholes, known));
+        }
+        Ok((counts, derived))
+    }
+
+    /// A metric on each PMU that counts all its events.
+    fn derive(&self, f: &Formula, wholes: &[f64], known: &[Known]) -> Vec<Derived> {
+        let mut out = Vec::new();
+        let mut done: HashSet<(&str, Option<u32>, Option<i32>)> = HashSet::new();
+        let mut by_key: HashMap<_, Vec<(&Part, f64)>> = HashMap::new();
+        for (p, whole) in self.parts.iter().zip(wholes) {
+            by_key.entry(p.key()).or_default().push((p, *whole));
+        }
+        for p in &self.parts {
+            if !done.insert(p.key()) {
+                continue;
+            }
+            let core_type = p.type_name(&self.names);
+            let of = by_key.get(&p.key()).map_or(&[][..], Vec::as_slice);
+            let Some(value) = evaluate(f, of, &|n| beside(known, n, core_type.as_deref())) else {
+                continue;
+            };
+            out.push(Derived {
+                metric: f.name.clone(),
+                formula: f.text.clone(),
+                pmu: p.unit.pmu.clone(),
+                core_type,
+                row: p.row.clone(),
+                value: value.map(|v| v.value),
+                u: value.and_then(|v| v.u),
+            });
+        }
+        out
+    }
+}
+
+/// The value called `name` of a core type. The whole machine's is no core type's.
+fn beside(known: &[Known], name: &str, core_type: Option<&str>) -> Option<f64> {
+    let of = known.iter().filter(|k| k.name == name);
+    let mut fitting = of.filter(|k| k.core_type.is_none() || k.core_type.as_deref() == core_type);
+    fitting.next().map(|k| k.value)
+}
+
+/// The formula over parts of one PMU, with the uncertainty that comes from extrapolation: events of one set vary
+/// together, sets do not. The outer `None`: an event is not among them.
+fn evaluate(
+    f: &Formula,
+    parts: &[(&Part, f64)],
+    beside: &dyn Fn(&str) -> Option<f64>,
+) -> Option<Option<Measured>> {
+    // the set that has most of the names first: a ratio within a set is better than one across
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    let has = |k: &usize| {
+        let events = &parts[*k].0.unit.events;
+        let in_it = |n: &&String| events.iter().any(|e| e.name == **n);
+        f.names.iter().filter(in_it).count()
+    };
+    order.sort_by_key(|k| std::cmp::Reverse(has(k)));
+    let best = |name: &String| {
+        order.iter().find_map(|k| {
+            let i = parts[*k]
+                .0
+                .unit
+                .events
+                .iter()
+                .position(|e| e.name == *name)?;
+            Some((*k, i))
+        })
+    };
+    let mut places = Vec::new();
+    let mut values = Vec::new();
+    // of what is no counter's nobody knows how good it is
+    let mut unknown = false;
+    for name in &f.names {
+        if name == SECONDS {
+            places.push(None);
+            values.push(parts.first().map_or(0.0, |(_, whole)| *whole));
+            continue;
+        }
+        if let Some(value) = beside(name) {
+            unknown = true;
+            places.push(None);
+            values.push(value);
+            continue;
+        }
+        let at = best(name)?;
+        let Some(total) = parts[at.0].0.sampled.total(at.1, parts[at.0].1) else {
+            return Some(None);
+        };
+        places.push(Some(at));
+        values.push(total.value);
+    }
+    let Some((value, gradient)) = f.evaluate(&values) else {
+        return Some(None);
+    };
+    let mut variance = (!unknown).then_some(0.0);
+    for (k, (p, whole)) in parts.iter().enumerate() {
+        let mut of_set = vec![0.0; p.unit.events.len()];
+        for (at, g) in places.iter().zip(&gradient) {
+            if let Some((_, i)) = at.filter(|(at, _)| *at == k) {
+                of_set[i] += g;
+            }
+        }
+        if of_set.iter().any(|g| *g != 0.0) {
+            let v = p.sampled.variance(&of_set, *whole);
+            variance = variance.and_then(|a: f64| Some(a + v?));
+        }
+    }
+    Some(Some(Measured {
+        value,
+        u: variance.map(f64::sqrt),
+    }))
+}

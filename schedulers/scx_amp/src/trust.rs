@@ -1,0 +1,39 @@
+//! Which events of this machine are known to be broken: the trust file of `pmc validate`.
+
+use crate::usage::bad_input;
+use amp_metrics::trust::TrustFile;
+use anyhow::Result;
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// Where the trust file is.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TrustArgs {
+    /// Trust file of this machine (`scx_amp pmc validate --out FILE`): events that it calls broken are not used [default:
+    /// /etc/scx_amp/trust.toml, if there is one]
+    #[arg(long, value_name = "FILE.toml")]
+    pub trust: Option<PathBuf>,
+}
+
+impl TrustArgs {
+    /// The file, if there is one. One that was measured under another kernel is used all the same, with a warning: drivers have
+    /// faults of their own.
+    ///
+    /// # Errors
+    /// [`crate::usage::BadInput`] naming the file, and line and key at fault.
+    pub fn find(&self) -> Result<Option<TrustFile>> {
+        let found = TrustFile::find(Path::new("/"), self.trust.as_deref()).map_err(bad_input)?;
+        if let Some(f) = &found {
+            let uname = rustix::system::uname();
+            let now = uname.release().to_string_lossy();
+            if f.trust.kernel != now {
+                log::warn!(
+                    "{}: measured under kernel {}, this is {now}: `scx_amp pmc validate --out {0}` does so anew",
+                    f.path.display(),
+                    f.trust.kernel
+                );
+            }
+        }
+        Ok(found)
+    }
+}
