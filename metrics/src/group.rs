@@ -35,6 +35,8 @@ pub const SOFTWARE_NAMES: &[(&str, u64)] = &[
 pub enum Whom {
     /// A thread by its id, and every thread and process it starts from now on.
     Task(i32),
+    /// A thread by its id, alone.
+    Thread(i32),
     /// The calling thread alone.
     Caller,
     /// A CPU, whoever runs.
@@ -44,7 +46,7 @@ pub enum Whom {
 impl fmt::Display for Whom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Whom::Task(tid) => write!(f, "thread {tid}"),
+            Whom::Task(tid) | Whom::Thread(tid) => write!(f, "thread {tid}"),
             Whom::Caller => f.write_str("the calling thread"),
             Whom::Cpu(cpu) => write!(f, "CPU {cpu}"),
         }
@@ -189,6 +191,7 @@ impl Group {
             let mut b = Builder::new(event.attr);
             match whom {
                 Whom::Task(tid) => b.observe_pid(tid).any_cpu().inherit(true),
+                Whom::Thread(tid) => b.observe_pid(tid).any_cpu(),
                 Whom::Caller => b.observe_self().any_cpu(),
                 Whom::Cpu(cpu) => b.any_pid().one_cpu(cpu as usize),
             };
