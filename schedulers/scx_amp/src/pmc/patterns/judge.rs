@@ -189,7 +189,8 @@ pub fn bandwidth(s: &Signatures, all: &[Interval], attainable: Option<Attainable
         .filter(|(_, r)| *r >= limits.saturated * top.rate)
         .copied()
         .collect();
-    let part = high.iter().map(|(s, _)| s).sum::<f64>() / time;
+    // (an empty sum is -0)
+    let part = (high.iter().map(|(s, _)| s).sum::<f64>() / time).abs();
     let of = |r: &[(f64, f64)]| mean(&r.iter().map(|(_, r)| r / top.rate).collect::<Vec<_>>());
     let present = part >= limits.for_part;
     f.verdict = if present {
@@ -271,7 +272,8 @@ pub fn imbalance(s: &Signatures, threads: &[Thread]) -> Finding {
     let worth = |v: &Vec<(f64, f64)>| v.iter().map(|(v, _)| v).sum::<f64>() >= ABOUT * instructions;
     // what waits asleep shows in time; what spins, in work
     let useful = by(|c| c.useful).filter(worth);
-    let refills = by(|c| c.refills).filter(worth);
+    // lines that others took away come back without any work
+    let refills = by(|c| Some((c.refills? - c.shared.unwrap_or(0.0)).max(0.0))).filter(worth);
     let executed: Vec<_> = workers
         .iter()
         .map(|(t, c)| (c.instructions, t.coverage))

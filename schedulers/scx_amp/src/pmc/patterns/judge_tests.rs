@@ -119,3 +119,18 @@ fn the_worst_core_type_decides_on_sharing() {
     let f = sharing(&s, &all, &names[..1]);
     assert_eq!(f.verdict, Verdict::Absent);
 }
+
+#[test]
+fn lines_that_bounce_are_no_work() {
+    let s = signatures();
+    let worker = |shared| {
+        let c = Counts {
+            shared: Some(shared),
+            ..work(1e6, None, Some(shared + 10.0))
+        };
+        thread(1.0, c)
+    };
+    let f = imbalance(&s, &[worker(9e4), worker(3e4)]);
+    assert_eq!(f.verdict, Verdict::Absent, "{f:?}");
+    assert!(f.figures[0].what.contains("instructions"));
+}
