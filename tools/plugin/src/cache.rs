@@ -82,6 +82,44 @@ impl L1 {
     }
 }
 
+/// Some tags, by their low bits: a small set that forgets.
+#[derive(Debug)]
+pub struct Tags([AtomicU64; Tags::PLACES]);
+
+impl Tags {
+    const PLACES: usize = 512;
+
+    #[inline]
+    fn place(&self, tag: u64) -> &AtomicU64 {
+        &self.0[tag as usize % Tags::PLACES]
+    }
+
+    /// Whether it is among them.
+    #[inline]
+    pub fn has(&self, tag: u64) -> bool {
+        self.place(tag).load(Ordering::Relaxed) == tag
+    }
+
+    /// Puts it in, in place of another.
+    #[inline]
+    pub fn put(&self, tag: u64) {
+        self.place(tag).store(tag, Ordering::Relaxed);
+    }
+
+    /// Takes it out.
+    pub fn remove(&self, tag: u64) {
+        if self.has(tag) {
+            self.place(tag).store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for Tags {
+    fn default() -> Tags {
+        Tags([const { AtomicU64::new(0) }; Tags::PLACES])
+    }
+}
+
 /// A small generator for replacement (xorshift; the state is never zero).
 #[derive(Debug)]
 pub struct Random(u64);
@@ -225,6 +263,21 @@ mod tests {
         assert!(c.remove(line(4)) && !c.remove(line(4)));
         assert_eq!(c.access(line(7)), Some(0), "into the place that is free");
         assert!((2..=3).all(|n| c.has(line(n))));
+    }
+
+    #[test]
+    fn tags_forget_and_never_invent() {
+        let t = Tags::default();
+        assert!(!t.has(7));
+        t.put(7);
+        t.put(8);
+        assert!(t.has(7) && t.has(8) && !t.has(7 + 512));
+        t.remove(7 + 512);
+        assert!(t.has(7));
+        t.put(7 + 512);
+        assert!(t.has(7 + 512) && !t.has(7));
+        t.remove(8);
+        assert!(!t.has(8));
     }
 
     #[test]

@@ -165,7 +165,7 @@ extern "C" fn other_line(v: &'static Vcpu, info: u32, address: u64, data: *mut c
         line
     };
     let victim = v.l1.access(tag);
-    if store || victim.is_some() {
+    if victim.is_some() || store && !v.owned.has(tag) {
         beyond(v, own, info, address, (flags, tag, victim));
     }
 }
@@ -195,9 +195,13 @@ fn beyond(
         now: v.time.load(Relaxed),
     };
     let effect = directory.access(b, access);
+    if access.store && !effect.contended {
+        v.owned.put(tag);
+    }
     if effect.contended {
         v.last_line.store(NO_LINE, Relaxed);
         v.last_owned.store(NO_LINE, Relaxed);
+        v.owned.remove(tag);
         match victim {
             Some(victim) => v.l1.undo(tag, victim),
             None => drop(v.l1.remove(tag)),
@@ -214,7 +218,12 @@ fn beyond(
             lose(v, own, flags, ps);
         }
         if effect.dirtied {
-            if let Some(physical) = physical(b, info, address) {
+            // mostly a line that was read just before
+            let line = address >> v.line_shift;
+            let known = own.missed[line as usize % own.missed.len()];
+            if known.0 == line {
+                own.l2.stored(known.1);
+            } else if let Some(physical) = physical(b, info, address) {
                 own.l2.stored(physical >> v.line_shift);
             }
         }
@@ -274,10 +283,11 @@ fn miss(b: &Board, v: &Vcpu, own: &mut Own, info: u32, address: u64, flags: usiz
         return;
     };
     let store = flags & STORE != 0;
-    let found = own
-        .l2
-        .access(physical >> v.line_shift, store, &mut own.random);
-    let exposure = if in_stream(own, address >> v.line_shift) {
+    let line = address >> v.line_shift;
+    let physical = physical >> v.line_shift;
+    own.missed[line as usize % own.missed.len()] = (line, physical);
+    let found = own.l2.access(physical, store, &mut own.random);
+    let exposure = if in_stream(own, line) {
         Exposure::Sequential
     } else if flags & DEPENDENT != 0 {
         Exposure::Dependent

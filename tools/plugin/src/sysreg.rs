@@ -107,6 +107,7 @@ pub extern "C" fn write(i: c_uint, data: *mut c_void) {
         own.salt = table.wrapping_mul(0x9e37_79b9_7f4a_7c15) & v.l1.salt_mask();
         v.last_line.store(NO_LINE, Relaxed);
         v.last_owned.store(NO_LINE, Relaxed);
+        own.missed = [(NO_LINE, 0); 64];
         return;
     }
     own.stats.pmu_accesses += 1;

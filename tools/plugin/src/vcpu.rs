@@ -2,7 +2,7 @@
 
 use crate::board::Board;
 use crate::branch::Predictor;
-use crate::cache::{Random, L1, L2};
+use crate::cache::{Random, Tags, L1, L2};
 use crate::coherence::Peers;
 use crate::counts::Counts;
 use crate::ffi::ByteArray;
@@ -50,6 +50,8 @@ pub struct Vcpu {
     pub last_owned: AtomicU64,
     pub line_shift: u32,
     pub l1: L1,
+    /// Lines in `l1` that this core has stored to since anybody else asked for them: some of them, without asking the directory.
+    pub owned: Tags,
     /// Lines that others' stores took out of `l1`, by level of their address.
     pub taken: [AtomicU64; 2],
     /// Its `CPUState`; null until its thread has started.
@@ -84,6 +86,9 @@ pub struct Own {
     pub salt: u64,
     pub l2: &'static L2,
     pub predictor: Predictor,
+    /// Virtual and physical line of the last misses, by the low bits of the virtual one. An old one may be wrong when pages move:
+    /// that costs a line.
+    pub missed: [(u64, u64); 64],
     /// Last lines of up to four streams of misses.
     pub streams: [u64; 4],
     pub next_stream: usize,
@@ -132,6 +137,7 @@ impl Vcpu {
             last_owned: AtomicU64::new(NO_LINE),
             line_shift: model.line_shift,
             l1: L1::new(model.l1_sets, model.l1_ways),
+            owned: Tags::default(),
             taken: [AtomicU64::new(0), AtomicU64::new(0)],
             cpu: AtomicPtr::new(std::ptr::null_mut()),
             woken_ns: AtomicU64::new(0),
@@ -147,6 +153,7 @@ impl Vcpu {
                 salt: 0,
                 l2,
                 predictor: Predictor::new(model),
+                missed: [(NO_LINE, 0); 64],
                 streams: [u64::MAX - 1; 4],
                 next_stream: 0,
                 random: Random::new(seed, index as u64 + 1),
@@ -190,6 +197,7 @@ impl Peers for Board {
     fn share(&self, cpu: usize, tag: u64) -> bool {
         self.vcpus.get(cpu).is_some_and(|v| {
             v.last_owned.store(NO_LINE, Relaxed);
+            v.owned.remove(tag);
             v.l1.has(tag)
         })
     }
@@ -198,6 +206,7 @@ impl Peers for Board {
         self.vcpus.get(cpu).is_some_and(|v| {
             v.last_line.store(NO_LINE, Relaxed);
             v.last_owned.store(NO_LINE, Relaxed);
+            v.owned.remove(tag);
             let had = v.l1.remove(tag);
             if let Some(n) = v.taken.get(level).filter(|_| had) {
                 n.fetch_add(1, Relaxed);

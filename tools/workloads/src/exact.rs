@@ -113,9 +113,23 @@ pub enum Traffic {
     Copy,
     /// `a[i] = b[i] + s·c[i]`, in double precision.
     Triad,
+    /// `a[i] = b[i] + c[i]·d[i]`, in double precision.
+    VectorTriad,
+    /// The sum of `a[i]·b[i]`, in double precision.
+    Dot,
 }
 
 impl Traffic {
+    /// All of them.
+    pub const ALL: [Traffic; 6] = [
+        Traffic::Load,
+        Traffic::Store,
+        Traffic::Copy,
+        Traffic::Triad,
+        Traffic::VectorTriad,
+        Traffic::Dot,
+    ];
+
     /// Arrays, loads and stores per element, instructions per line, instructions per pass beside those.
     fn facts(self) -> (u64, u64, u64, u64, u64) {
         match self {
@@ -123,6 +137,10 @@ impl Traffic {
             Traffic::Store => (1, 0, 1, 11, 4),
             Traffic::Copy => (2, 1, 1, 20, 5),
             Traffic::Triad => (3, 2, 1, 37, 6),
+            // x86 multiplies and adds out of memory, in one instruction each
+            Traffic::VectorTriad if cfg!(target_arch = "x86_64") => (4, 3, 1, 38, 7),
+            Traffic::VectorTriad => (4, 3, 1, 46, 7),
+            Traffic::Dot => (2, 2, 0, 28, 5),
         }
     }
 }
@@ -217,6 +235,8 @@ impl Kernel {
                 Traffic::Store => "store",
                 Traffic::Copy => "copy",
                 Traffic::Triad => "triad",
+                Traffic::VectorTriad => "vector triad",
+                Traffic::Dot => "dot product",
             },
             match level {
                 Level::L1 => "L1",
@@ -445,7 +465,7 @@ fn stream(traffic: Traffic, data: &mut [Line], lines: usize, passes: u64) {
     let base = data.as_mut_ptr();
     // the last may be one past the end for a kernel that does not use it
     let at = |i: usize| base.wrapping_add(i * (lines + SHIFT));
-    let (a, b, c) = (at(0), at(1), at(2));
+    let (a, b, c, d) = (at(0), at(1), at(2), at(3));
     match traffic {
         // SAFETY: `a` has `lines` lines of 64 bytes, as was checked.
         Traffic::Load => unsafe { load(a.cast(), lines, passes) },
@@ -455,6 +475,12 @@ fn stream(traffic: Traffic, data: &mut [Line], lines: usize, passes: u64) {
         Traffic::Copy => unsafe { copy(a.cast(), b.cast(), lines, passes) },
         // SAFETY: the same of `a`, `b` and `c`.
         Traffic::Triad => unsafe { triad(a.cast(), b.cast(), c.cast(), lines, passes) },
+        // SAFETY: the same of all four.
+        Traffic::VectorTriad => unsafe {
+            vector_triad([a, b, c, d].map(<*mut Line>::cast), lines, passes);
+        },
+        // SAFETY: `a` and `b` have `lines` lines each, as was checked.
+        Traffic::Dot => unsafe { dot(a.cast(), b.cast(), lines, passes) },
     }
 }
 
@@ -598,6 +624,88 @@ unsafe fn triad(a: *mut u8, b: *const u8, c: *const u8, lines: usize, passes: u6
     }
 }
 
+/// # Safety
+/// The first array can be written, the others read for `lines` (at least 1) times 64 bytes; `passes` is at least 1.
+unsafe fn vector_triad([a, b, c, d]: [*mut u8; 4], lines: usize, passes: u64) {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: promised by the caller; only named registers and that memory change.
+    unsafe {
+        std::arch::asm!(
+            "2:", "mov {p}, {a}", "mov {q}, {b}", "mov {r}, {c}", "mov {s}, {d}", "mov {n}, {lines}",
+            "3:", words!(),
+            "ldr {x:d}, [{q}, #\\o]", "ldr {y:d}, [{r}, #\\o]", "ldr {z:d}, [{s}, #\\o]",
+            "fmadd {x:d}, {y:d}, {z:d}, {x:d}", "str {x:d}, [{p}, #\\o]",
+            ".endr",
+            "add {p}, {p}, #64", "add {q}, {q}, #64", "add {r}, {r}, #64", "add {s}, {s}, #64",
+            "subs {n}, {n}, #1", "b.ne 3b",
+            "subs {passes}, {passes}, #1", "b.ne 2b",
+            a = in(reg) a, b = in(reg) b, c = in(reg) c, d = in(reg) d, lines = in(reg) lines,
+            passes = inout(reg) passes => _,
+            p = out(reg) _, q = out(reg) _, r = out(reg) _, s = out(reg) _, n = out(reg) _,
+            x = out(vreg) _, y = out(vreg) _, z = out(vreg) _,
+            options(nostack),
+        );
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: promised by the caller; only named registers and that memory change.
+    unsafe {
+        std::arch::asm!(
+            "2:", "mov {p}, {a}", "mov {q}, {b}", "mov {r}, {c}", "mov {s}, {d}", "mov {n}, {lines}",
+            "3:", words!(),
+            "movsd {x}, qword ptr [{r} + \\o]", "mulsd {x}, qword ptr [{s} + \\o]",
+            "addsd {x}, qword ptr [{q} + \\o]", "movsd qword ptr [{p} + \\o], {x}",
+            ".endr",
+            "add {p}, 64", "add {q}, 64", "add {r}, 64", "add {s}, 64", "dec {n}", "jnz 3b",
+            "dec {passes}", "jnz 2b",
+            a = in(reg) a, b = in(reg) b, c = in(reg) c, d = in(reg) d, lines = in(reg) lines,
+            passes = inout(reg) passes => _,
+            p = out(reg) _, q = out(reg) _, r = out(reg) _, s = out(reg) _, n = out(reg) _,
+            x = out(xmm_reg) _,
+            options(nostack),
+        );
+    }
+}
+
+/// # Safety
+/// `a` and `b` can be read for `lines` (at least 1) times 64 bytes; `passes` is at least 1.
+unsafe fn dot(a: *const u8, b: *const u8, lines: usize, passes: u64) {
+    let mut sum = 0.0f64;
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: promised by the caller; only named registers change.
+    unsafe {
+        std::arch::asm!(
+            "2:", "mov {p}, {a}", "mov {q}, {b}", "mov {n}, {lines}",
+            "3:", words!(),
+            "ldr {x:d}, [{p}, #\\o]", "ldr {y:d}, [{q}, #\\o]", "fmadd {sum:d}, {x:d}, {y:d}, {sum:d}",
+            ".endr",
+            "add {p}, {p}, #64", "add {q}, {q}, #64", "subs {n}, {n}, #1", "b.ne 3b",
+            "subs {passes}, {passes}, #1", "b.ne 2b",
+            a = in(reg) a, b = in(reg) b, lines = in(reg) lines, passes = inout(reg) passes => _,
+            p = out(reg) _, q = out(reg) _, n = out(reg) _,
+            sum = inout(vreg) sum, x = out(vreg) _, y = out(vreg) _,
+            options(readonly, nostack),
+        );
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: promised by the caller; only named registers change.
+    unsafe {
+        std::arch::asm!(
+            "2:", "mov {p}, {a}", "mov {q}, {b}", "mov {n}, {lines}",
+            "3:", words!(),
+            "movsd {x}, qword ptr [{p} + \\o]", "mulsd {x}, qword ptr [{q} + \\o]", "addsd {sum}, {x}",
+            ".endr",
+            "add {p}, 64", "add {q}, 64", "dec {n}", "jnz 3b",
+            "dec {passes}", "jnz 2b",
+            a = in(reg) a, b = in(reg) b, lines = in(reg) lines, passes = inout(reg) passes => _,
+            p = out(reg) _, q = out(reg) _, n = out(reg) _,
+            sum = inout(xmm_reg) sum, x = out(xmm_reg) _,
+            options(readonly, nostack),
+        );
+    }
+    // else nothing would need the sum, or the loop
+    std::hint::black_box(sum);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -629,7 +737,7 @@ mod tests {
     #[test]
     fn stores_copies_and_triads_write_what_they_should() {
         let lines = 5;
-        let mut data = vec![Line([7; 8]); 3 * (lines + SHIFT)];
+        let mut data = vec![Line([7; 8]); 4 * (lines + SHIFT)];
         let at = |i: usize| i * (lines + SHIFT);
         stream(Traffic::Store, &mut data, lines, 2);
         // a store writes the lines that are left
@@ -646,6 +754,21 @@ mod tests {
         stream(Traffic::Triad, &mut data, lines, 3);
         assert_eq!(f64::from_bits(data[0].0[0]), 5.0);
         assert_eq!((data[lines].0[7], data[at(1) - 1].0[0]), (7, 7));
+        for i in 0..lines {
+            data[at(1) + i].0 = [2.0f64.to_bits(); 8];
+            data[at(3) + i].0 = [0.25f64.to_bits(); 8];
+        }
+        stream(Traffic::VectorTriad, &mut data, lines, 2);
+        let all = data[..lines].iter().flat_map(|l| l.0);
+        assert!(all.map(f64::from_bits).all(|v| v == 3.5));
+        assert_eq!((data[lines].0[7], data[at(1) - 1].0[0]), (7, 7));
+        stream(Traffic::Dot, &mut data, lines, 2);
+        assert_eq!(
+            f64::from_bits(data[0].0[0]),
+            3.5,
+            "a dot product writes nothing"
+        );
+        data[0].0[0] = 5.0f64.to_bits();
         // too little memory is not touched
         stream(Traffic::Store, &mut data[..lines - 1], lines, 1);
         assert_eq!(f64::from_bits(data[0].0[0]), 5.0);
@@ -680,7 +803,7 @@ mod tests {
             last: 8 << 10,
         };
         let mut all = vec![Kernel::nops(0), Kernel::random_branches(0, 1)];
-        for t in [Traffic::Load, Traffic::Store, Traffic::Copy, Traffic::Triad] {
+        for t in Traffic::ALL {
             for l in [Level::L1, Level::L2, Level::Memory] {
                 all.push(Kernel::stream(t, l, &tiny, 100_000));
             }

@@ -4,6 +4,7 @@
 //! list      what there is to count, per core type
 //! stat      counts of a command, a process or the machine
 //! record    where a program is when events happen
+//! patterns  what slows a program of several threads down
 //! validate  which events count what they should
 //! ```
 
@@ -15,6 +16,7 @@ mod groups;
 pub(crate) mod here;
 mod list;
 mod output;
+mod patterns;
 mod plot;
 mod record;
 mod sets;
@@ -37,6 +39,8 @@ pub enum Pmc {
     Stat(stat::StatArgs),
     /// Sample where a command, a process or the machine is: a profile by function and basic block
     Record(record::RecordArgs),
+    /// Tell whether a command saturates memory, shares its work out badly, or has threads write to the same cache lines
+    Patterns(patterns::PatternsArgs),
     /// Hold events against kernels of known counts on each core type: which of them can be trusted
     Validate(validate::ValidateArgs),
 }
@@ -50,6 +54,7 @@ pub fn main(what: &Pmc) -> Result<ExitCode> {
         Pmc::List(args) => list::main(args),
         Pmc::Stat(args) => stat::main(args, crate::stop_flag()?.as_ref()),
         Pmc::Record(args) => record::main(args, crate::stop_flag()?.as_ref()),
+        Pmc::Patterns(args) => patterns::main(args, crate::stop_flag()?.as_ref()),
         Pmc::Validate(args) => validate::main(args, crate::stop_flag()?.as_ref()),
     }
 }

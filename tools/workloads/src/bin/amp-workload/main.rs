@@ -9,6 +9,7 @@ mod counters;
 mod machine;
 mod meter;
 mod model;
+mod pattern;
 mod report;
 mod run;
 mod time;
@@ -35,6 +36,8 @@ enum Command {
     Bench(bench::Args),
     /// Run a kernel of which every basic block is known, to hold profiles against
     Blocks(blocks::Args),
+    /// Run a program of several threads that has a performance pattern, or its twin without
+    Pattern(pattern::Args),
     /// Show the kernels: unit of work, instructions per unit, what they stress
     List {
         /// One JSON array instead of a table
@@ -57,6 +60,7 @@ fn main() -> std::process::ExitCode {
         Command::Time(a) => time::run(&a),
         Command::Bench(a) => bench::run(&a),
         Command::Blocks(a) => blocks::run(&a),
+        Command::Pattern(a) => pattern::run(&a),
         Command::List { json } => list(json),
         Command::Inputs { dir, packages } => inputs(&dir, &packages),
     };

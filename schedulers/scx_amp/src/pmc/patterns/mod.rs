@@ -1,0 +1,161 @@
+//! `scx_amp pmc patterns`: which performance patterns a command has [VAL].
+//!
+//! ```text
+//! signatures (data: events and thresholds per PMU) ─► watch (counts per thread and interval) ─┐
+//!                                                     attain (what memory can do) ────────────┴─► judge ─► report
+//! ```
+
+mod attain;
+mod judge;
+mod report;
+mod signatures;
+mod watch;
+
+use super::here::Here;
+use super::target::{self, Held, Target};
+use crate::usage::bad_input;
+use amp_metrics::trust::{Trust, Verdict as Trusted};
+use amp_workloads::quantity::parse_count;
+use anyhow::Result;
+use clap::Args;
+use judge::Attainable;
+use signatures::{Plan, Signatures};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often new threads are looked for.
+const LOOK: Duration = Duration::from_millis(5);
+/// The same while a program starts.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+/// How long it starts.
+const STARTS: Duration = Duration::from_millis(100);
+
+/// Options of `scx_amp pmc patterns`.
+///
+/// The exit status is the command's, 128 + signal when one ended it.
+#[derive(Args, Debug)]
+#[command(override_usage = "scx_amp pmc patterns [OPTIONS] [--] COMMAND…")]
+pub struct PatternsArgs {
+    /// Milliseconds of an interval: rates are of intervals
+    #[arg(short = 'i', long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(5..=60_000))]
+    interval: u64,
+    /// Bytes per second that memory can do, for example 10G, instead of measuring it on all CPUs first
+    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
+    attainable: Option<u64>,
+    /// Verdicts of `pmc validate` on the events: broken ones are refused, and what is known of the others is told
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to standard error
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", required = true)]
+    command: Vec<String>,
+}
+
+/// The command.
+///
+/// # Errors
+/// Bad input ([`crate::usage::BadInput`]); others when counting fails.
+pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
+    let here = Here::detect()?;
+    let signatures = Signatures::shipped()?;
+    let plans = signatures.plans(&here)?;
+    let trusted = match &args.trust {
+        Some(path) => trusted(&Trust::load(path).map_err(bad_input)?, &plans)?,
+        None => Vec::new(),
+    };
+    let attainable = match args.attainable {
+        Some(rate) => Some(Attainable {
+            rate: rate as f64,
+            u: None,
+        }),
+        None => attain::measure(&here, &plans)?,
+    };
+    target::open_many_files();
+    let quiet = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
+    let held = Held::start(&args.command, quiet)?;
+    let mut watch = watch::Watch::start(&plans, held.pid())?;
+    let begin = Instant::now();
+    let target = Target::Command(held.release()?);
+    let interval = Duration::from_millis(args.interval);
+    let (mut intervals, mut last, mut asked) = (Vec::new(), begin, false);
+    loop {
+        let look = if begin.elapsed() < STARTS {
+            LOOK_FIRST
+        } else {
+            LOOK.min(interval)
+        };
+        let gone = target.wait(Some(Instant::now() + look))?;
+        if let (true, false, Target::Command(r)) = (stop.load(Ordering::Relaxed), asked, &target) {
+            r.end();
+            asked = true;
+        }
+        watch.find()?;
+        let now = Instant::now();
+        if gone || now >= last + interval {
+            let read = watch.read(now.duration_since(last).as_secs_f64())?;
+            // what is left at the end is too short to be a rate
+            if now >= last + interval / 2 {
+                intervals.push(read);
+            }
+            last = now;
+        }
+        if gone {
+            break;
+        }
+    }
+    let threads = watch.threads();
+    let names: Vec<String> = plans.iter().map(|p| p.name.clone()).collect();
+    let report = report::Report {
+        command: args.command.clone(),
+        elapsed_s: begin.elapsed().as_secs_f64(),
+        findings: vec![
+            judge::bandwidth(&signatures, &intervals, attainable),
+            judge::imbalance(&signatures, &threads),
+            judge::sharing(&signatures, &intervals, &names),
+        ],
+        threads,
+        core_types: names,
+        intervals: intervals.len(),
+        tested: plans
+            .iter()
+            .map(|p| format!("{} ({}): {}", p.name, p.pmu, p.tested))
+            .collect(),
+        trusted,
+    };
+    match &args.json {
+        Some(path) => crate::write_out(path, &format!("{}\n", serde_json::to_string(&report)?))?,
+        None => eprint!("{}", report.text()),
+    }
+    Ok(match target {
+        Target::Command(r) => ExitCode::from(r.status()?),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// What a trust file says of the events; those that it does not know are named.
+fn trusted(trust: &Trust, plans: &[Plan]) -> Result<Vec<String>> {
+    let mut told = Vec::new();
+    for p in plans {
+        for (_, e) in &p.events {
+            let name = e.name.trim_end_matches(":u");
+            let verdict = trust.verdict(&p.pmu, name);
+            if verdict == Some(Trusted::Broken) {
+                return Err(bad_input(format!(
+                    "event `{}` of PMU `{}`: broken, says the trust file, and a pattern is told by it",
+                    e.name, p.pmu
+                )));
+            }
+            told.push(format!(
+                "{} ({}): {}",
+                name,
+                p.name,
+                verdict.map_or("not tried", Trusted::name)
+            ));
+        }
+    }
+    Ok(told)
+}
