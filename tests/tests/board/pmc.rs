@@ -181,7 +181,7 @@ fn many(r: &Reply) {
     let file = |name: &str| json(&r.file(name));
     for name in ["/many.json", "/all.json", "/forked.json"] {
         let profile = file(name);
-        let (all, of_kernel) = (sampled(&profile, ""), sampled(&profile, "alu"));
+        let (all, of_kernel) = (sampled(&profile, ""), sampled(&profile, "Alu"));
         println!(
             "{name}: {} samples, {of_kernel} of {all} instructions in the kernel",
             profile["samples"]
@@ -283,7 +283,7 @@ fn broken_events_are_refused(r: &Reply) {
     let says: Vec<&str> = r.lines("broken").collect();
     let says = says.join(" ");
     for part in [
-        "`model`",
+        "`juno`",
         "br_mis_pred",
         "big",
         "broken",
