@@ -8,6 +8,7 @@ use crate::event::{Event, EventAttr, EventSpec, SpecKind};
 use perf_event::{Builder, Counter, ReadFormat};
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -359,6 +360,12 @@ pub fn dummy(exclude_kernel: bool) -> Event {
     }
 }
 
+/// Whether a thread is another user's than ours.
+fn is_anothers(tid: i32) -> bool {
+    let of = std::fs::metadata(format!("/proc/{tid}"));
+    of.is_ok_and(|m| m.uid() != rustix::process::geteuid().as_raw())
+}
+
 /// What an error of `perf_event_open` means for `event`, number `position` (from 0) of `size` in its group.
 pub fn explain(
     event: &Event,
@@ -377,6 +384,8 @@ pub fn explain(
             let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
             let cpu = matches!(whom, Whom::Cpu(_));
             let user = event.attr.exclude_kernel;
+            let number = level.as_ref().ok().and_then(|l| l.trim().parse().ok());
+            let paranoid: i32 = number.unwrap_or(2);
             GroupError::Denied {
                 event: name,
                 whom,
@@ -386,10 +395,13 @@ pub fn explain(
                     (false, false) => 1,
                     (false, true) => 2,
                 },
-                user_only: if cpu || user {
-                    ""
-                } else {
-                    ", or count user mode only by writing `:u` behind the event"
+                user_only: match whom {
+                    Whom::Task(tid) | Whom::Thread(tid) if is_anothers(tid) => {
+                        ". For another user's thread the sysctl is not enough"
+                    }
+                    _ if cpu || user => "",
+                    _ if paranoid > 2 => ", or =2 and count user mode only by writing `:u` behind the event",
+                    _ => ", or count user mode only by writing `:u` behind the event",
                 },
             }
         }
