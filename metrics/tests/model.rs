@@ -266,9 +266,8 @@ fn shipped_models_are_right_and_fit_their_platform() {
     let p = prepare("model", &context).unwrap();
     assert_eq!(p.provider.name(), "juno");
     let named = |name: &str| {
-        let events = &p.sets.of(CoreTypeId(0))[0].events;
-        events
-            .iter()
+        let sets = p.sets.of(CoreTypeId(0)).iter();
+        sets.flat_map(|s| &s.events)
             .find(|e| e.name.contains(name))
             .map(|e| e.attr.config)
     };
