@@ -267,21 +267,16 @@ fn shipped_models_are_right_and_fit_their_platform() {
     let p = prepare("model", &context).unwrap();
     assert_eq!(p.provider.name(), "juno");
     let named = |name: &str| {
-        let events = &p.sets.of(CoreTypeId(1))[0].events;
-        events
-            .iter()
+        let sets = p.sets.of(CoreTypeId(0)).iter();
+        sets.flat_map(|s| &s.events)
             .find(|e| e.name.contains(name))
             .map(|e| e.attr.config)
     };
     assert_eq!(named("br_mis_pred"), Some(0x10));
-    // too rough to be taken without being asked for
+    // good enough to be taken without being asked for
     let p = prepare("auto", &context).unwrap();
-    assert_eq!(p.provider.name(), "ipc-sampling");
-    assert!(
-        p.passed_over[0].1.contains("standard error"),
-        "{:?}",
-        p.passed_over
-    );
+    assert_eq!(p.provider.name(), "juno");
+    assert!(p.passed_over.is_empty(), "{:?}", p.passed_over);
     // another platform
     let tree = common::sysfs("alderlake");
     let types = [(0..16).collect(), (16..24).collect()];
@@ -327,6 +322,34 @@ fn a_model_by_path_and_one_whose_event_is_missing() {
     assert!(
         e.contains("armv8_cortex_a57") && e.contains("close are `l2d_cache_refill`"),
         "{e}"
+    );
+}
+
+/// `auto` does not take a model that says of itself that it is rough.
+#[test]
+fn a_rough_model_is_not_taken_without_being_asked_for() {
+    let d = tempfile::tempdir().unwrap();
+    std::fs::write(
+        d.path().join("rough.toml"),
+        MODEL.replace("error = 0.2", "error = 0.5"),
+    )
+    .unwrap();
+    let tree = common::sysfs("juno");
+    let types = [vec![0, 1], vec![2, 3, 4, 5]];
+    let pmus = Pmus::discover(tree.path()).unwrap().with_core_types(&types);
+    let context = Context {
+        pmus: &pmus,
+        counters: Ok(()),
+        energy_per_core_type: false,
+        models: Some(d.path().to_owned()),
+    };
+    assert_eq!(prepare("model", &context).unwrap().provider.name(), "test");
+    let p = prepare("auto", &context).unwrap();
+    assert_eq!(p.provider.name(), "ipc-sampling");
+    assert!(
+        p.passed_over[0].1.contains("standard error"),
+        "{:?}",
+        p.passed_over
     );
 }
 
