@@ -1,8 +1,8 @@
 //! Coherence of the cores' L1 data caches: who holds a line, and what it costs when another core stores to it.
 //!
 //! A directory remembers for each line (by the tag that L1 knows it by: threads of a process have the same tags, the kernel's
-//! lines are everybody's) which cores took it and who stored last. It is a hash table without chains, shared without a
-//! lock: a collision or a race costs a line, never correctness.
+//! lines are everybody's) which cores took it and who stored last. It is a hash table without chains: a collision costs a
+//! line, never correctness. So does a race for a contended line; who owns a line is settled under its lock.
 //!
 //! ```text
 //! load that misses    another core's L1 has the line dirty → it comes from there, and both have it
@@ -17,7 +17,7 @@
 //!
 //! Memory that processes share under different addresses is not seen to be shared.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// What the directory asks of the other cores.
 pub trait Peers {
@@ -75,6 +75,27 @@ struct Entry {
     changed: AtomicU64,
     /// The core that stored last, plus one; 0 while it is clean.
     owner: AtomicU32,
+    /// 1 while a core changes the rest: two that both think the line theirs would never find out.
+    locked: AtomicU32,
+}
+
+impl Entry {
+    /// Waits until nobody else changes the entry, which takes less than a microsecond unless the host runs others meanwhile.
+    fn lock(&self) {
+        let mut tries = 0u32;
+        while self
+            .locked
+            .compare_exchange_weak(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
+            tries += 1;
+            if tries % 64 == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
 }
 
 /// A core's stores to a contended line that follow each other without a pause.
@@ -188,13 +209,21 @@ impl Directory {
             return Effect::default();
         };
         let mine = a.cpu as u32 + 1;
-        let owner = e.owner.load(Relaxed);
+        let known = |owner: u32| owner == mine && e.tag.load(Relaxed) == a.tag;
+        if !a.missed && known(e.owner.load(Relaxed)) {
+            return Effect::default();
+        }
+        e.lock();
+        let effect = self.change(peers, a, e, mine);
+        e.locked.store(0, Release);
+        effect
+    }
+
+    fn change(&self, peers: &impl Peers, a: Access, e: &Entry, mine: u32) -> Effect {
         if e.tag.load(Relaxed) == a.tag {
+            let owner = e.owner.load(Relaxed);
             if owner != mine {
                 return self.others(peers, a, e, owner);
-            }
-            if !a.missed {
-                return Effect::default();
             }
         } else {
             e.tag.store(a.tag, Relaxed);
