@@ -1,8 +1,8 @@
 //! Coherence of the cores' L1 data caches: who holds a line, and what it costs when another core stores to it.
 //!
 //! A directory remembers for each line (by the tag that L1 knows it by: threads of a process have the same tags, the kernel's
-//! lines are everybody's) which cores took it and who stored last. It is a hash table without chains, shared without a
-//! lock: a collision or a race costs a line, never correctness.
+//! lines are everybody's) which cores took it and who stored last. It is a hash table without chains: a collision costs a
+//! line, never correctness. So does a race for a contended line; who owns a line is settled under its lock.
 //!
 //! ```text
 //! load that misses    another core's L1 has the line dirty → it comes from there, and both have it
@@ -11,13 +11,13 @@
 //!
 //! vCPUs run up to a quantum apart in virtual time, and on a busy host one after the other: a line that two cores use at the
 //! same virtual time would change hands once per quantum, or with each access, as the host pleases. So a line that changes
-//! hands twice within [`Directory::window`] becomes *contended*: it lives in no L1, each access to it comes here,
+//! hands three times within [`Directory::window`] becomes *contended*: it lives in no L1, each access to it comes here,
 //! and what decides whether this core still has it is how often the others store to it in virtual time ([`Run`]). A core that
 //! stores in one go is taken to have gone on at its pace up to where its vCPU is, or, while it is behind, beyond.
 //!
 //! Memory that processes share under different addresses is not seen to be shared.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// What the directory asks of the other cores.
 pub trait Peers {
@@ -59,6 +59,8 @@ pub struct Effect {
 const CONTENDED: u32 = u32::MAX;
 /// Lines that can be contended at a time.
 const NR_CONTENDED: usize = 256;
+/// Binary logarithm of the unit of [`Entry::changed`], in picoseconds: a microsecond.
+const TICK: u32 = 20;
 /// Stores in a row before their pace is believed: more than it takes to fill a line once.
 const BELIEVED: u32 = 12;
 /// A remote store, in the unit of [`Core::debt`].
@@ -71,10 +73,31 @@ struct Entry {
     tag: AtomicU64,
     /// Cores that have taken it, one bit each.
     holders: AtomicU64,
-    /// When it last changed hands.
-    changed: AtomicU64,
+    /// When it last changed hands, and when before that, in [`TICK`]s.
+    changed: [AtomicU32; 2],
     /// The core that stored last, plus one; 0 while it is clean.
     owner: AtomicU32,
+    /// 1 while a core changes the rest: two that both think the line theirs would never find out.
+    locked: AtomicU32,
+}
+
+impl Entry {
+    /// Waits until nobody else changes the entry, which takes less than a microsecond unless the host runs others meanwhile.
+    fn lock(&self) {
+        let mut tries = 0u32;
+        while self
+            .locked
+            .compare_exchange_weak(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
+            tries += 1;
+            if tries % 64 == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
 }
 
 /// A core's stores to a contended line that follow each other without a pause.
@@ -150,7 +173,7 @@ struct Shared {
 pub struct Directory {
     entries: Box<[Entry]>,
     shared: Box<[Shared]>,
-    /// Two changes of hands within this time make a line contended; without the others for as long it is no more.
+    /// Three changes of hands within this time make a line contended; without the others for as long it is no more.
     window: u64,
     /// What a core may do between two stores of a run beside.
     slack: u64,
@@ -188,17 +211,25 @@ impl Directory {
             return Effect::default();
         };
         let mine = a.cpu as u32 + 1;
-        let owner = e.owner.load(Relaxed);
+        let known = |owner: u32| owner == mine && e.tag.load(Relaxed) == a.tag;
+        if !a.missed && known(e.owner.load(Relaxed)) {
+            return Effect::default();
+        }
+        e.lock();
+        let effect = self.change(peers, a, e, mine);
+        e.locked.store(0, Release);
+        effect
+    }
+
+    fn change(&self, peers: &impl Peers, a: Access, e: &Entry, mine: u32) -> Effect {
         if e.tag.load(Relaxed) == a.tag {
+            let owner = e.owner.load(Relaxed);
             if owner != mine {
                 return self.others(peers, a, e, owner);
             }
-            if !a.missed {
-                return Effect::default();
-            }
         } else {
             e.tag.store(a.tag, Relaxed);
-            e.changed.store(0, Relaxed);
+            e.changed.iter().for_each(|c| c.store(0, Relaxed));
         }
         e.holders.store(1 << a.cpu, Relaxed);
         e.owner.store(if a.store { mine } else { 0 }, Relaxed);
@@ -244,8 +275,15 @@ impl Directory {
             e.owner.store(0, Relaxed);
         }
         if effect.from.is_some() || effect.upgrade {
-            let before = e.changed.swap(a.now, Relaxed);
-            if before != 0 && before.abs_diff(a.now) < self.window {
+            // cores' clocks may be far apart on an overloaded host: of two that take the line in turn, the time before the last
+            // is this core's own
+            let now = ((a.now >> TICK) as u32).max(1);
+            let [last, before] = &e.changed;
+            let last = last.swap(now, Relaxed);
+            let before = before.swap(last, Relaxed);
+            let window = (self.window >> TICK) as u32;
+            let soon = |t: u32| t != 0 && now.wrapping_sub(t).min(t.wrapping_sub(now)) < window;
+            if soon(before) {
                 effect.contended = self.contend(peers, a, e, holders);
             }
         }
@@ -266,7 +304,13 @@ impl Directory {
             return false;
         };
         let (tag, now) = (s.tag.load(Relaxed), a.now);
-        if tag != 0 && tag != a.tag && s.cores.iter().any(|c| self.recent(c, now)) {
+        if tag != 0
+            && tag != a.tag
+            && s.cores
+                .iter()
+                .enumerate()
+                .any(|(cpu, c)| self.recent(c, now.min(peers.time(cpu))))
+        {
             return false;
         }
         for (cpu, c) in s.cores.iter().enumerate() {
@@ -322,7 +366,8 @@ impl Directory {
             if cpu == a.cpu || c.seen.load(Relaxed) == 0 {
                 continue;
             }
-            recent |= self.recent(c, a.now);
+            // by whichever clock is behind
+            recent |= self.recent(c, a.now.min(peers.time(cpu)));
             match c.stores.expected(seen, a.now, peers.time(cpu), self.slack) {
                 Some(n) => {
                     debt = debt.saturating_add(n);
@@ -339,7 +384,7 @@ impl Directory {
         self.note(s, a);
         if !recent {
             s.tag.store(0, Relaxed);
-            e.changed.store(0, Relaxed);
+            e.changed.iter().for_each(|c| c.store(0, Relaxed));
             e.holders.store(1 << a.cpu, Relaxed);
             let owner = if a.store { a.cpu as u32 + 1 } else { 0 };
             e.owner.store(owner, Relaxed);

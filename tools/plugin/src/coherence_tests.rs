@@ -194,3 +194,46 @@ fn contention_ends() {
     assert_eq!((e.contended, refill, e.from), (false, false, None));
     assert!(c.l1[0].has(TAG));
 }
+
+#[test]
+fn two_threads_never_both_own_a_line() {
+    use std::sync::atomic::AtomicBool;
+    /// What each of two cores believes.
+    struct Two([AtomicBool; 2]);
+    impl Peers for Two {
+        fn share(&self, cpu: usize, _: u64) -> bool {
+            self.0[cpu].load(SeqCst)
+        }
+        fn take(&self, cpu: usize, _: u64, _: usize) -> bool {
+            self.0[cpu].swap(false, SeqCst)
+        }
+        fn time(&self, _: usize) -> u64 {
+            0
+        }
+    }
+    let d = Directory::new(64, 2, QUANTUM);
+    let both = Two([AtomicBool::new(false), AtomicBool::new(false)]);
+    for round in 1..2000 {
+        // far apart in time: never contended
+        let now = round * 100 * QUANTUM;
+        std::thread::scope(|s| {
+            for cpu in 0..2 {
+                let (d, both) = (&d, &both);
+                s.spawn(move || {
+                    let missed = !both.0[cpu].swap(true, SeqCst);
+                    let a = Access {
+                        cpu,
+                        level: 0,
+                        tag: TAG,
+                        store: true,
+                        missed,
+                        now: now + cpu as u64 * 5 * QUANTUM,
+                    };
+                    d.access(both, a);
+                });
+            }
+        });
+        let own = both.0.iter().filter(|o| o.load(SeqCst)).count();
+        assert!(own <= 1, "round {round}");
+    }
+}

@@ -194,10 +194,13 @@ fn beyond(
         missed: victim.is_some(),
         now: v.time.load(Relaxed),
     };
-    let effect = directory.access(b, access);
-    if access.store && !effect.contended {
+    // before the directory is asked: whoever takes the line from now on takes it out here, too
+    if access.store {
         v.owned.put(tag);
+    } else {
+        v.owned.remove(tag);
     }
+    let effect = directory.access(b, access);
     if effect.contended {
         v.last_line.store(NO_LINE, Relaxed);
         v.last_owned.store(NO_LINE, Relaxed);

@@ -6,6 +6,7 @@
 //! does no harm: entries are found by address.
 
 use crate::board::{board, vcpu, Board};
+use crate::cache::SALT;
 use crate::clock::publish;
 use crate::counts::{self, Counts};
 use crate::decode::{SysReg, TTBR0_EL1};
@@ -104,7 +105,7 @@ pub extern "C" fn write(i: c_uint, data: *mut c_void) {
     let value = read_general(b, v, own, rt);
     if register == TTBR0_EL1 {
         let table = value >> 12 & 0xf_ffff_ffff;
-        own.salt = table.wrapping_mul(0x9e37_79b9_7f4a_7c15) & v.l1.salt_mask();
+        own.salt = table.wrapping_mul(0x9e37_79b9_7f4a_7c15) & SALT;
         v.last_line.store(NO_LINE, Relaxed);
         v.last_owned.store(NO_LINE, Relaxed);
         own.missed = [(NO_LINE, 0); 64];

@@ -24,6 +24,8 @@ pub struct Counts {
 
 /// Bytes of a line.
 const LINE: f64 = 64.0;
+/// Part of all instructions below which threads were on a core type in passing.
+const VISIT: f64 = 0.05;
 /// Useful operations or refills per instruction from which on they are what a program is about.
 const ABOUT: f64 = 0.005;
 
@@ -334,11 +336,13 @@ pub fn sharing(s: &Signatures, all: &[Interval], names: &[String]) -> Finding {
         reliability: limits.reliability.clone(),
     };
     let mut worst: Option<Figure> = None;
+    let on_all = all.iter().flat_map(|i| &i.on);
+    let executed: f64 = on_all.map(|c| c.instructions).sum();
     for (t, name) in names.iter().enumerate() {
         let on: Vec<&Counts> = all.iter().filter_map(|i| i.on.get(t)).collect();
         let mut sum = Counts::default();
         on.iter().for_each(|c| sum.join(c));
-        let Some(shared) = sum.shared.filter(|_| sum.instructions > 0.0) else {
+        let Some(shared) = sum.shared.filter(|_| sum.instructions > VISIT * executed) else {
             continue;
         };
         // intervals without instructions say nothing

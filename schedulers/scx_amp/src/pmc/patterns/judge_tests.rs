@@ -134,3 +134,23 @@ fn lines_that_bounce_are_no_work() {
     assert_eq!(f.verdict, Verdict::Absent, "{f:?}");
     assert!(f.figures[0].what.contains("instructions"));
 }
+
+#[test]
+fn a_visit_to_a_core_type_decides_nothing() {
+    let on = |instructions, shared| Counts {
+        instructions,
+        shared: Some(shared),
+        ..Counts::default()
+    };
+    let all = [Interval {
+        seconds: 0.1,
+        on: vec![on(1e4, 100.0), on(1e6, 1.0)],
+        running: 2,
+    }];
+    let names = ["big".to_owned(), "little".to_owned()];
+    let f = sharing(&signatures(), &all, &names);
+    assert!(
+        f.verdict == Verdict::Absent && f.figures.len() == 1,
+        "{f:?}"
+    );
+}
