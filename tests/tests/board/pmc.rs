@@ -195,10 +195,9 @@ fn many(r: &Reply) {
         let sampled = sampled(&file(&format!("/{name}.json")), "");
         println!("{name}, a thousand threads: {counted} counted, {sampled} sampled");
         assert!(counted > least, "{counted}");
-        assert!(
-            (sampled / counted - 1.0).abs() < 0.05,
-            "{sampled} of {counted}"
-        );
+        // every thread begins a period of its own, and ends in the midst of one
+        let missed = 1.0 - sampled / counted;
+        assert!((-0.02..0.1).contains(&missed), "{sampled} of {counted}");
     }
 }
 
