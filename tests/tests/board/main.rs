@@ -12,6 +12,7 @@ mod lifecycle;
 mod machines;
 mod mechanism;
 mod only_cgroup;
+mod patterns;
 mod pmc;
 mod repeatability;
 mod setup;
