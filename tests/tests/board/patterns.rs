@@ -33,7 +33,8 @@ fn programs_have_the_patterns_they_have() {
     script += "scx_amp pmc patterns --attainable 1211M -- /no/such 2>/err; echo \"nosuch $?\"; sed 's/^/says /' /err\n";
     let reply = Lab::board("juno").run(&script).ok();
     for (i, (program, pattern)) in PROGRAMS.iter().enumerate() {
-        let line = reply.lines(&format!("run-{i}")).next().expect("a run");
+        let tag = format!("run-{i}");
+        let line = reply.lines(&tag).next().expect("a run");
         let report: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         for (p, name) in PATTERNS.iter().enumerate() {
             let f = &report["findings"][p];
@@ -43,11 +44,8 @@ fn programs_have_the_patterns_they_have() {
             } else {
                 "absent"
             };
-            assert_eq!(
-                (&f["pattern"], &f["verdict"]),
-                (&(*name).into(), &right.into()),
-                "{program}: {f}"
-            );
+            assert_eq!(f["pattern"], *name);
+            assert_eq!(f["verdict"], right, "{program}: {f}");
             assert!(!f["reliability"].as_str().unwrap_or_default().is_empty());
         }
         let threads = report["threads"].as_array().expect("threads");
