@@ -14,6 +14,7 @@ mod machines;
 mod measure;
 mod mechanism;
 mod only_cgroup;
+mod patterns;
 mod pmc;
 mod repeatability;
 mod setup;

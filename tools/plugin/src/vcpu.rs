@@ -216,6 +216,13 @@ impl Peers for Board {
     }
 
     fn time(&self, cpu: usize) -> u64 {
-        self.vcpus.get(cpu).map_or(0, |v| v.time.load(Relaxed))
+        self.vcpus.get(cpu).map_or(0, |v| {
+            let time = v.time.load(Relaxed);
+            // that of one which sleeps stands still
+            match v.state.load(Relaxed) {
+                IDLE => time.max(self.clock.global()),
+                _ => time,
+            }
+        })
     }
 }
