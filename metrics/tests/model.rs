@@ -342,6 +342,7 @@ fn a_rough_model_is_not_taken_without_being_asked_for() {
         counters: Ok(()),
         energy_per_core_type: false,
         models: Some(d.path().to_owned()),
+        trust: None,
     };
     assert_eq!(prepare("model", &context).unwrap().provider.name(), "test");
     let p = prepare("auto", &context).unwrap();
@@ -373,6 +374,7 @@ fn a_model_of_another_machine_is_refused() {
             counters: Ok(()),
             energy_per_core_type: false,
             models: Some(d.path().to_owned()),
+            trust: None,
         };
         let by_name = prepare("model", &context).map(|p| p.provider.name().to_owned());
         (by_name, prepare(file, &context).map(|_| ()))
