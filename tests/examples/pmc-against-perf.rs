@@ -51,6 +51,8 @@ const WATCHED_REPEATS: usize = 5;
 fn script(commands: &[(String, String)]) -> String {
     let mut s =
         String::from("set -e; sleep 5; echo 0 >/proc/sys/kernel/randomize_va_space; mkdir /w; amp-workload inputs /w >/dev/null; cd /w\n");
+    // what is in the caches when a program begins is not to depend on what ran before
+    s += "clear() { amp-workload run stream --size 16M --work 2M --pin $1 >/dev/null; }\n";
     for (name, command) in commands {
         for (core_type, cpu, pmu) in CORES {
             let events: Vec<String> = EVENTS.iter().map(|e| format!("{pmu}/{e}/u")).collect();
@@ -60,8 +62,10 @@ fn script(commands: &[(String, String)]) -> String {
             for _ in 0..REPEATS {
                 let _ = writeln!(
                     s,
-                    "{pinned} perf stat -x, -o /w/csv -e {events} -- {command} >/dev/null\n\
+                    "clear {cpu}\n\
+                     {pinned} perf stat -x, -o /w/csv -e {events} -- {command} >/dev/null\n\
                      awk -F, -v ORS=' ' 'NF > 3 {{ print $1 }}' /w/csv | sed 's/^/perf-{name}-{core_type} /'; echo\n\
+                     clear {cpu}\n\
                      {pinned} scx_amp pmc stat --csv -o /w/csv -e {events} -- {command} >/dev/null\n\
                      awk -F, -v ORS=' ' '/retired|cycles|refill|mis_pred/ {{ print $1 }}' /w/csv | sed 's/^/ours-{name}-{core_type} /'; echo"
                 );

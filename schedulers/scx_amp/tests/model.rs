@@ -70,13 +70,13 @@ fn from_windows_to_a_model_and_its_accuracy() {
         "{said}"
     );
     let page = std::fs::read_to_string(&html).unwrap();
-    // one point per window and core type
+    // predicted against true on each core type, one point per window; and over time, for two programs
     assert_eq!(
         (
             page.matches("<svg").count(),
             page.matches("<circle").count()
         ),
-        (2, 240)
+        (6, 240)
     );
     let (said, _) = told(0, &["train", &windows, "--out", "-", "--method", "linear"]);
     assert!(
@@ -152,7 +152,7 @@ fn a_model_of_other_events_is_refused() {
     );
     let (_, said) = told(2, &["eval", shipped, &windows.display().to_string()]);
     assert!(
-        said.contains("juno.toml: ") && said.contains("`stall_frontend`"),
+        said.contains("juno.toml: ") && said.contains("the model needs event `"),
         "{said}"
     );
 }
