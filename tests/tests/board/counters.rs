@@ -363,6 +363,7 @@ fn a_hundred_changes_of_provider_lose_nothing() {
         "auto",
         "/speeds.toml",
         "/windows.toml",
+        "remembered",
         "ipc-sampling",
     ];
     let mut script = String::from(ASK);
