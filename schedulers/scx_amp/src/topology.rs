@@ -82,17 +82,14 @@ fn look(big_cpus: Option<&CpuList>, strict: bool) -> Result<Detected> {
 fn split_online(facts: &[CpuFacts], big: &CpuList) -> Vec<CoreType> {
     let online = |c: &u32| facts.iter().any(|f| f.id == *c);
     let list = CpuList(big.0.iter().copied().filter(online).collect());
-    let apart = !list.0.is_empty();
-    apart
-        .then(|| split_by_list(facts, &list).ok())
-        .flatten()
-        .unwrap_or_else(|| {
-            vec![CoreType {
-                name: "core".into(),
-                cpus: facts.iter().map(|f| f.id).collect(),
-                capacity: facts.iter().map(|f| f.capacity).max().unwrap_or(1024),
-            }]
-        })
+    match split_by_list(facts, &list) {
+        Ok(types) if !list.0.is_empty() => types,
+        _ => vec![CoreType {
+            name: "core".into(),
+            cpus: facts.iter().map(|f| f.id).collect(),
+            capacity: facts.iter().map(|f| f.capacity).max().unwrap_or(1024),
+        }],
+    }
 }
 
 fn split_by_list(facts: &[CpuFacts], big: &CpuList) -> Result<Vec<CoreType>> {
