@@ -20,7 +20,7 @@ mod windowed;
 pub use declared::{Declarations, Declared, Speedups};
 pub use energy::WithEnergy;
 pub use exec::{Exec, ExecFile, PROTOCOL};
-pub use file::{load, parse, ProviderFileError, KINDS};
+pub use file::{files_of, load, ProviderFileError, KINDS};
 pub use history::{History, HistorySettings};
 pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
 pub use model::{Model, PlatformModel, MAX_METRICS};
@@ -103,14 +103,6 @@ pub enum ProviderError {
         /// What a trial said.
         why: String,
     },
-    /// A model of another machine.
-    #[error("provider `{model}`: {why}; without its key `machine` it is taken for any machine whose events it finds")]
-    OtherMachine {
-        /// Its file.
-        model: String,
-        /// Which machine it is for, and which this is.
-        why: String,
-    },
     /// The model there is is too rough to be chosen without being asked for.
     #[error("provider `model`: `{model}` states a standard error of {error} of its speedup factors, above {AUTO_MODEL_ERROR}: ask for `model` by name to use it all the same")]
     Rough {
@@ -171,7 +163,12 @@ pub const PROVIDERS: &[ProviderEntry] = &[
     ProviderEntry {
         name: "model",
         summary: "a platform model: factors from counters on the core type the thread is on",
-        make: |context| model_for(context).map(|m| Box::new(Model::new(m)) as Box<dyn Provider>),
+        make: |context| match context {
+            None => Err(ProviderError::NoModel {
+                why: vec!["the machine is not known".to_owned()],
+            }),
+            Some(context) => Ok(Box::new(Model::new(model_for(context)?))),
+        },
     },
     ProviderEntry {
         name: "none",
@@ -217,7 +214,11 @@ fn entry(name: &str) -> Result<&'static ProviderEntry, UnknownProvider> {
 /// # Errors
 /// When there is none; the error lists what there is.
 pub fn by_name(name: &str) -> Result<Box<dyn Provider>, ProviderError> {
-    (entry(name)?.make)(None)
+    named(name, None)
+}
+
+fn named(name: &str, context: Option<&Context<'_>>) -> Made {
+    (entry(name)?.make)(context)
 }
 
 /// Makes the provider called `name`, or the one that the file `name` (`*.toml`) describes, and checks that everything it
@@ -230,19 +231,9 @@ pub fn prepare(name: &str, context: &Context<'_>) -> Result<Prepared, ProviderEr
         return auto(context);
     }
     let provider = if name.ends_with(".toml") {
-        let provider = load(Path::new(name))?;
-        // kinds of files other than models are for any machine
-        if let Ok(model) = PlatformModel::load(Path::new(name)) {
-            model
-                .is_for(context.pmus)
-                .map_err(|why| ProviderError::OtherMachine {
-                    model: name.to_owned(),
-                    why,
-                })?;
-        }
-        provider
+        load(Path::new(name), context)?
     } else {
-        (entry(name)?.make)(Some(context))?
+        named(name, Some(context))?
     };
     check(provider, context)
 }
@@ -307,7 +298,7 @@ fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
     let mut last = None;
     for name in AUTO {
         let rough = match *name {
-            "model" => model_for(Some(context)).and_then(|m| match m.error() {
+            "model" => model_for(context).and_then(|m| match m.error() {
                 e if e > AUTO_MODEL_ERROR => Err(ProviderError::Rough {
                     model: m.name.clone(),
                     error: e,
@@ -338,11 +329,7 @@ fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
 }
 
 /// The first model that is for this machine: of the context's folder, then of the shipped ones.
-fn model_for(context: Option<&Context<'_>>) -> Result<PlatformModel, ProviderError> {
-    let Some(context) = context else {
-        let why = vec!["the machine is not known".to_owned()];
-        return Err(ProviderError::NoModel { why });
-    };
+fn model_for(context: &Context<'_>) -> Result<PlatformModel, ProviderError> {
     let mut why = Vec::new();
     let mut try_one = |model: Result<PlatformModel, ProviderFileError>, name: &str| match model {
         Ok(m) => match m.fits(context.pmus) {

@@ -3,7 +3,7 @@
 mod common;
 
 use amp_metrics::providers::{
-    prepare, Context, Model, PlatformModel, ProviderError, SHIPPED_MODELS,
+    prepare, Context, Model, PlatformModel, ProviderError, ProviderFileError, SHIPPED_MODELS,
 };
 use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, MetricId, Nanos, Pmus, Provider, Quality, Reading, Snapshot,
@@ -393,7 +393,7 @@ fn a_model_of_another_machine_is_refused() {
     );
     let e = by_path.unwrap_err();
     assert!(
-        matches!(&e, ProviderError::OtherMachine { model, .. } if model == file)
+        matches!(&e, ProviderError::File(ProviderFileError::OtherMachine { path, .. }) if path == Path::new(file))
             && e.to_string().contains("`acme,three`"),
         "{e}"
     );

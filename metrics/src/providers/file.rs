@@ -7,6 +7,7 @@ use super::ipc_sampling::{IpcSampling, IpcSamplingSettings};
 use super::model::{Model, PlatformModel};
 use super::remembered::Remembered;
 use super::windowed::Windowed;
+use super::{Context, NoMetrics, ProviderError};
 use crate::ids::{CoreTypeId, CoreTypeSet, Nanos, MAX_CORE_TYPES};
 use crate::provider::Provider;
 use serde::Deserialize;
@@ -33,6 +34,14 @@ pub enum ProviderFileError {
         path: PathBuf,
         /// Line, key, and what would be right.
         message: String,
+    },
+    /// A model of another machine.
+    #[error("{path}: {why}; without its key `machine` it is taken for any machine whose events it finds")]
+    OtherMachine {
+        /// The file.
+        path: PathBuf,
+        /// Which machine it is for, and which this is.
+        why: String,
     },
 }
 
@@ -66,7 +75,7 @@ struct IpcSamplingFile {
 struct HistoryFile {
     #[allow(dead_code)] // dispatched on before
     kind: String,
-    /// A provider that needs not know the machine, by name, or another file, looked up from this one's folder.
+    /// A provider by name, or another file, looked up from this one's folder.
     inner: toml::Spanned<String>,
     #[serde(default)]
     settings: HistoryFileSettings,
@@ -207,108 +216,152 @@ pub(crate) fn at_line(text: &str, offset: usize, message: &str) -> String {
     format!("line {line}: {message}")
 }
 
-/// The provider that a file describes. `kind` says which; a file without `kind` declares speedup factors.
+/// The provider that a file describes, on the machine of `context`. `kind` says which; a file without `kind` declares speedup
+/// factors.
 ///
 /// # Errors
 /// [`ProviderFileError`], naming file, line and key.
-pub fn load(path: &Path) -> Result<Box<dyn Provider>, ProviderFileError> {
-    let (text, owner) = read_owned(path)?;
-    parse_owned(path, &text, Some(owner))
+pub fn load(path: &Path, context: &Context<'_>) -> Result<Box<dyn Provider>, ProviderFileError> {
+    Reader::new(Some(context)).load(path)
 }
 
-/// As [`load`], from text; `path` is for messages.
+/// The files that a provider file consists of: itself, and those that it puts something in front of. They are checked as far
+/// as can be without the machine that they are for.
 ///
 /// # Errors
-/// [`ProviderFileError::Bad`].
-pub fn parse(path: &Path, text: &str) -> Result<Box<dyn Provider>, ProviderFileError> {
-    parse_owned(path, text, None)
+/// As [`load`].
+pub fn files_of(path: &Path) -> Result<Vec<PathBuf>, ProviderFileError> {
+    let mut reader = Reader::new(None);
+    reader.load(path)?;
+    Ok(reader.files)
 }
 
-fn parse_owned(
-    path: &Path,
-    text: &str,
-    owner: Option<Owner>,
-) -> Result<Box<dyn Provider>, ProviderFileError> {
-    let bad = |message: String| ProviderFileError::Bad {
-        path: path.to_owned(),
-        message,
-    };
-    let head: Head = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-    let name = path.display().to_string();
-    let Some(kind) = head.kind else {
-        return Ok(Box::new(Declared::parse(path, text)?));
-    };
-    match kind.get_ref().as_str() {
-        "declared" => Ok(Box::new(Declared::parse(path, text)?)),
-        "model" => Ok(Box::new(Model::new(PlatformModel::parse(path, text)?))),
-        "ipc-sampling" => {
-            let file: IpcSamplingFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-            Ok(Box::new(
-                IpcSampling::new(&name, file.settings).map_err(bad)?,
-            ))
+/// Reads a provider file and those that it names.
+struct Reader<'a> {
+    /// The machine; without one, a provider that depends on it is stood in for.
+    context: Option<&'a Context<'a>>,
+    files: Vec<PathBuf>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(context: Option<&'a Context<'a>>) -> Reader<'a> {
+        Reader {
+            context,
+            files: Vec::new(),
         }
-        "history" => {
-            let file: HistoryFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-            let settings = file.settings.check().map_err(bad)?;
-            let inner = inner(path, text, &file.inner, &["history", "remembered"])?;
-            Ok(Box::new(History::new(inner, settings)))
-        }
-        "windows" => {
-            let file: WindowsFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-            // a table sees the windows, not the other way round
-            let inner = inner(
-                path,
+    }
+
+    fn load(&mut self, path: &Path) -> Result<Box<dyn Provider>, ProviderFileError> {
+        let (text, owner) = read_owned(path)?;
+        self.files.push(path.to_owned());
+        self.parse(path, &text, Some(owner))
+    }
+
+    fn parse(
+        &mut self,
+        path: &Path,
+        text: &str,
+        owner: Option<Owner>,
+    ) -> Result<Box<dyn Provider>, ProviderFileError> {
+        let bad = |message: String| ProviderFileError::Bad {
+            path: path.to_owned(),
+            message,
+        };
+        let head: Head = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+        let name = path.display().to_string();
+        let Some(kind) = head.kind else {
+            return Ok(Box::new(Declared::parse(path, text)?));
+        };
+        match kind.get_ref().as_str() {
+            "declared" => Ok(Box::new(Declared::parse(path, text)?)),
+            "model" => {
+                let model = PlatformModel::parse(path, text)?;
+                if let Some(context) = self.context {
+                    model
+                        .is_for(context.pmus)
+                        .map_err(|why| ProviderFileError::OtherMachine {
+                            path: path.to_owned(),
+                            why,
+                        })?;
+                }
+                Ok(Box::new(Model::new(model)))
+            }
+            "ipc-sampling" => {
+                let file: IpcSamplingFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                Ok(Box::new(
+                    IpcSampling::new(&name, file.settings).map_err(bad)?,
+                ))
+            }
+            "history" => {
+                let file: HistoryFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                let settings = file.settings.check().map_err(bad)?;
+                let inner = self.inner(path, text, &file.inner, &["history", "remembered"])?;
+                Ok(Box::new(History::new(inner, settings)))
+            }
+            "windows" => {
+                let file: WindowsFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                // a table sees the windows, not the other way round
+                let inner = self.inner(
+                    path,
+                    text,
+                    &file.inner,
+                    &["history", "windows", "remembered"],
+                )?;
+                let at = file.instructions.span().start;
+                let windowed = Windowed::new(inner, *file.instructions.get_ref());
+                Ok(Box::new(windowed.map_err(|e| bad(at_line(text, at, &e)))?))
+            }
+            "remembered" => {
+                let file: RememberedFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                let inner = self.inner(path, text, &file.inner, &["remembered"])?;
+                Ok(Box::new(Remembered::new(inner)))
+            }
+            "exec" => {
+                let file: ExecFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                let user = owner.map_or(Ok(None), Owner::user).map_err(bad)?;
+                let exec = Exec::new(&name, file, path.parent()).map_err(bad)?;
+                Ok(Box::new(exec.run_as(user)))
+            }
+            other => Err(bad(at_line(
                 text,
-                &file.inner,
-                &["history", "windows", "remembered"],
-            )?;
-            let at = file.instructions.span().start;
-            let windowed = Windowed::new(inner, *file.instructions.get_ref());
-            Ok(Box::new(windowed.map_err(|e| bad(at_line(text, at, &e)))?))
+                kind.span().start,
+                &format!("key `kind`: `{other}` is none of `{}`", KINDS.join("`, `")),
+            ))),
         }
-        "remembered" => {
-            let file: RememberedFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-            let inner = inner(path, text, &file.inner, &["remembered"])?;
-            Ok(Box::new(Remembered::new(inner)))
-        }
-        "exec" => {
-            let file: ExecFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-            let user = owner.map_or(Ok(None), Owner::user).map_err(bad)?;
-            let exec = Exec::new(&name, file, path.parent()).map_err(bad)?;
-            Ok(Box::new(exec.run_as(user)))
-        }
-        other => Err(bad(at_line(
-            text,
-            kind.span().start,
-            &format!("key `kind`: `{other}` is none of `{}`", KINDS.join("`, `")),
-        ))),
     }
-}
 
-/// The provider that the file at `path` puts something in front of: by name, or another file, looked up from its folder. One of
-/// the kinds in `never` is refused: a file that names itself would never end.
-fn inner(
-    path: &Path,
-    text: &str,
-    key: &toml::Spanned<String>,
-    never: &[&str],
-) -> Result<Box<dyn Provider>, ProviderFileError> {
-    let wrong = |why: String| ProviderFileError::Bad {
-        path: path.to_owned(),
-        message: at_line(text, key.span().start, &format!("key `inner`: {why}")),
-    };
-    let name = key.get_ref();
-    if !name.ends_with(".toml") {
-        return super::by_name(name).map_err(|e| wrong(e.to_string()));
+    /// The provider that the file at `path` puts something in front of: by name, or another file, looked up from its folder. One of
+    /// the kinds in `never` is refused: a file that names itself would never end.
+    fn inner(
+        &mut self,
+        path: &Path,
+        text: &str,
+        key: &toml::Spanned<String>,
+        never: &[&str],
+    ) -> Result<Box<dyn Provider>, ProviderFileError> {
+        let wrong = |why: String| ProviderFileError::Bad {
+            path: path.to_owned(),
+            message: at_line(text, key.span().start, &format!("key `inner`: {why}")),
+        };
+        let name = key.get_ref();
+        if !name.ends_with(".toml") {
+            return match super::named(name, self.context) {
+                Err(ProviderError::NoModel { .. }) if self.context.is_none() => {
+                    Ok(Box::new(NoMetrics))
+                }
+                made => made.map_err(|e| wrong(e.to_string())),
+            };
+        }
+        let file = path.parent().unwrap_or(Path::new(".")).join(name);
+        let (text, owner) = read_owned(&file)?;
+        let head: Head = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let kind = head.kind.map(toml::Spanned::into_inner).unwrap_or_default();
+        if never.contains(&kind.as_str()) {
+            return Err(wrong(format!("it is of kind `{kind}` itself")));
+        }
+        self.files.push(file.clone());
+        self.parse(&file, &text, Some(owner))
     }
-    let file = path.parent().unwrap_or(Path::new(".")).join(name);
-    let (text, owner) = read_owned(&file)?;
-    let head: Head = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-    let kind = head.kind.map(toml::Spanned::into_inner).unwrap_or_default();
-    if never.contains(&kind.as_str()) {
-        return Err(wrong(format!("it is of kind `{kind}` itself")));
-    }
-    parse_owned(&file, &text, Some(owner))
 }
 
 #[cfg(test)]
@@ -316,14 +369,18 @@ mod tests {
     use super::*;
 
     fn refusal(text: &str) -> String {
-        parse(Path::new("p.toml"), text)
+        Reader::new(None)
+            .parse(Path::new("p.toml"), text, None)
             .err()
             .map_or_else(String::new, |e| e.to_string())
     }
 
     #[test]
     fn kinds_by_name() {
-        let name = |text: &str| parse(Path::new("p.toml"), text).unwrap().name().to_owned();
+        let name = |text: &str| {
+            let p = Reader::new(None).parse(Path::new("p.toml"), text, None);
+            p.unwrap().name().to_owned()
+        };
         assert_eq!(name("[[app]]\ncomm = \"a\"\nspeedup = 2\n"), "p.toml");
         assert_eq!(
             name("kind = \"declared\"\n[[app]]\ncomm = \"a\"\nspeedup = 2\n"),
@@ -345,6 +402,8 @@ mod tests {
             name("kind = \"remembered\"\ninner = \"ipc-sampling\"\n"),
             "remembered(ipc-sampling)"
         );
+        // which model, the machine says
+        name("kind = \"remembered\"\ninner = \"model\"\n");
         assert_eq!(
             name("kind = \"exec\"\ncommand = [\"/bin/cat\"]\n"),
             "p.toml"
@@ -404,7 +463,7 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         chown(&path, Some(uid), Some(uid)).unwrap();
-        let mut p = load(&path).map_err(|e| e.to_string())?;
+        let mut p = Reader::new(None).load(&path).map_err(|e| e.to_string())?;
         let told = (0..2000).find_map(|i| {
             std::thread::sleep(std::time::Duration::from_millis(5));
             p.observe(&snapshot(i, &[1], vec![]));

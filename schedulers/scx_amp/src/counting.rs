@@ -144,7 +144,7 @@ pub(crate) fn sensor_labels<'a>(
 /// [`crate::usage::BadInput`] naming the ones there are, or the file, line and key at fault.
 pub fn check_name(name: &str) -> Result<()> {
     if name.ends_with(".toml") {
-        return providers::load(Path::new(name))
+        return providers::files_of(Path::new(name))
             .map(drop)
             .map_err(bad_input);
     }

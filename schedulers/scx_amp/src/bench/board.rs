@@ -5,17 +5,20 @@ use super::solo_cache::SoloCache;
 use super::{BenchArgs, Interrupted};
 use crate::usage::bad_input;
 use amp_board::{artifacts, Arch, Cache, Content, Event, Guest, GuestFile, Origin, Run};
+use amp_metrics::providers::files_of;
 use amp_sched::evaluation::BenchReport;
 use amp_sched::workload::Workload;
 use amp_workloads::catalogue::Catalogue;
 use anyhow::{bail, Context, Result};
 use sha2::{Digest, Sha256};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Where things are in the guest.
 const WORKLOAD: &str = "/bench/workload.toml";
-const PROVIDER: &str = "/bench/provider.toml";
+/// Provider files lie below this as they do on the host, since one names another by the way from its own folder.
+const PROVIDERS: &str = "/bench/providers";
 const SOLO: &str = "/bench/solo.json";
 const REPORT: &str = "/bench/report.json";
 const SCRIPT: &str = "/bench/run.sh";
@@ -63,7 +66,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     run.limits.total = None;
     run.limits.silence = Some(Duration::from_secs(args.timeout * 4));
     let version = model_version(&cache, &machine)?;
-    let script = script(args, &machine.name, &version);
+    let script = script(args, &machine.name, &version)?;
     run.files = vec![
         GuestFile::host(&args.workload, WORKLOAD),
         GuestFile {
@@ -72,7 +75,10 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
         },
     ];
     if args.provider.ends_with(".toml") {
-        run.files.push(GuestFile::host(&args.provider, PROVIDER));
+        for path in files_of(Path::new(&args.provider)).map_err(bad_input)? {
+            let guest = in_guest(&path)?;
+            run.files.push(GuestFile::host(&path, &guest));
+        }
     }
     if solo_path.is_file() {
         run.files.push(GuestFile::host(&solo_path, SOLO));
@@ -141,12 +147,26 @@ pub(crate) fn model_version(cache: &Cache, machine: &amp_machine::MachineFile) -
         .collect())
 }
 
+/// Where a provider file is put in the guest. `..` is resolved by name: the guest has no symbolic links.
+fn in_guest(path: &Path) -> Result<String> {
+    let mut plain = PathBuf::new();
+    for part in std::path::absolute(path)?.components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    Ok(format!("{PROVIDERS}{}", plain.display()))
+}
+
 /// The guest's script. Every value in it is quoted: none is read by the shell.
-fn script(args: &BenchArgs, machine: &str, model_version: &str) -> String {
+fn script(args: &BenchArgs, machine: &str, model_version: &str) -> Result<String> {
     let provider = if args.provider.ends_with(".toml") {
-        PROVIDER
+        in_guest(Path::new(&args.provider))?
     } else {
-        &args.provider
+        args.provider.clone()
     };
     let mut words = vec![
         "scx_amp".to_string(),
@@ -170,7 +190,7 @@ fn script(args: &BenchArgs, machine: &str, model_version: &str) -> String {
     words.extend(args.settings.iter().map(|s| format!("--set={s}")));
     let quoted: Vec<String> = words.iter().map(|w| quote(w)).collect();
     // For half a second after boot something keeps the big CPUs busy; idle virtual time costs nothing.
-    format!("sleep 5\nexec {}\n", quoted.join(" "))
+    Ok(format!("sleep 5\nexec {}\n", quoted.join(" ")))
 }
 
 /// `word` as the shell reads it back.
@@ -191,5 +211,12 @@ mod tests {
                 .unwrap();
             assert_eq!(String::from_utf8_lossy(&out.stdout), word);
         }
+    }
+
+    #[test]
+    fn provider_files_keep_their_ways_to_each_other() {
+        let guest = |path: &str| in_guest(Path::new(path)).unwrap();
+        assert_eq!(guest("/a/b/p.toml"), "/bench/providers/a/b/p.toml");
+        assert_eq!(guest("/a/b/../c/p.toml"), "/bench/providers/a/c/p.toml");
     }
 }
