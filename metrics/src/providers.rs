@@ -128,6 +128,8 @@ pub struct ProviderEntry {
     pub name: &'static str,
     /// What it rests on, in one line.
     pub summary: &'static str,
+    /// [`Remembered`] goes in front of it when it is asked for by name, not when a file puts something else there.
+    remembers: bool,
     make: fn(Option<&Context<'_>>) -> Made,
 }
 
@@ -137,11 +139,13 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         name: "declared",
         summary:
             "speedup factors as declared per application, by the workload file or a provider file",
+        remembers: false,
         make: |_| Ok(Box::new(Declared::new(Declarations::default()))),
     },
     ProviderEntry {
         name: "ipc-sampling",
         summary: "the ratio of what a thread did on each core type, which it has to visit by turns",
+        remembers: false,
         make: |_| {
             // the defaults are within their ranges
             IpcSampling::new("ipc-sampling", IpcSamplingSettings::default())
@@ -155,14 +159,13 @@ pub const PROVIDERS: &[ProviderEntry] = &[
     ProviderEntry {
         name: "remembered",
         summary: "ipc-sampling, and for threads that it does not know yet what others of their name were like",
-        make: |context| {
-            let inner = (entry("ipc-sampling")?.make)(context)?;
-            Ok(Box::new(Remembered::new(inner).called("remembered")))
-        },
+        remembers: true,
+        make: |context| (entry("ipc-sampling")?.make)(context),
     },
     ProviderEntry {
         name: "model",
-        summary: "a platform model: factors from counters on the core type the thread is on",
+        summary: "a platform model: factors from counters on the core type the thread is on; until it has been counted, those of others of its name",
+        remembers: true,
         make: |context| match context {
             None => Err(ProviderError::NoModel {
                 why: vec!["the machine is not known".to_owned()],
@@ -173,12 +176,13 @@ pub const PROVIDERS: &[ProviderEntry] = &[
     ProviderEntry {
         name: "none",
         summary: "no metrics: policies that need them fall back on fair shares",
+        remembers: false,
         make: |_| Ok(Box::new(NoMetrics)),
     },
 ];
 
 /// The order in which `auto` tries: the first that is possible is taken.
-const AUTO: &[&str] = &["model", "ipc-sampling", "declared"];
+const AUTO: &[&str] = &["model", "remembered", "declared"];
 
 /// Standard error of the speedup factor up to which `auto` trusts a model. The published models' mean absolute errors
 /// are 0.13 to 0.19 [TD]; a worse one has to be asked for by name.
@@ -218,6 +222,21 @@ pub fn by_name(name: &str) -> Result<Box<dyn Provider>, ProviderError> {
 }
 
 fn named(name: &str, context: Option<&Context<'_>>) -> Made {
+    let entry = entry(name)?;
+    let provider = (entry.make)(context)?;
+    if !entry.remembers {
+        return Ok(provider);
+    }
+    // which model it is says more than that there is a memory
+    let called = match name {
+        "model" => provider.name().to_owned(),
+        name => name.to_owned(),
+    };
+    Ok(Box::new(Remembered::new(provider).called(&called)))
+}
+
+/// The provider called `name`, for a file to put something in front of it.
+fn bare(name: &str, context: Option<&Context<'_>>) -> Made {
     (entry(name)?.make)(context)
 }
 
@@ -454,7 +473,7 @@ mod tests {
             let found = p.passed_over.iter().find(|(name, _)| *name == n);
             found.map(|(_, why)| why.clone()).unwrap()
         };
-        assert!(of("ipc-sampling").contains("perf_event_paranoid is 3"));
+        assert!(of("remembered").contains("perf_event_paranoid is 3"));
         assert!(of("model").contains("no model fits"));
         let e = prepare("ipc-sampling", &denied).unwrap_err();
         assert!(matches!(e, ProviderError::NoCounters { .. }), "{e}");
@@ -464,7 +483,7 @@ mod tests {
     fn with_counters_and_no_model_auto_samples() {
         let pmus = generic(4);
         let p = prepare("auto", &context(&pmus)).unwrap();
-        assert_eq!(p.provider.name(), "ipc-sampling");
+        assert_eq!(p.provider.name(), "remembered");
         assert_eq!(p.passed_over.len(), 1);
     }
 }

@@ -346,7 +346,7 @@ fn a_rough_model_is_not_taken_without_being_asked_for() {
     };
     assert_eq!(prepare("model", &context).unwrap().provider.name(), "test");
     let p = prepare("auto", &context).unwrap();
-    assert_eq!(p.provider.name(), "ipc-sampling");
+    assert_eq!(p.provider.name(), "remembered");
     assert!(
         p.passed_over[0].1.contains("standard error"),
         "{:?}",

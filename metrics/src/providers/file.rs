@@ -345,7 +345,7 @@ impl<'a> Reader<'a> {
         };
         let name = key.get_ref();
         if !name.ends_with(".toml") {
-            return match super::named(name, self.context) {
+            return match super::bare(name, self.context) {
                 Err(ProviderError::NoModel { .. }) if self.context.is_none() => {
                     Ok(Box::new(NoMetrics))
                 }
