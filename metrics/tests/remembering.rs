@@ -1,0 +1,116 @@
+//! Which providers expect threads that they have not counted yet to be like others of their name.
+
+use amp_metrics::providers::{files_of, prepare, Context};
+use amp_metrics::{
+    AppId, CoreTypeId, CoreTypeSet, Estimate, MetricId, Nanos, Pmus, Quality, Reading, Snapshot,
+    ThreadKey, ThreadSample, MAX_CORE_TYPES,
+};
+use std::path::Path;
+
+/// Cycles per instruction as the speedup factor.
+const MODEL: &str = r#"
+kind = "model"
+[[core_type]]
+name = "big"
+[[core_type.event_set]]
+[[core_type.metric]]
+name = "cpi"
+count = "cycles"
+per = "instructions"
+[[core_type.factor]]
+predicts = "speedup"
+base = 0.0
+error = 0.1
+linear = { cpi = 1.0 }
+
+[[core_type]]
+name = "little"
+[[core_type.event_set]]
+"#;
+
+fn key(slot: u32) -> ThreadKey {
+    ThreadKey {
+        slot,
+        generation: 1,
+    }
+}
+
+/// Two threads of the same name ran on a big core; only the first was counted.
+fn snapshot(ms: u64) -> Snapshot {
+    let ran = Nanos::from_millis(100);
+    let mut comm = [0; 16];
+    comm[..3].copy_from_slice(b"cc1");
+    let threads = [1, 2].map(|slot| ThreadSample {
+        key: key(slot),
+        tid: slot as i32,
+        app: AppId(u64::from(slot)),
+        comm,
+        weight: 100,
+        allowed: CoreTypeSet::ALL,
+        runnable: true,
+        core_type: CoreTypeId(0),
+        placed: None,
+        runtime: [Nanos::from_millis(ms); MAX_CORE_TYPES],
+    });
+    Snapshot {
+        now: Nanos::from_millis(ms),
+        threads: threads.to_vec(),
+        readings: vec![
+            Reading::new(key(1), CoreTypeId(0), 0, 1, &[1_000_000, 2_500_000]).over(ran, ran),
+        ],
+        ..Snapshot::default()
+    }
+}
+
+/// What a provider of this name says of the two.
+fn says(name: &str, models: &Path) -> [Option<Estimate>; 2] {
+    let pmus = Pmus::generic(&[vec![0], vec![1]], 4);
+    let context = Context {
+        pmus: &pmus,
+        counters: Ok(()),
+        energy_per_core_type: false,
+        models: Some(models.to_owned()),
+        trust: None,
+    };
+    let mut p = prepare(name, &context).unwrap().provider;
+    p.observe(&snapshot(100));
+    p.observe(&snapshot(200));
+    [1, 2].map(|slot| p.estimate(key(slot), MetricId::SpeedupFactor(CoreTypeId(0))))
+}
+
+#[test]
+fn a_model_by_name_remembers_and_by_its_file_does_not() {
+    let models = tempfile::tempdir().unwrap();
+    let model = models.path().join("mine.toml");
+    std::fs::write(&model, MODEL).unwrap();
+    for name in ["model", "auto"] {
+        let [counted, other] = says(name, models.path());
+        assert_eq!(counted.map(|e| e.value), Some(2.5), "{name}");
+        let other = other.unwrap();
+        assert_eq!(
+            (other.value, other.quality),
+            (2.5, Quality::Stale),
+            "{name}"
+        );
+    }
+    let [counted, other] = says(&model.display().to_string(), models.path());
+    assert_eq!(counted.map(|e| e.value), Some(2.5));
+    assert!(other.is_none(), "{other:?}");
+}
+
+/// The same by a file, for which the machine says which model it is.
+#[test]
+fn a_file_puts_a_memory_in_front_of_the_machines_model() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("models")).unwrap();
+    std::fs::write(dir.path().join("models/mine.toml"), MODEL).unwrap();
+    let file = dir.path().join("memory.toml");
+    for (inner, files) in [("model", 1), ("models/mine.toml", 2)] {
+        let text = format!("kind = \"remembered\"\ninner = \"{inner}\"\n");
+        std::fs::write(&file, text).unwrap();
+        let [_, other] = says(&file.display().to_string(), &dir.path().join("models"));
+        assert_eq!(other.map(|e| e.quality), Some(Quality::Stale), "{inner}");
+        // and without a machine it is known which files that takes
+        assert_eq!(files_of(&file).unwrap().len(), files, "{inner}");
+    }
+}
