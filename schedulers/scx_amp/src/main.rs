@@ -19,6 +19,7 @@ mod top;
 mod topology;
 mod trust;
 mod usage;
+mod user;
 
 use amp_machine::CpuList;
 use anyhow::{Context, Result};

@@ -7,7 +7,7 @@ use super::inputs::WorkDir;
 use super::progress::Progress;
 use super::session::{self, MixRun, Rules, Slice, Under};
 use super::solo_cache::{self, SoloCache, SoloTimes};
-use super::{user, BenchArgs, BASELINE};
+use super::{BenchArgs, BASELINE};
 use crate::counting::{why_this, Countable};
 use crate::live::{Live, LiveOptions};
 use crate::realtime::become_real_time;
@@ -16,6 +16,7 @@ use crate::scheduling::Scheduling;
 use crate::topology::{self, Detected};
 use crate::trust::TrustArgs;
 use crate::usage::bad_input;
+use crate::user;
 use amp_metrics::providers::{Declarations, Declared, Speedups};
 use amp_metrics::uncertainty::Measured;
 use amp_metrics::Nanos;
@@ -56,11 +57,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
             "all cores of this machine are of one type: name the fast ones with --big-cpus, or use --on board",
         ));
     }
-    let variable = |name| std::env::var(name).ok();
-    let user = user::invoking(
-        variable("SUDO_UID").as_deref(),
-        variable("SUDO_GID").as_deref(),
-    )?;
+    let user = user::behind_sudo()?;
     let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
     workdir.prepare(workload.apps.iter().filter_map(|a| a.command.as_deref()))?;
     // one that is not possible here is refused before anything is measured

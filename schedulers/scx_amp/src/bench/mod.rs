@@ -21,7 +21,6 @@ pub(crate) mod progress;
 mod session;
 mod sim;
 mod solo_cache;
-pub(crate) mod user;
 mod where_ran;
 
 use crate::usage::bad_input;

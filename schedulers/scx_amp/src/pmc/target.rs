@@ -1,7 +1,7 @@
 //! Whom `pmc stat` and `record` watch: a command that it starts, a process that is there already, or the machine.
 
-use crate::bench::user;
 use crate::usage::bad_input;
+use crate::user;
 use anyhow::{bail, Context, Result};
 use clap::Args;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -48,12 +48,7 @@ impl Held {
             let ours = rustix::io::dup(rustix::stdio::stderr()).context("standard error")?;
             cmd.stdout(Stdio::from(ours));
         }
-        let variable = |name| std::env::var(name).ok();
-        let sudo = user::invoking(
-            variable("SUDO_UID").as_deref(),
-            variable("SUDO_GID").as_deref(),
-        )?;
-        if let Some((uid, gid)) = sudo.filter(|_| rustix::process::geteuid().is_root()) {
+        if let Some((uid, gid)) = user::behind_sudo()? {
             cmd.uid(uid).gid(gid);
         }
         Held::of(cmd)

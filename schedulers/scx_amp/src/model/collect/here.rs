@@ -8,11 +8,11 @@ use super::{journal_path, CollectArgs, Outcome};
 use crate::bench::apps::stay_on;
 use crate::bench::inputs::WorkDir;
 use crate::bench::progress::Progress;
-use crate::bench::user;
 use crate::pmc::here::Here;
 use crate::realtime::become_real_time;
 use crate::topology;
 use crate::usage::bad_input;
+use crate::user;
 use amp_models::candidates::Candidates;
 use amp_models::data::Dataset;
 use amp_models::journal::{Finished, Plan, Runs, VERSION};
@@ -59,12 +59,7 @@ pub fn collect(
     let found = topology::detect(args.big_cpus.as_ref())?;
     let here = Here::of(&found)?;
     let places = places(&here, events, args)?;
-    let variable = |name| std::env::var(name).ok();
-    let user = user::invoking(
-        variable("SUDO_UID").as_deref(),
-        variable("SUDO_GID").as_deref(),
-    )?;
-    let user = user.filter(|_| rustix::process::geteuid().is_root());
+    let user = user::behind_sudo()?;
     let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
     workdir.prepare(programs.iter().map(|p| p.command.as_slice()))?;
     let meter = Meter::open(&here.pmus);

@@ -1,13 +1,23 @@
-//! Whom the programs of a workload run as.
+//! Whom the programs run as that we start: never root where somebody stands behind `sudo`.
 
 use crate::usage::bad_input;
 use anyhow::Result;
 
-/// User and group of the person behind `sudo`, from its variables; `None` when the command was not run through it.
+/// User and group of the person behind `sudo`; `None` when we are not root, or without it.
 ///
 /// # Errors
 /// When only half of it is there, or it is not a number.
-pub fn invoking(uid: Option<&str>, gid: Option<&str>) -> Result<Option<(u32, u32)>> {
+pub fn behind_sudo() -> Result<Option<(u32, u32)>> {
+    let variable = |name| std::env::var(name).ok();
+    let user = invoking(
+        variable("SUDO_UID").as_deref(),
+        variable("SUDO_GID").as_deref(),
+    )?;
+    // who is not root cannot become anybody
+    Ok(user.filter(|_| rustix::process::geteuid().is_root()))
+}
+
+fn invoking(uid: Option<&str>, gid: Option<&str>) -> Result<Option<(u32, u32)>> {
     let id = |name: &str, v: &str| {
         v.parse::<u32>()
             .map_err(|_| bad_input(format!("{name}=`{v}` is not a user id")))
