@@ -234,7 +234,8 @@ impl Scheduler {
         let bss = self.skel.maps.bss_data.as_mut();
         let meters = &mut bss.ok_or(CounterError::Off)?.meters;
         let types = (u32::from(core_type), c.table.types());
-        let of_type = c.cpu_type.iter().zip(meters.iter_mut()).enumerate();
+        let cpus = c.cpu_type.iter().take(self.nr_cpus);
+        let of_type = cpus.zip(meters.iter_mut()).enumerate();
         for (cpu, (_, meter)) in of_type.filter(|(_, (of, _))| **of == core_type) {
             let meter: *mut Meter = std::ptr::addr_of_mut!(*meter).cast();
             let first = counters::key(cpu as u32, set.unwrap_or(0), 0);

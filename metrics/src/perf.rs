@@ -213,6 +213,19 @@ impl OpenSet {
         started
     }
 
+    /// As [`start`](Self::start), without asking whether it got its counters: that is another interruption of every CPU. For a set
+    /// that takes turns with others and had them a moment ago.
+    ///
+    /// # Errors
+    /// When it cannot be switched on.
+    pub fn start_again(&mut self) -> Result<(), CounterError> {
+        let started = self.switch(true);
+        if started.is_err() {
+            self.stop();
+        }
+        started
+    }
+
     /// Whether it still has its counters on `cpu`.
     ///
     /// # Errors

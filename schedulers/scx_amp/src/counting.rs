@@ -190,6 +190,10 @@ pub fn why_this(asked: &str, prepared: &Prepared) -> Option<String> {
     })
 }
 
+/// Every so many turns of event sets, the set whose turn it is is asked whether it got its counters. Asking interrupts every CPU;
+/// between, readings that fail tell.
+const TURNS_UNASKED: u32 = 16;
+
 /// A core type that counts.
 struct Side {
     /// Its event sets, in the provider's order, opened on all its CPUs.
@@ -198,6 +202,8 @@ struct Side {
     events: Vec<usize>,
     /// Which one counts.
     active: usize,
+    /// How often another one took over.
+    turns: u32,
     /// What BPF calls the present stretch; 0 while nothing counts.
     generation: u64,
     /// By CPU.
@@ -265,6 +271,7 @@ impl Counting {
                     sets: of_type.iter().map(open).collect::<Result<_, _>>()?,
                     events: of_type.iter().map(|s| s.events.len()).collect(),
                     active: 0,
+                    turns: 0,
                     generation: 0,
                     watches: core_type
                         .cpus
@@ -322,10 +329,19 @@ impl Counting {
             side.generation = 0;
             side.sets[side.active].stop();
             side.active = wanted;
-            match side.sets[wanted].start() {
+            let asked = side.turns % TURNS_UNASKED == 0 || side.refused.is_some();
+            side.turns = side.turns.wrapping_add(1);
+            let set = &mut side.sets[wanted];
+            let started = match asked {
+                true => set.start(),
+                false => set.start_again(),
+            };
+            match started {
                 Ok(()) => {
-                    side.refused = None;
-                    side.watches.iter_mut().for_each(|(_, w)| w.counts());
+                    if asked {
+                        side.refused = None;
+                        side.watches.iter_mut().for_each(|(_, w)| w.counts());
+                    }
                     side.count(scheduler, t)?;
                 }
                 Err(e) => {
