@@ -18,6 +18,7 @@ pub mod journal;
 pub mod linear;
 pub mod matching;
 pub mod metrology;
+pub mod phases;
 pub mod platform;
 pub mod programs;
 pub mod sample;

@@ -72,11 +72,16 @@ fn accuracy(out: &mut String, a: &Accuracy) {
             let _ = writeln!(out, "{name} = {{ value = {}{u} }}", rounded(m.value));
         }
     }
-    let _ = writeln!(out, "interval_95 = {}", rounded(a.interval));
+    let _ = writeln!(out, "prediction_interval = {}", rounded(a.prediction));
+    if let Some(c) = a.coverage {
+        let u =
+            c.u.map_or(String::new(), |u| format!(", u = {}", rounded(u)));
+        let _ = writeln!(out, "coverage = {{ value = {}{u} }}", rounded(c.value));
+    }
 }
 
-/// The text of the platform file: what the provider needs, with the standard error (`error`) from leave-one-program-out
-/// cross-validation, and a summary of data, accuracy and elimination in `[summary]`.
+/// The text of the platform file: what the provider needs, with the standard uncertainty (`error`) from the prediction interval of
+/// leave-one-program-out cross-validation, and a summary of data, accuracy and elimination in `[summary]`.
 ///
 /// # Errors
 /// [`WriteError`]; what is returned, the provider takes.
@@ -114,6 +119,11 @@ pub fn write(data: &Dataset, trained: &Trained, options: &Options) -> Result<Str
         "programs = {}",
         list(trained.programs.iter().map(String::as_str))
     );
+    let counts = trained.programs.iter().zip(&trained.phases);
+    let counts: Vec<String> = counts
+        .map(|(p, n)| format!("{} = {n}", quoted(p)))
+        .collect();
+    let _ = writeln!(out, "phases = {{ {} }}", counts.join(", "));
     for t in &trained.core_types {
         let name = |t: usize| h.core_types.get(t).map_or("?", |t| t.name.as_str());
         for f in &t.factors {
@@ -225,14 +235,23 @@ fn core_type<'a>(
             out,
             "of = {}\nerror = {}",
             quoted(of),
-            float(f.accuracy.rmse)
+            float(f.accuracy.uncertainty())
         );
         range(out, f.range);
         let name = |m: usize| quoted(t.metrics.get(m).map_or("?", |m| &m.name));
-        let (line, stumps) = match &f.formula {
+        let sum = match &f.formula {
+            Formula::Product(ratio, _) => {
+                out.push_str("times = \"speedup\"\n");
+                ratio
+            }
+            sum => sum,
+        };
+        let (line, stumps) = match sum {
             Formula::Stumps(s) => (None, Some(s)),
             Formula::Linear(l) => (Some(l), None),
             Formula::Both(l, s) => (Some(l), Some(s)),
+            // its parts are sums
+            Formula::Product(..) => (None, None),
         };
         let base = line.map_or(0.0, |l| l.base) + stumps.map_or(0.0, |s| s.base);
         let _ = writeln!(out, "base = {}", float(base));
@@ -306,6 +325,7 @@ fn one() -> f64 {
 struct FactorFile {
     predicts: String,
     of: Option<String>,
+    times: Option<String>,
     base: f64,
     error: f64,
     range: Option<[f64; 2]>,
@@ -378,6 +398,8 @@ pub struct Evaluated {
     pub target: Target,
     /// Every window in which the truth is known; programs by their index in the matched data.
     pub predicted: Vec<Predicted>,
+    /// Index of each of them among the windows of its program.
+    pub windows: Vec<usize>,
     /// Accuracy over all of them.
     pub accuracy: Option<Accuracy>,
     /// The standard error that the file states.
@@ -480,6 +502,7 @@ impl Platform {
             .enumerate()
         {
             let metrics = t.metrics(info)?;
+            let fastest = here.first().copied().unwrap_or_default();
             for f in &t.factor {
                 let of =
                     f.of.as_deref()
@@ -490,22 +513,26 @@ impl Platform {
                     _ => Quantity::Speedup,
                 };
                 let target = Target { quantity, of };
-                let mut predicted = Vec::new();
+                let (mut predicted, mut windows) = (Vec::new(), Vec::new());
                 for (p, program) in matched.programs.iter().enumerate() {
-                    let all = program.windows.iter();
-                    predicted.extend(all.filter_map(|w| {
-                        Some(Predicted {
-                            program: p,
-                            truth: target.truth(w)?,
-                            predicted: f.predict(&metrics, w, on)?,
-                        })
-                    }));
+                    for (i, w) in program.windows.iter().enumerate() {
+                        let said = t.predict(f, fastest, &metrics, w, on);
+                        if let (Some(truth), Some(said)) = (target.truth(w), said) {
+                            windows.push(i);
+                            predicted.push(Predicted {
+                                program: p,
+                                truth,
+                                predicted: said,
+                            });
+                        }
+                    }
                 }
                 out.push(Evaluated {
                     on,
                     target,
                     accuracy: Accuracy::of(&predicted),
                     predicted,
+                    windows,
                     stated: f.error,
                 });
             }
@@ -550,10 +577,31 @@ impl CoreTypeFile {
     }
 }
 
+impl CoreTypeFile {
+    /// A factor of it, as the provider computes it, in the same order, so that the same counts give the same bits. `None` where
+    /// a metric has no finite value.
+    fn predict(
+        &self,
+        f: &FactorFile,
+        fastest: &str,
+        metrics: &[Metric],
+        w: &Matched,
+        on: usize,
+    ) -> Option<f64> {
+        let mut result = f.sum(metrics, w, on)?;
+        if f.times.is_some() {
+            let of = |f: &FactorFile| f.of.clone().unwrap_or_else(|| fastest.to_owned());
+            let same = |x: &&FactorFile| x.predicts == "speedup" && of(x) == of(f);
+            let speedup = self.factor.iter().find(same)?;
+            result *= speedup.within(speedup.sum(metrics, w, on)?);
+        }
+        Some(f.within(result))
+    }
+}
+
 impl FactorFile {
-    /// As the provider computes it, in the same order, so that the same counts give the same bits. `None` where a metric has no
-    /// finite value.
-    fn predict(&self, metrics: &[Metric], w: &Matched, on: usize) -> Option<f64> {
+    /// Base, stumps and linear terms.
+    fn sum(&self, metrics: &[Metric], w: &Matched, on: usize) -> Option<f64> {
         let here = w.on.get(on)?;
         let value = |name: &str| {
             let m = metrics.iter().find(|m| m.name == name)?;
@@ -570,9 +618,14 @@ impl FactorFile {
         for (name, c) in &self.linear {
             sum += c * value(name)?;
         }
-        Some(match self.range {
-            Some([low, high]) => sum.clamp(low, high),
-            None => sum,
-        })
+        Some(sum)
+    }
+
+    /// Kept within the factor's range.
+    fn within(&self, x: f64) -> f64 {
+        match self.range {
+            Some([low, high]) => x.clamp(low, high),
+            None => x,
+        }
     }
 }

@@ -117,6 +117,9 @@ pub struct Table {
     pub y: Vec<f64>,
     /// The program of each window, by its index.
     pub program: Vec<usize>,
+    /// For efficiency factors, the true speedup factor of each window: EF = SF · ratio of energies, and both are predicted
+    /// apart. Empty for targets that are predicted as they are.
+    pub times: Vec<f64>,
 }
 
 impl Table {
@@ -136,8 +139,13 @@ impl Table {
                     .iter()
                     .map(|m| m.value(w.instructions, here))
                     .collect();
+                let speedup = match target.quantity {
+                    Quantity::Speedup => None,
+                    Quantity::Efficiency => w.speedup(target.of),
+                };
                 if values.iter().all(|v| v.is_finite()) {
                     table.push(p, &values, y);
+                    table.times.extend(speedup);
                 }
             }
         }
@@ -183,7 +191,25 @@ impl Table {
             x: self.x.iter().map(|c| pick(c)).collect(),
             y: pick(&self.y),
             program: rows.iter().map(|r| self.program[*r]).collect(),
+            times: match self.times.is_empty() {
+                true => Vec::new(),
+                false => pick(&self.times),
+            },
         }
+    }
+
+    /// The tables of what the target is a product of, the speedup factor last; `None` where it is predicted as it is.
+    pub fn parts(&self) -> Option<(Table, Table)> {
+        if self.times.len() != self.len() || self.is_empty() {
+            return None;
+        }
+        let part = |y: Vec<f64>| Table {
+            y,
+            times: Vec::new(),
+            ..self.clone()
+        };
+        let ratio = self.y.iter().zip(&self.times).map(|(y, t)| y / t).collect();
+        Some((part(ratio), part(self.times.clone())))
     }
 
     /// The metrics of a window.

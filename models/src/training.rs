@@ -5,7 +5,8 @@ use crate::data::{CoreType, Dataset};
 use crate::elimination::{self, Rung};
 use crate::linear::{self, Linear};
 use crate::matching::{matched, MatchedData};
-use crate::sample::{metrics, Metric, Table, Target};
+use crate::phases::phases;
+use crate::sample::{metrics, Metric, Quantity, Table, Target};
 use crate::stumps::{self, generator, Settings, Stumps};
 use rand::seq::SliceRandom;
 use thiserror::Error;
@@ -34,6 +35,8 @@ pub enum Formula {
     Linear(Linear),
     /// The sum of both.
     Both(Linear, Stumps),
+    /// A ratio of energies, times the speedup factor: an efficiency factor.
+    Product(Box<Formula>, Box<Formula>),
 }
 
 impl Formula {
@@ -43,6 +46,7 @@ impl Formula {
             Formula::Stumps(s) => s.predict(x),
             Formula::Linear(l) => l.predict(x),
             Formula::Both(l, s) => l.predict(x) + s.predict(x),
+            Formula::Product(a, b) => a.predict(x) * b.predict(x),
         }
     }
 
@@ -52,16 +56,57 @@ impl Formula {
             Formula::Stumps(s) => s.uses(m),
             Formula::Linear(l) => l.uses(m),
             Formula::Both(l, s) => l.uses(m) || s.uses(m),
+            Formula::Product(a, b) => a.uses(m) || b.uses(m),
         }
     }
 
-    /// How much each metric moves the prediction: the variance, on the table's windows, of its part of the sum.
+    /// The same formula when only these metrics, which it must not exceed, are left.
+    fn keep(&mut self, used: &[usize]) {
+        let place = |m: usize| used.iter().position(|u| *u == m).unwrap_or(0);
+        let stumps = |s: &mut Stumps| {
+            for s in &mut s.stumps {
+                s.metric = place(s.metric);
+            }
+        };
+        let linear = |l: &mut Linear| {
+            let old = |m: &usize| l.coefficients.get(*m).copied().unwrap_or(0.0);
+            l.coefficients = used.iter().map(old).collect();
+        };
+        match self {
+            Formula::Stumps(s) => stumps(s),
+            Formula::Linear(l) => linear(l),
+            Formula::Both(l, s) => {
+                linear(l);
+                stumps(s);
+            }
+            Formula::Product(a, b) => {
+                a.keep(used);
+                b.keep(used);
+            }
+        }
+    }
+
+    /// How much each metric moves the prediction: the variance, on the table's windows, of its part of the sum. In a product,
+    /// that of either factor with the other one at its mean.
     pub fn importance(&self, table: &Table) -> Vec<f64> {
         match self {
             Formula::Stumps(s) => s.importance(table),
             Formula::Linear(l) => l.importance(table),
             Formula::Both(l, s) => {
                 let both = l.importance(table).into_iter().zip(s.importance(table));
+                both.map(|(a, b)| a + b).collect()
+            }
+            Formula::Product(a, b) => {
+                let weights = table.weights();
+                let at_mean = |f: &Formula, other: &Formula| -> Vec<f64> {
+                    let value = |(r, w): (usize, &f64)| {
+                        w * other.predict(&table.row(r).collect::<Vec<f64>>())
+                    };
+                    let mean: f64 = weights.iter().enumerate().map(value).sum();
+                    let own = f.importance(table).into_iter();
+                    own.map(|v| mean * mean * v).collect()
+                };
+                let both = at_mean(a, b).into_iter().zip(at_mean(b, a));
                 both.map(|(a, b)| a + b).collect()
             }
         }
@@ -80,8 +125,11 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Fits to every window of the table.
+    /// Fits to every window of the table; where the target is a product, its parts apart ([`Table::parts`]).
     pub fn fit(&self, table: &Table) -> Formula {
+        if let Some((ratio, speedup)) = table.parts() {
+            return Formula::Product(self.fit(&ratio).into(), self.fit(&speedup).into());
+        }
         match self.method {
             Method::Stumps => Formula::Stumps(stumps::train(table, &self.boosting, self.seed)),
             Method::Linear => Formula::Linear(linear::train(table)),
@@ -211,6 +259,8 @@ pub struct Trained {
     pub core_types: Vec<TrainedCoreType>,
     /// Programs trained on.
     pub programs: Vec<String>,
+    /// Phases of each of them, by the factors of the fastest core type ([`phases`]).
+    pub phases: Vec<usize>,
     /// Windows trained on.
     pub windows: usize,
 }
@@ -290,6 +340,7 @@ pub fn train(
     Ok(Trained {
         core_types,
         programs: all.programs.iter().map(|p| p.name.clone()).collect(),
+        phases: all.programs.iter().map(|p| phases(p, 0).len()).collect(),
         windows: all.programs.iter().map(|p| p.windows.len()).sum(),
     })
 }
@@ -317,7 +368,7 @@ fn core_type(
             });
         });
     let usable: Vec<usize> = elimination::metrics_of(&metrics, &kept);
-    let mut factors = Vec::new();
+    let mut factors: Vec<TrainedFactor> = Vec::new();
     for (target, table) in &tables {
         progress(Step::Validating {
             core_type: &t.name,
@@ -333,9 +384,19 @@ fn core_type(
             method: Method::Linear,
             ..options.learner
         };
+        let mut formula = options.learner.fit(&table);
+        if let Formula::Product(_, speedup) = &mut formula {
+            // the file has that one once; here, windows without energy could make another one of it
+            let same = |f: &&TrainedFactor| {
+                f.target.quantity == Quantity::Speedup && f.target.of == target.of
+            };
+            if let Some(f) = factors.iter().find(same) {
+                **speedup = f.formula.clone();
+            }
+        }
         factors.push(TrainedFactor {
             target: *target,
-            formula: options.learner.fit(&table),
+            formula,
             accuracy: accuracy(&options.learner).ok_or_else(none)?,
             baseline: accuracy(&linear),
             range: extremes(&table.y).ok_or_else(none)?,
@@ -376,20 +437,8 @@ impl TrainedCoreType {
         let used: Vec<usize> = (0..self.metrics.len())
             .filter(|m| self.factors.iter().any(|f| f.formula.uses(*m)))
             .collect();
-        let place = |m: usize| used.iter().position(|u| *u == m).unwrap_or(0);
         for f in &mut self.factors {
-            let (line, stumps) = match &mut f.formula {
-                Formula::Stumps(s) => (None, Some(s)),
-                Formula::Linear(l) => (Some(l), None),
-                Formula::Both(l, s) => (Some(l), Some(s)),
-            };
-            for s in stumps.into_iter().flat_map(|s| &mut s.stumps) {
-                s.metric = place(s.metric);
-            }
-            if let Some(l) = line {
-                let old = |m: &usize| l.coefficients.get(*m).copied().unwrap_or(0.0);
-                l.coefficients = used.iter().map(old).collect();
-            }
+            f.formula.keep(&used);
         }
         self.ranges = used.iter().map(|m| self.ranges[*m]).collect();
         self.metrics = used.iter().map(|m| self.metrics[*m].clone()).collect();
@@ -455,6 +504,35 @@ mod tests {
         // while the leak would be there to see: the baseline can extrapolate, as the truth is linear
         let linear = cross_validate(&t, &learner(Method::Linear), None);
         assert!(linear.iter().all(|p| p.residual().abs() < 1e-9));
+    }
+
+    /// A product of two lines is none: predicted apart, both are found.
+    #[test]
+    fn products_are_fitted_apart() {
+        let mut t = Table {
+            x: vec![Vec::new(); 2],
+            programs: (0..6).map(|p| p.to_string()).collect(),
+            ..Table::default()
+        };
+        for r in 0..60 {
+            let (a, b) = (f64::from(r % 7), f64::from(r % 11));
+            let (speedup, ratio) = (1.0 + a, 0.5 + 0.1 * b);
+            t.push(r as usize % 6, &[a, b], speedup * ratio);
+            t.times.push(speedup);
+        }
+        let linear = learner(Method::Linear);
+        let apart = cross_validate(&t, &linear, None);
+        assert!(apart.iter().all(|p| p.residual().abs() < 1e-9));
+        let formula = linear.fit(&t);
+        assert!(formula.uses(0) && formula.uses(1));
+        assert!(formula.importance(&t).iter().all(|v| *v > 0.1));
+        // metrics are renumbered in both parts
+        let mut only = linear.fit(&crate::elimination::with_metrics(&t, &[0, 1]));
+        only.keep(&[1]);
+        assert!(!only.uses(1) && only.uses(0));
+        t.times.clear();
+        let together = cross_validate(&t, &linear, None);
+        assert!(together.iter().any(|p| p.residual().abs() > 0.1));
     }
 
     proptest! {

@@ -209,8 +209,8 @@ fn the_provider_predicts_the_very_same() {
 fn what_is_learnt_is_what_was_put_in() {
     let data = dataset(12, true);
     let mut o = options(Method::Both);
-    // the error is that of the noise, whatever is left out
-    o.tolerance = 0.1;
+    // the error is that of the noise, whatever is left out; small as it is, it is not quite the same
+    o.tolerance = 0.2;
     let trained = train(&data, &o, &mut |_| {}).unwrap();
     assert_eq!(
         (trained.programs.len(), trained.windows),
@@ -232,7 +232,7 @@ fn what_is_learnt_is_what_was_put_in() {
     let worst = trained
         .core_types
         .iter()
-        .map(|t| t.factors[0].accuracy.rmse)
+        .map(|t| t.factors[0].accuracy.uncertainty())
         .fold(0.0, f64::max);
     assert_eq!(model.error(), worst);
     let summary: toml::Table = toml::from_str::<toml::Table>(&text).unwrap()["summary"]

@@ -34,6 +34,8 @@ pub struct Counts {
     branches: u64,
     stores: u64,
     fp: u64,
+    muls: u64,
+    divs: u64,
     /// Instructions that waited for the one before them, by kind.
     waits: [u64; 3],
 }
@@ -51,6 +53,8 @@ impl Counts {
         self.branches += u64::from(r.0[Events::BRANCHES]);
         self.stores += u64::from(r.0[Events::STORES]);
         self.fp += u64::from(r.0[Events::FP]);
+        self.muls += u64::from(r.0[Events::MULS]);
+        self.divs += u64::from(r.0[Events::DIVS]);
         for (sum, kind) in self.waits.iter_mut().zip(WAITS) {
             *sum += u64::from(r.0[kind]);
         }
@@ -120,6 +124,8 @@ impl Counts {
             e::STALL_BACKEND_MEM => t.cycles(self.backend_ps),
             e::STALL_BACKEND_ILOCK => self.interlocks(t),
             e::VFP_SPEC => self.fp,
+            e::INT_MUL_SPEC => self.muls,
+            e::INT_DIV_SPEC => self.divs,
             _ => return None,
         })
     }
@@ -146,7 +152,7 @@ mod tests {
     fn recent_events_count_once() {
         let t = &juno()[0];
         let mut c = Counts {
-            recent: Events([10, 4, 2, 1, 3, 2, 1, 0]),
+            recent: Events([10, 4, 2, 1, 3, 2, 1, 0, 5, 6]),
             backend_ps: 8_000_000,
             ..Counts::default()
         };
@@ -157,6 +163,8 @@ mod tests {
         assert_eq!(c.event(event::ST_RETIRED, t), Some(1));
         assert_eq!(c.totals(t)[Total::Branches as usize], 2);
         assert_eq!(c.event(event::VFP_SPEC, t), Some(3));
+        assert_eq!(c.event(event::INT_MUL_SPEC, t), Some(5));
+        assert_eq!(c.event(event::INT_DIV_SPEC, t), Some(6));
         let stalls = 2.0 * t.load_use_stall + t.fp_raw_stall;
         assert_eq!(c.event(event::STALL_BACKEND_ILOCK, t), Some(stalls as u64));
         assert_eq!(c.event(event::STALL_BACKEND_MEM, t), Some(1100));

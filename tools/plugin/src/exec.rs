@@ -10,7 +10,7 @@ use crate::vcpu::{Own, Vcpu, INDIRECT, NO_LINE};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A translated block; one [`Cost`] per core type follows it in memory. With up to four core types it is one cache
+/// A translated block; one [`Cost`] per core type follows it in memory. With up to two core types it is one cache
 /// line of the host.
 #[derive(Debug)]
 #[repr(C, align(64))]

@@ -40,6 +40,10 @@ pub mod event {
     pub const STALL_BACKEND_MEM: u16 = 0x4005;
     /// Part of [`STALL_BACKEND`]: waiting for results of instructions (PMUv3 of Armv8.7).
     pub const STALL_BACKEND_ILOCK: u16 = 0x816c;
+    /// Integer multiplications and divisions (PMUv3 of Armv9); SIMD ones are among [`VFP_SPEC`], as the model has one class for
+    /// all of SIMD.
+    pub const INT_MUL_SPEC: u16 = 0x8048;
+    pub const INT_DIV_SPEC: u16 = 0x8044;
     /// Refills of L1 data, and of L2, that the hardware prefetcher asked for (PMUv3 of Armv8.8).
     pub const L1D_CACHE_REFILL_HWPRF: u16 = 0x81bc;
     pub const L2D_CACHE_REFILL_HWPRF: u16 = 0x81bd;

@@ -26,7 +26,7 @@ pub struct Events(pub [u32; Events::KINDS]);
 
 impl Events {
     /// How many there are.
-    pub const KINDS: usize = 8;
+    pub const KINDS: usize = 10;
     /// Instructions executed; index into the array, as the others.
     pub const INSTRUCTIONS: usize = 0;
     /// Loads and stores.
@@ -43,6 +43,10 @@ impl Events {
     pub const FP_USES: usize = 6;
     /// Instructions that read what another one right before them computes.
     pub const USES: usize = 7;
+    /// Integer multiplications; those of SIMD are among [`Events::FP`].
+    pub const MULS: usize = 8;
+    /// Integer divisions.
+    pub const DIVS: usize = 9;
 
     /// Adds those of a block.
     #[inline]
@@ -95,6 +99,11 @@ pub fn events(block: &[Decoded]) -> BlockEvents {
         }
         if matches!(d.class, Class::Fp | Class::FpDiv) {
             count(Events::FP);
+        }
+        match d.class {
+            Class::Mul => count(Events::MULS),
+            Class::Div => count(Events::DIVS),
+            _ => {}
         }
         if let Some(kind) = waits_for(d, before) {
             count(kind);
@@ -177,6 +186,8 @@ mod tests {
     const ADD_X3_X2: u32 = 0x8b02_0063; // add x3, x3, x2
     const SUBS: u32 = 0xf100_0484; // subs x4, x4, #1
     const STR_X3_X0: u32 = 0xf900_0003; // str x3, [x0]
+    const MUL: u32 = 0x9b02_7c20; // mul x0, x1, x2
+    const UDIV: u32 = 0x9ac2_0820; // udiv x0, x1, x2
     const FADD: u32 = 0x1e61_2800; // fadd d0, d0, d1
 
     #[test]
@@ -209,9 +220,11 @@ mod tests {
     #[test]
     fn events_are_counted() {
         let e = events(&block(&[LDR_X0_X0, STR_X3_X0, SUBS, 0x54ff_ffa1]));
-        assert_eq!(e, BlockEvents([4, 2, 1, 1, 0, 1, 0, 0]));
+        assert_eq!(e, BlockEvents([4, 2, 1, 1, 0, 1, 0, 0, 0, 0]));
         let e = events(&block(&[FADD, FADD, SUBS, SUBS]));
-        assert_eq!(e, BlockEvents([4, 0, 0, 0, 2, 0, 1, 1]));
+        assert_eq!(e, BlockEvents([4, 0, 0, 0, 2, 0, 1, 1, 0, 0]));
+        let e = events(&block(&[MUL, MUL, UDIV]));
+        assert_eq!(e, BlockEvents([3, 0, 0, 0, 0, 0, 0, 0, 2, 1]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod collect;
 mod over_time;
+mod phases;
 mod scatter;
 mod tables;
 

@@ -1,5 +1,6 @@
 //! Tables for people.
 
+use super::phases;
 use amp_metrics::uncertainty::Measured;
 use amp_models::accuracy::{Accuracy, Predicted};
 use amp_models::data::Dataset;
@@ -10,9 +11,9 @@ use std::path::Path;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-const UNKNOWN: &str = "–";
+pub(super) const UNKNOWN: &str = "–";
 
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+pub(super) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut b = Builder::default();
     b.push_record(head.iter().copied());
     for r in rows {
@@ -25,10 +26,10 @@ fn percent(m: Measured) -> String {
     format!("{:.1} %", m.scale(100.0))
 }
 
-/// Programs, windows, mean absolute error, relative error, correlation, interval.
+/// Programs, windows, mean absolute error, relative error, correlation.
 fn cells(a: Option<&Accuracy>) -> Vec<String> {
     let Some(a) = a else {
-        return vec![UNKNOWN.to_owned(); 6];
+        return vec![UNKNOWN.to_owned(); ACCURACY.len()];
     };
     vec![
         a.programs.to_string(),
@@ -36,20 +37,20 @@ fn cells(a: Option<&Accuracy>) -> Vec<String> {
         a.mae.to_string(),
         percent(a.relative),
         a.correlation.map_or(UNKNOWN.to_owned(), |c| c.to_string()),
-        format!("±{:.3}", a.interval),
     ]
 }
 
-const ACCURACY: [&str; 6] = [
+const ACCURACY: [&str; 5] = [
     "programs",
     "windows",
     "mean abs. error",
     "relative error",
     "correlation",
-    "95.4 % within",
 ];
+/// The interval for programs to come, and how many windows of programs it was not made from it holds.
+const INTERVAL: [&str; 2] = ["prediction interval", "holds"];
 
-fn core_type(data: &Dataset, t: usize) -> &str {
+pub(super) fn core_type(data: &Dataset, t: usize) -> &str {
     data.header
         .core_types
         .get(t)
@@ -82,6 +83,9 @@ pub fn trained(data: &Dataset, trained: &Trained, options: &Options) -> String {
                     method.to_owned(),
                 ];
                 row.extend(cells(a));
+                row.push(a.map_or(UNKNOWN.to_owned(), |a| format!("±{:.3}", a.prediction)));
+                let covered = a.and_then(|a| a.coverage);
+                row.push(covered.map_or(UNKNOWN.to_owned(), percent));
                 rows.push(row);
             }
         }
@@ -117,13 +121,28 @@ pub fn trained(data: &Dataset, trained: &Trained, options: &Options) -> String {
     let head: Vec<&str> = ["on", "factor", "method"]
         .into_iter()
         .chain(ACCURACY)
+        .chain(INTERVAL)
         .collect();
+    let counts = trained.programs.iter().map(String::as_str);
+    let phases = phase_counts(counts.zip(trained.phases.iter().copied()));
     format!(
-        "Cross-validated, each program predicted by a model that has not seen it:\n{}\
-         What fewer event sets cost (error: squared, in units of the factor's variance; by groups of programs):\n{}",
+        "Cross-validated, each program predicted by a model that has not seen it (95.4 % prediction intervals):\n{}\
+         {phases}What fewer event sets cost (error: squared, in units of the factor's variance; by groups of programs):\n{}",
         table(&head, rows),
         table(&["on", "event sets", "dropped", "error", "mean abs. errors"], ladder),
     )
+}
+
+/// How many phases programs have.
+fn phase_counts<'a>(all: impl Iterator<Item = (&'a str, usize)>) -> String {
+    let several: Vec<String> = all
+        .filter(|(_, n)| *n > 1)
+        .map(|(p, n)| format!("{p} {n}"))
+        .collect();
+    match several.is_empty() {
+        true => "Phases: one in every program\n".to_owned(),
+        false => format!("Phases: {}; one in the others\n", several.join(", ")),
+    }
 }
 
 /// The programs that a platform file says it was trained on.
@@ -176,6 +195,7 @@ pub fn evaluated(
                 format!("{}{mark}", program.name),
             ];
             row.extend(cells(a.as_ref()).into_iter().skip(1));
+            row.push(within(&of_program, e.stated));
             rows.push(row);
         }
         let mut row = vec![
@@ -184,18 +204,29 @@ pub fn evaluated(
             format!("all {}", e.accuracy.as_ref().map_or(0, |a| a.programs)),
         ];
         row.extend(cells(e.accuracy.as_ref()).into_iter().skip(1));
+        row.push(within(&e.predicted, e.stated));
         rows.push(row);
     }
     let head: Vec<&str> = ["on", "factor", "program"]
         .into_iter()
         .chain(ACCURACY.into_iter().skip(1))
+        .chain(["within 2 u"])
         .collect();
     let note = if any_seen {
         "* trained on: these figures flatter; those of `model show` are cross-validated\n"
     } else {
         ""
     };
-    format!("{}{note}", table(&head, rows))
+    format!(
+        "{}{note}{}",
+        table(&head, rows),
+        phases::table_of(data, matched, all)
+    )
+}
+
+/// Part of the windows within the interval of the stated standard error.
+fn within(all: &[Predicted], stated: f64) -> String {
+    Accuracy::within(all, stated).map_or(UNKNOWN.to_owned(), percent)
 }
 
 /// What is in a platform file.
@@ -288,7 +319,8 @@ pub fn show(path: &Path, platform: &Platform) -> String {
                 measured("mean_absolute_error"),
                 number("relative_error").map_or(UNKNOWN.to_owned(), percent),
                 measured("correlation"),
-                format!("±{}", text("interval_95")),
+                format!("±{}", text("prediction_interval")),
+                number("coverage").map_or(UNKNOWN.to_owned(), percent),
             ]
         })
         .collect();
@@ -296,8 +328,20 @@ pub fn show(path: &Path, platform: &Platform) -> String {
         let head: Vec<&str> = ["on", "factor", "method"]
             .into_iter()
             .chain(ACCURACY)
+            .chain(INTERVAL)
             .collect();
-        out += &format!("Cross-validated by program:\n{}", table(&head, rows));
+        out += &format!(
+            "Cross-validated by program (95.4 % prediction intervals):\n{}",
+            table(&head, rows)
+        );
+    }
+    if let Some(counts) = summary.and_then(|s| s.get("phases")?.as_table()) {
+        let count = |(p, n): (&'_ String, &toml::Value)| Some((p.clone(), n.as_integer()?));
+        let all: Vec<(String, i64)> = counts.iter().filter_map(count).collect();
+        let all = all
+            .iter()
+            .map(|(p, n)| (p.as_str(), usize::try_from(*n).unwrap_or(0)));
+        out += &phase_counts(all);
     }
     out
 }

@@ -1,0 +1,112 @@
+//! A platform model, checked.
+
+use super::check::check;
+use super::file::ModelFile;
+use super::formula::{Factor, Metric, Target};
+use crate::event::EventSpec;
+use crate::multiplex::PhaseRule;
+use crate::pmu::Pmus;
+use crate::providers::file::{at_line, read, ProviderFileError};
+use std::path::Path;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct CoreTypeModel {
+    pub(super) name: String,
+    pub(super) pmu: Option<String>,
+    /// Name and event, per set.
+    pub(super) sets: Vec<Vec<(String, EventSpec)>>,
+    pub(super) metrics: Vec<Metric>,
+    pub(super) factors: Vec<Factor>,
+}
+
+/// A model of one platform, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlatformModel {
+    /// Its name, for messages.
+    pub name: String,
+    pub(super) machine: Vec<String>,
+    pub(super) core_types: Vec<CoreTypeModel>,
+    pub(super) strategy: String,
+    pub(super) rule: PhaseRule,
+    pub(super) least_coverage: f64,
+    pub(super) shortest_ns: f64,
+    pub(super) stale_after_ns: f64,
+}
+
+impl PlatformModel {
+    /// Reads a model file.
+    ///
+    /// # Errors
+    /// [`ProviderFileError`], naming file, line and key.
+    pub fn load(path: &Path) -> Result<PlatformModel, ProviderFileError> {
+        PlatformModel::parse(path, &read(path)?)
+    }
+
+    /// As [`PlatformModel::load`], from text; `path` is for messages.
+    ///
+    /// # Errors
+    /// [`ProviderFileError::Bad`].
+    pub fn parse(path: &Path, text: &str) -> Result<PlatformModel, ProviderFileError> {
+        let bad = |message: String| ProviderFileError::Bad {
+            path: path.to_owned(),
+            message,
+        };
+        let file: ModelFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+        check(file, path).map_err(|(offset, message)| bad(at_line(text, offset, &message)))
+    }
+
+    /// PMUs that the file names, fastest core type first; `None` where it names none.
+    pub fn pmus(&self) -> impl Iterator<Item = Option<&str>> {
+        self.core_types.iter().map(|t| t.pmu.as_deref())
+    }
+
+    /// Largest standard error of its speedup factors, as the file states it; 0 when it predicts none.
+    pub fn error(&self) -> f64 {
+        let factors = self.core_types.iter().flat_map(|t| &t.factors);
+        let speedups = factors.filter(|f| matches!(f.target, Target::Speedup(_)));
+        speedups.map(|f| f.error).fold(0.0, f64::max)
+    }
+
+    /// Whether this machine is one of those that the model names, if it names any ([`Pmus::machine`]).
+    ///
+    /// # Errors
+    /// Which machine it is for, and which this is.
+    pub fn is_for(&self, pmus: &Pmus) -> Result<(), String> {
+        let known = |name: &String| pmus.machine().contains(name);
+        if !self.machine.is_empty() && !self.machine.iter().any(known) {
+            let wanted = self.machine.join("` or `");
+            return Err(match pmus.machine() {
+                [] => format!("it is for machine `{wanted}`, this one does not say what it is"),
+                names => format!(
+                    "it is for machine `{wanted}`, this one is `{}`",
+                    names.join("`, `")
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether this machine is the platform the model was made for: a machine it is for
+    /// ([`PlatformModel::is_for`]), with as many core types, on the PMUs it names.
+    ///
+    /// # Errors
+    /// The first thing that differs.
+    pub fn fits(&self, pmus: &Pmus) -> Result<(), String> {
+        self.is_for(pmus)?;
+        let here = pmus.core_types().count();
+        if here != self.core_types.len() {
+            let n = self.core_types.len();
+            return Err(format!("it is for {n} core types, this machine has {here}"));
+        }
+        for (t, model) in pmus.core_types().zip(&self.core_types) {
+            let found = pmus.of_core_type(t).map_or("none", |p| p.name.as_str());
+            if let Some(want) = model.pmu.as_deref().filter(|w| *w != found) {
+                return Err(format!(
+                    "its core type `{}` is on PMU `{want}`, here it is `{found}`",
+                    model.name
+                ));
+            }
+        }
+        Ok(())
+    }
+}
