@@ -123,6 +123,12 @@ impl Rounds {
         out
     }
 
+    /// Whether the last complete round is of the present phase, so that nothing of it is missing.
+    pub fn settled(&self) -> bool {
+        let of_this_phase = |c: Complete| c.oldest >= self.phase_since;
+        !self.detector.is_departing() && self.last().is_some_and(of_this_phase)
+    }
+
     /// Number of the present phase, and when it began.
     pub fn phase(&self) -> (u32, Nanos) {
         (self.phase, self.phase_since)
@@ -185,6 +191,24 @@ mod tests {
         assert_eq!(r.deltas(0), Some(&[4, 0][..]));
         assert_eq!(r.deltas(2), Some(&[3, 2][..]));
         assert_eq!(r.deltas(9), None);
+    }
+
+    #[test]
+    fn settled_from_a_complete_round_to_the_next_change() {
+        let rule = PhaseRule::default();
+        let mut r = Rounds::new(2);
+        let mut settled = |set, ipc, at| {
+            r.add(set, &[at], ipc, Nanos(at), 1.0, &rule);
+            r.settled()
+        };
+        assert!(!settled(0, 1.0, 1));
+        assert!(settled(1, 1.0, 2));
+        // one sample of the next round makes the last one no worse
+        assert!(settled(1, 1.0, 3));
+        // something else, perhaps; then for sure; then known in full
+        assert!(!settled(0, 3.0, 4));
+        assert!(!settled(0, 3.0, 5));
+        assert!(settled(1, 3.0, 6));
     }
 
     #[test]

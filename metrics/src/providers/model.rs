@@ -48,6 +48,10 @@ pub struct Model {
     model: PlatformModel,
     strategies: Vec<Box<dyn Strategy>>,
     active: [usize; MAX_CORE_TYPES],
+    /// Since when the active set is on.
+    since: [Nanos; MAX_CORE_TYPES],
+    /// Whether a thread that ran on the core type in this interval wants another set's sample.
+    waiting: [bool; MAX_CORE_TYPES],
     threads: Threads<Thread>,
     last: Nanos,
     now: Nanos,
@@ -64,7 +68,7 @@ impl std::fmt::Debug for Model {
 impl Model {
     /// The provider for this model.
     pub fn new(model: PlatformModel) -> Model {
-        let strategies = model
+        let mut strategies: Vec<Box<dyn Strategy>> = model
             .core_types
             .iter()
             .map(|t| {
@@ -74,10 +78,16 @@ impl Model {
             })
             .filter_map(Result::ok)
             .collect();
+        let mut active = [0; MAX_CORE_TYPES];
+        for (active, s) in active.iter_mut().zip(&mut strategies) {
+            *active = s.next(0.0);
+        }
         Model {
             model,
             strategies,
-            active: [0; MAX_CORE_TYPES],
+            active,
+            since: [Nanos::ZERO; MAX_CORE_TYPES],
+            waiting: [false; MAX_CORE_TYPES],
             threads: Threads::default(),
             last: Nanos::ZERO,
             now: Nanos::ZERO,
@@ -134,6 +144,7 @@ impl Model {
             r.coverage(),
             &self.model.rule,
         );
+        self.waiting[t] |= !rounds.settled();
         if step != Step::Complete {
             return;
         }
@@ -221,11 +232,12 @@ impl Provider for Model {
             last_type: CoreTypeId::FASTEST,
             phases_before: 0,
         });
+        self.waiting = [false; MAX_CORE_TYPES];
         for r in &snapshot.readings {
             self.take_in(r);
         }
         let threads = &self.threads;
-        for (active, s) in self.active.iter_mut().zip(&mut self.strategies) {
+        for (t, s) in self.strategies.iter_mut().enumerate() {
             s.retain(&|subject| {
                 let key = ThreadKey {
                     slot: (subject >> 32) as u32,
@@ -233,7 +245,14 @@ impl Provider for Model {
                 };
                 threads.get(key).is_some()
             });
-            *active = s.next(self.now.0 as f64);
+            // a change of sets interrupts every CPU of the type: not for nothing
+            let (active, since) = (&mut self.active[t], &mut self.since[t]);
+            if self.waiting[t] || self.now.saturating_sub(*since) >= self.model.settled {
+                let before = std::mem::replace(active, s.next(self.now.0 as f64));
+                if *active != before {
+                    *since = self.now;
+                }
+            }
         }
     }
 

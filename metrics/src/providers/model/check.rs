@@ -5,7 +5,7 @@ use super::formula::{Factor, Metric, Stump, Target};
 use super::platform::{CoreTypeModel, PlatformModel};
 use super::{MAX_METRICS, MAX_STUMPS};
 use crate::event::{EventError, EventSpec, MAX_EVENTS};
-use crate::ids::MAX_CORE_TYPES;
+use crate::ids::{Nanos, MAX_CORE_TYPES};
 use crate::multiplex::{self, PhaseRule};
 use std::path::Path;
 use toml::Spanned;
@@ -79,6 +79,7 @@ pub(super) fn check(file: ModelFile, path: &Path) -> At<PlatformModel> {
         least_coverage: within("least_coverage", &s.least_coverage, 0.0, 1.0)?,
         shortest_ns: within("shortest_ms", &s.shortest_ms, 0.0, 1e6)? * 1e6,
         stale_after_ns: within("stale_after_ms", &s.stale_after_ms, 0.0, 1e9)? * 1e6,
+        settled: Nanos((within("settled_ms", &s.settled_ms, 0.0, 1e6)? * 1e6) as u64),
         core_types: file
             .core_type
             .into_iter()

@@ -34,6 +34,7 @@ pub(super) struct Settings {
     pub(super) least_coverage: Spanned<f64>,
     pub(super) shortest_ms: Spanned<f64>,
     pub(super) stale_after_ms: Spanned<f64>,
+    pub(super) settled_ms: Spanned<f64>,
 }
 
 impl Default for Settings {
@@ -48,6 +49,7 @@ impl Default for Settings {
             least_coverage: at(0.05),
             shortest_ms: at(1.0),
             stale_after_ms: at(5000.0),
+            settled_ms: at(400.0),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::check::check;
 use super::file::ModelFile;
 use super::formula::{Factor, Metric, Target};
 use crate::event::EventSpec;
+use crate::ids::Nanos;
 use crate::multiplex::PhaseRule;
 use crate::pmu::Pmus;
 use crate::providers::file::{at_line, read, ProviderFileError};
@@ -31,6 +32,8 @@ pub struct PlatformModel {
     pub(super) least_coverage: f64,
     pub(super) shortest_ns: f64,
     pub(super) stale_after_ns: f64,
+    /// How long a set stays on while nobody waits for another.
+    pub(super) settled: Nanos,
 }
 
 impl PlatformModel {

@@ -1,0 +1,83 @@
+//! When a model's event sets take turns.
+
+use amp_metrics::providers::{Model, PlatformModel};
+use amp_metrics::{
+    AppId, CoreTypeId, CoreTypeSet, Nanos, Pmus, Provider, Reading, Snapshot, ThreadKey,
+    ThreadSample, MAX_CORE_TYPES,
+};
+use std::path::Path;
+
+const MODEL: &str = r#"
+kind = "model"
+[settings]
+strategy = "round-robin"
+settled_ms = 300.0
+[[core_type]]
+name = "big"
+[[core_type.event_set]]
+misses = "cache-misses"
+[[core_type.event_set]]
+branches = "branches"
+[[core_type]]
+name = "little"
+[[core_type.event_set]]
+"#;
+
+fn key(slot: u32) -> ThreadKey {
+    ThreadKey {
+        slot,
+        generation: 1,
+    }
+}
+
+/// The set that was on before and after each interval of 100 ms, in which threads ran on the big cores with these IPCs.
+fn sets(intervals: &[&[(u32, f64)]]) -> Vec<usize> {
+    let model = PlatformModel::parse(Path::new("m.toml"), MODEL).unwrap();
+    let mut p = Model::new(model);
+    p.event_sets(&Pmus::generic(&[vec![0], vec![1]], 4))
+        .unwrap();
+    let big = CoreTypeId(0);
+    let mut on = vec![p.active_set(big)];
+    for (i, threads) in (1..).zip(intervals) {
+        let ran = Nanos::from_millis(100);
+        let sample = |slot: u32| ThreadSample {
+            key: key(slot),
+            tid: slot as i32,
+            app: AppId(u64::from(slot)),
+            comm: [0; 16],
+            weight: 100,
+            allowed: CoreTypeSet::ALL,
+            runnable: true,
+            core_type: big,
+            placed: None,
+            runtime: [Nanos::from_millis(100 * i); MAX_CORE_TYPES],
+        };
+        let set = p.active_set(big) as u32;
+        let reading = |(slot, ipc): &(u32, f64)| {
+            let instructions = (ipc * 1e6) as u64;
+            Reading::new(key(*slot), big, set, 1, &[instructions, 1_000_000, 10_000]).over(ran, ran)
+        };
+        p.observe(&Snapshot {
+            now: Nanos::from_millis(100 * i),
+            threads: threads.iter().map(|(slot, _)| sample(*slot)).collect(),
+            readings: threads.iter().map(reading).collect(),
+            ..Snapshot::default()
+        });
+        on.push(p.active_set(big));
+    }
+    on
+}
+
+#[test]
+fn sets_change_while_somebody_waits_and_now_and_then_otherwise() {
+    let steady: &[(u32, f64)] = &[(1, 1.0)];
+    // a round takes two intervals; then a set stays for three
+    assert_eq!(sets(&[steady; 10]), [0, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0]);
+    // another thread is not known yet
+    let two: &[(u32, f64)] = &[(1, 1.0), (2, 2.0)];
+    assert_eq!(sets(&[steady, steady, two, two, two]), [0, 1, 1, 0, 0, 0]);
+    // the program does something else
+    let other: &[(u32, f64)] = &[(1, 3.0)];
+    let on = sets(&[steady, steady, other, other, other, other]);
+    assert_eq!(on, [0, 1, 1, 0, 1, 1, 1]);
+}
