@@ -46,14 +46,14 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Rounds over `sets` event sets.
-    pub fn new(sets: usize) -> Rounds {
+    /// Rounds over `sets` event sets, the first phase beginning at `now`.
+    pub fn new(sets: usize, now: Nanos) -> Rounds {
         Rounds {
             current: vec![None; sets],
             complete: vec![None; sets],
             detector: PhaseDetector::default(),
             phase: 0,
-            phase_since: Nanos::ZERO,
+            phase_since: now,
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_sample_that_departs_waits_for_the_next_one() {
         let rule = PhaseRule::default();
-        let mut r = Rounds::new(2);
+        let mut r = Rounds::new(2, Nanos::ZERO);
         let mut add = |set, ipc, at| r.add(set, &[at], ipc, Nanos(at), 1.0, &rule);
         assert_eq!(add(0, 1.0, 1), Step::Collecting);
         // an outlier is part of no round
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_phase_change_restarts_the_round() {
-        let mut r = Rounds::new(3);
+        let mut r = Rounds::new(3, Nanos::ZERO);
         assert_eq!(add(&mut r, 0, 1.0, 1), Step::Collecting);
         assert_eq!(add(&mut r, 1, 1.0, 2), Step::Collecting);
         assert_eq!(add(&mut r, 2, 3.0, 3), Step::Restarted);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn settled_from_a_complete_round_to_the_next_change() {
         let rule = PhaseRule::default();
-        let mut r = Rounds::new(2);
+        let mut r = Rounds::new(2, Nanos::ZERO);
         let mut settled = |set, ipc, at| {
             r.add(set, &[at], ipc, Nanos(at), 1.0, &rule);
             r.settled()
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn one_set_is_complete_with_every_sample() {
-        let mut r = Rounds::new(1);
+        let mut r = Rounds::new(1, Nanos::ZERO);
         assert_eq!(add(&mut r, 0, 1.0, 1), Step::Complete);
         assert_eq!(add(&mut r, 0, 9.0, 2), Step::Complete);
         assert_eq!(r.deltas(0), Some(&[2, 0][..]));
@@ -225,7 +225,7 @@ mod tests {
         fn rounds_never_mix_phases(
             stream in proptest::collection::vec((0usize..4, prop_oneof![Just(1.0f64), Just(2.0), Just(4.0)]), 1..200),
         ) {
-            let mut r = Rounds::new(4);
+            let mut r = Rounds::new(4, Nanos::ZERO);
             let mut ipcs = Vec::new();
             for (at, (set, ipc)) in stream.into_iter().enumerate() {
                 ipcs.push(ipc);

@@ -137,6 +137,20 @@ struct Thread {
     phase_since: Nanos,
 }
 
+impl Thread {
+    /// One that was met at `now`: ages count from then.
+    fn met(now: Nanos) -> Thread {
+        let mut t = Thread {
+            phase_since: now,
+            ..Thread::default()
+        };
+        for side in &mut t.sides {
+            side.measured = now;
+        }
+        t
+    }
+}
+
 /// The estimator that EQP uses on real machines.
 ///
 /// In every interval in which a thread ran long enough on a core type, its speed there (instructions by CPU time, which
@@ -256,7 +270,8 @@ impl Provider for IpcSampling {
 
     fn observe(&mut self, snapshot: &Snapshot) {
         self.now = snapshot.now;
-        self.threads.keep(snapshot, Thread::default);
+        let met = Thread::met(snapshot.now);
+        self.threads.keep(snapshot, || met);
         for r in &snapshot.readings {
             self.take_in(r);
         }
@@ -401,6 +416,19 @@ mod tests {
             None
         );
         assert_eq!(p.estimate(key(2), SF), None);
+    }
+
+    #[test]
+    fn ages_count_from_when_a_thread_was_met() {
+        let mut p = provider(IpcSamplingSettings::default());
+        step(&mut p, 60_000, 0, 1.0, 1.0);
+        step(&mut p, 60_100, 0, 1.0, 1.0);
+        let e = p.estimate(key(1), SF).unwrap();
+        assert_eq!(
+            (e.quality, e.age),
+            (Quality::Partial, Nanos::from_millis(100))
+        );
+        assert_eq!(p.phase(key(1)).unwrap().age, Nanos::from_millis(100));
     }
 
     #[test]

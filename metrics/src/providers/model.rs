@@ -224,9 +224,12 @@ impl Provider for Model {
     fn observe(&mut self, snapshot: &Snapshot) {
         self.last = self.now;
         self.now = snapshot.now;
-        let types = &self.model.core_types;
+        let (types, now) = (&self.model.core_types, snapshot.now);
         self.threads.keep(snapshot, || Thread {
-            rounds: types.iter().map(|t| Rounds::new(t.sets.len())).collect(),
+            rounds: types
+                .iter()
+                .map(|t| Rounds::new(t.sets.len(), now))
+                .collect(),
             speedup: [None; MAX_CORE_TYPES],
             efficiency: [None; MAX_CORE_TYPES],
             last_type: CoreTypeId::FASTEST,
