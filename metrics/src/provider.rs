@@ -58,6 +58,11 @@ pub trait Provider: Send {
     /// The name it is registered under, for messages and reports.
     fn name(&self) -> &str;
 
+    /// The provider that it stands in front of, if it does: what this one has nothing of its own to say about is asked there.
+    fn inner(&self) -> Option<&dyn Provider> {
+        None
+    }
+
     /// The event sets it needs, per core type, resolved on the PMUs of this machine. Asked once, before the provider
     /// is put in place; [`crate::sample::Reading::set`] and the order of the deltas refer to what was answered here.
     /// A provider that needs no counters declares none.
@@ -71,8 +76,8 @@ pub trait Provider: Send {
 
     /// The set that is to be counted on core type `t` in the next interval: an index into those declared for `t`.
     /// Asked after every [`Provider::observe`]; a change is a new generation.
-    fn active_set(&self, _t: CoreTypeId) -> usize {
-        0
+    fn active_set(&self, t: CoreTypeId) -> usize {
+        self.inner().map_or(0, |i| i.active_set(t))
     }
 
     /// Takes in one interval. Called once per interval, before any query for it.
@@ -82,23 +87,24 @@ pub trait Provider: Send {
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate>;
 
     /// The present phase of `thread`; `None` when the provider does not follow phases or does not know the thread.
-    fn phase(&self, _thread: ThreadKey) -> Option<Phase> {
-        None
+    fn phase(&self, thread: ThreadKey) -> Option<Phase> {
+        self.inner()?.phase(thread)
     }
 
     /// What is to be said against the present estimates of `thread`.
-    fn caveats(&self, _thread: ThreadKey) -> Caveats {
-        Caveats::default()
+    fn caveats(&self, thread: ThreadKey) -> Caveats {
+        let inner = self.inner().map(|i| i.caveats(thread));
+        inner.unwrap_or_default()
     }
 
     /// A core type on which the provider would like to see `thread` soon, because it lacks data from there. A policy
     /// may ignore it.
-    fn wanted_on(&self, _thread: ThreadKey) -> Option<CoreTypeId> {
-        None
+    fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
+        self.inner()?.wanted_on(thread)
     }
 
     /// Whether it can be relied on now. A provider that has failed answers no estimates, and policies fall back.
     fn health(&self) -> Health {
-        Health::Working
+        self.inner().map_or(Health::Working, |i| i.health())
     }
 }

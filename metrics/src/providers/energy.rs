@@ -3,9 +3,9 @@
 use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
-use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::ids::{Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
-use crate::provider::{Caveats, Health, MetricId, Phase, Provider};
+use crate::provider::{MetricId, Provider};
 use crate::sample::{Snapshot, Subject, VirtualCounter};
 
 /// Part of what an interval's energy departs from expectation that is put down to the powers being wrong.
@@ -143,12 +143,12 @@ impl Provider for WithEnergy {
         &self.name
     }
 
-    fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
-        self.inner.event_sets(pmus)
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.inner)
     }
 
-    fn active_set(&self, t: CoreTypeId) -> usize {
-        self.inner.active_set(t)
+    fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
+        self.inner.event_sets(pmus)
     }
 
     fn observe(&mut self, snapshot: &Snapshot) {
@@ -263,22 +263,6 @@ impl Provider for WithEnergy {
             age: sf.age.max(self.now.saturating_sub(big.at.min(small.at))),
             quality: sf.quality.max(Quality::Multiplexed),
         })
-    }
-
-    fn phase(&self, thread: ThreadKey) -> Option<Phase> {
-        self.inner.phase(thread)
-    }
-
-    fn caveats(&self, thread: ThreadKey) -> Caveats {
-        self.inner.caveats(thread)
-    }
-
-    fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
-        self.inner.wanted_on(thread)
-    }
-
-    fn health(&self) -> Health {
-        self.inner.health()
     }
 }
 

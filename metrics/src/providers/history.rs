@@ -10,7 +10,7 @@ use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSet, EventSets, EventSpec};
 use crate::ids::{CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
-use crate::provider::{Caveats, Health, MetricId, Phase, Provider};
+use crate::provider::{Caveats, MetricId, Provider};
 use crate::sample::{Reading, Snapshot};
 
 /// Settings of the table.
@@ -238,6 +238,10 @@ impl Provider for History {
         &self.name
     }
 
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.inner)
+    }
+
     /// The inner provider's sets, each with the two events of the key (and instructions) added; a set of these where the
     /// inner one has none.
     fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
@@ -274,10 +278,6 @@ impl Provider for History {
         Ok(out)
     }
 
-    fn active_set(&self, t: CoreTypeId) -> usize {
-        self.inner.active_set(t)
-    }
-
     fn observe(&mut self, snapshot: &Snapshot) {
         self.now = snapshot.now;
         self.inner.observe(snapshot);
@@ -307,10 +307,6 @@ impl Provider for History {
         Some(e)
     }
 
-    fn phase(&self, thread: ThreadKey) -> Option<Phase> {
-        self.inner.phase(thread)
-    }
-
     fn caveats(&self, thread: ThreadKey) -> Caveats {
         let missed = |t: &Thread| !t.here && !t.now.is_some_and(|(_, hit)| hit);
         Caveats {
@@ -327,10 +323,6 @@ impl Provider for History {
         } else {
             None
         }
-    }
-
-    fn health(&self) -> Health {
-        self.inner.health()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
-use crate::provider::{Caveats, Health, MetricId, Phase, Provider};
+use crate::provider::{Health, MetricId, Provider};
 use crate::sample::Snapshot;
 use rustc_hash::FxHashMap;
 
@@ -155,13 +155,13 @@ impl Provider for Remembered {
         &self.name
     }
 
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.inner)
+    }
+
     fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
         self.core_types = pmus.core_types().count().min(MAX_CORE_TYPES);
         self.inner.event_sets(pmus)
-    }
-
-    fn active_set(&self, t: CoreTypeId) -> usize {
-        self.inner.active_set(t)
     }
 
     fn observe(&mut self, snapshot: &Snapshot) {
@@ -189,22 +189,6 @@ impl Provider for Remembered {
             _ if self.inner.health() != Health::Working => said,
             _ => self.recall(thread, metric).or(said),
         }
-    }
-
-    fn phase(&self, thread: ThreadKey) -> Option<Phase> {
-        self.inner.phase(thread)
-    }
-
-    fn caveats(&self, thread: ThreadKey) -> Caveats {
-        self.inner.caveats(thread)
-    }
-
-    fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
-        self.inner.wanted_on(thread)
-    }
-
-    fn health(&self) -> Health {
-        self.inner.health()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::estimate::Estimate;
 use crate::event::{EventError, EventSets, MAX_EVENTS};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
-use crate::provider::{Caveats, Health, MetricId, Phase, Provider};
+use crate::provider::{MetricId, Provider};
 use crate::sample::{Reading, Snapshot};
 use crate::windows::Cutter;
 use std::num::NonZeroU64;
@@ -137,6 +137,10 @@ impl Provider for Windowed {
         &self.name
     }
 
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.inner)
+    }
+
     fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
         let sets = self.inner.event_sets(pmus)?;
         for (t, places) in self.instructions.iter_mut().enumerate() {
@@ -177,22 +181,6 @@ impl Provider for Windowed {
 
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         self.inner.estimate(thread, metric)
-    }
-
-    fn phase(&self, thread: ThreadKey) -> Option<Phase> {
-        self.inner.phase(thread)
-    }
-
-    fn caveats(&self, thread: ThreadKey) -> Caveats {
-        self.inner.caveats(thread)
-    }
-
-    fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
-        self.inner.wanted_on(thread)
-    }
-
-    fn health(&self) -> Health {
-        self.inner.health()
     }
 }
 

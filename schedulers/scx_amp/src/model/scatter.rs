@@ -10,16 +10,20 @@ use amp_models::sample::Target;
 use amp_sched::report::escape;
 use anyhow::{anyhow, Result};
 use plotters::prelude::{
-    ChartBuilder, Circle, Color, DashedLineSeries, EmptyElement, IntoDrawingArea, IntoFont,
-    LineSeries, RGBColor, SVGBackend, Text, BLACK, WHITE,
+    ChartBuilder, Circle, Color, DashedLineSeries, IntoDrawingArea, IntoFont, LineSeries, RGBColor,
+    SVGBackend, SeriesLabelPosition, BLACK, WHITE,
 };
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Programs shown over time.
 const PHASED: usize = 2;
-/// Programs that are named in a plot.
-const NAMED: usize = 5;
-const COLOUR: RGBColor = RGBColor(0x1f, 0x77, 0xb4);
+/// Colours of the programs that are named in a plot, and of the others.
+const NAMED: [RGBColor; 4] = [
+    RGBColor(0xd6, 0x27, 0x28),
+    RGBColor(0xff, 0x7f, 0x0e),
+    RGBColor(0x94, 0x67, 0xbd),
+    RGBColor(0x2c, 0xa0, 0x2c),
+];
+const OTHERS: RGBColor = RGBColor(0x9a, 0xb4, 0xcc);
 
 /// A page with a plot per factor: a point per window, which a perfect model has on the diagonal.
 ///
@@ -38,7 +42,7 @@ pub fn page(
     let mut body = format!(
         "<h1>{title}</h1>\n<p>{} programs; each point is a window of instructions, a perfect prediction is on the diagonal. \
          Between the dashed lines is the interval that the model file states, for 95.4 % of the windows of programs it has not seen; \
-         the {NAMED} programs with the largest errors are named.</p>\n",
+         the programs with the largest errors have a colour.</p>\n",
         matched.programs.len()
     );
     for e in all.iter().filter(|e| !e.predicted.is_empty()) {
@@ -92,35 +96,16 @@ pub fn page(
     ))
 }
 
-/// The programs with the largest mean errors, with where their points are: the middle of them.
-fn worst(e: &Evaluated, matched: &MatchedData) -> Vec<(String, (f64, f64))> {
-    let mut all: Vec<(f64, String, (f64, f64))> = Vec::new();
-    for (i, program) in matched.programs.iter().enumerate() {
-        let own = || e.predicted.iter().filter(|p| p.program == i);
-        let n = own().count() as f64;
-        let mean = |f: fn(&Predicted) -> f64| own().map(f).sum::<f64>() / n;
-        let error = mean(|p| p.residual().abs());
-        if error.is_finite() {
-            let at = (mean(|p| p.truth), mean(|p| p.predicted));
-            all.push((error, program.name.clone(), at));
-        }
-    }
-    all.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let named = all.into_iter().take(NAMED);
-    named.map(|(_, name, at)| (name, at)).collect()
-}
-
-/// Moves labels apart that would be on top of each other: at least `height` between those that are close in x.
-fn apart(labels: &mut [(String, (f64, f64))], width: f64, height: f64) {
-    labels.sort_by(|a, b| a.1 .1.total_cmp(&b.1 .1));
-    for i in 1..labels.len() {
-        for j in 0..i {
-            let (below, at) = (labels[j].1, labels[i].1);
-            if (at.0 - below.0).abs() < width && at.1 - below.1 < height {
-                labels[i].1 .1 = below.1 + height;
-            }
-        }
-    }
+/// The programs with the largest mean errors, the worst first, by their index in the matched data.
+fn worst(e: &Evaluated, programs: usize) -> Vec<usize> {
+    let error = |program: usize| {
+        let own = || e.predicted.iter().filter(|p| p.program == program);
+        let sum: f64 = own().map(|p| p.residual().abs()).sum();
+        Some((program, sum / own().count() as f64)).filter(|(_, error)| error.is_finite())
+    };
+    let mut all: Vec<(usize, f64)> = (0..programs).filter_map(error).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    all.into_iter().take(NAMED.len()).map(|(p, _)| p).collect()
 }
 
 fn plot(e: &Evaluated, matched: &MatchedData, label: &str) -> Result<String> {
@@ -163,11 +148,23 @@ fn plot(e: &Evaluated, matched: &MatchedData, label: &str) -> Result<String> {
             .axis_desc_style(style.clone())
             .draw()
             .map_err(|e| failed(&e))?;
-        let points = e
-            .predicted
-            .iter()
-            .map(|p| Circle::new((p.truth, p.predicted), 3, COLOUR.mix(0.5).filled()));
-        chart.draw_series(points).map_err(|e| failed(&e))?;
+        let worst = worst(e, matched.programs.len());
+        let dot = |p: &Predicted, colour: RGBColor| {
+            Circle::new((p.truth, p.predicted), 3, colour.mix(0.6).filled())
+        };
+        let others = e.predicted.iter().filter(|p| !worst.contains(&p.program));
+        chart
+            .draw_series(others.map(|p| dot(p, OTHERS)))
+            .map_err(|e| failed(&e))?;
+        for (program, colour) in worst.iter().zip(NAMED) {
+            let own = e.predicted.iter().filter(|p| p.program == *program);
+            let name = matched.programs.get(*program).map_or("?", |p| &p.name);
+            chart
+                .draw_series(own.map(|p| dot(p, colour)))
+                .map_err(|e| failed(&e))?
+                .label(name)
+                .legend(move |at| Circle::new((at.0 + 8, at.1), 4, colour.filled()));
+        }
         chart
             .draw_series(LineSeries::new([(low, low), (high, high)], &BLACK))
             .map_err(|e| failed(&e))?;
@@ -182,18 +179,16 @@ fn plot(e: &Evaluated, matched: &MatchedData, label: &str) -> Result<String> {
                 chart.draw_series(line).map_err(|e| failed(&e))?;
             }
         }
-        let mut labels = worst(e, matched);
-        apart(&mut labels, 0.25 * (high - low), 0.035 * (high - low));
-        // beside the points: to the left in the right half
-        let font = ("sans-serif", 12).into_font().color(&BLACK.mix(0.8));
-        let text = |(name, at): (String, (f64, f64))| {
-            let right = at.0 > (low + high) / 2.0;
-            let pos = if right { HPos::Right } else { HPos::Left };
-            let style = font.clone().pos(Pos::new(pos, VPos::Center));
-            EmptyElement::at(at) + Text::new(name, (if right { -8 } else { 8 }, 0), style)
-        };
-        let labels = labels.into_iter().map(text);
-        chart.draw_series(labels).map_err(|e| failed(&e))?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .legend_area_size(20)
+            .margin(12)
+            .background_style(WHITE.mix(0.9))
+            .border_style(BLACK.mix(0.2))
+            .label_font(style)
+            .draw()
+            .map_err(|e| failed(&e))?;
         area.present().map_err(|e| failed(&e))?;
     }
     Ok(svg)
@@ -202,24 +197,30 @@ fn plot(e: &Evaluated, matched: &MatchedData, label: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amp_models::sample::Quantity;
 
     #[test]
-    fn labels_are_not_on_top_of_each_other() {
-        let label = |x: f64, y: f64| (String::new(), (x, y));
-        let mut all = [
-            label(1.0, 1.0),
-            label(1.1, 1.01),
-            label(1.2, 1.05),
-            label(9.0, 1.0),
-        ];
-        apart(&mut all, 1.0, 0.1);
-        let near: Vec<f64> = all
-            .iter()
-            .filter(|l| l.1 .0 < 2.0)
-            .map(|l| l.1 .1)
-            .collect();
-        assert!(near.windows(2).all(|w| w[1] - w[0] > 0.099), "{near:?}");
-        // those far away stay
-        assert!(all.iter().any(|l| l.1 == (9.0, 1.0)));
+    fn the_worst_are_named() {
+        let errors = [0.1, 0.5, 0.0, 0.3, 0.2, 0.4];
+        let predicted = errors.iter().enumerate().flat_map(|(program, error)| {
+            [1.0, -1.0].map(|sign| Predicted {
+                program,
+                truth: 2.0,
+                predicted: 2.0 + sign * error,
+            })
+        });
+        let e = Evaluated {
+            on: 0,
+            target: Target {
+                quantity: Quantity::Speedup,
+                of: 0,
+            },
+            predicted: predicted.collect(),
+            windows: [0, 1].repeat(6),
+            accuracy: None,
+            stated: 0.1,
+        };
+        // the last program has no window
+        assert_eq!(worst(&e, 7), [1, 5, 3, 4]);
     }
 }
