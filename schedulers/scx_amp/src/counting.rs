@@ -537,6 +537,7 @@ mod tests {
             sets: Vec::new(),
             events: Vec::new(),
             active: 0,
+            turns: 0,
             generation,
             watches: Vec::new(),
             refused: None,
