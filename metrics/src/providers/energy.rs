@@ -270,6 +270,7 @@ impl Provider for WithEnergy {
 mod tests {
     use super::*;
     use crate::ids::AppId;
+    use crate::ids::CoreTypeId;
     use crate::providers::testing::{key, snapshot};
     use crate::sample::VirtualReading;
     use crate::{Declarations, Declared, Speedups};

@@ -106,7 +106,7 @@ pub fn plot(
     // room for the legend
     let (low, high) = (
         low - margin,
-        high + margin + 0.25 * (high - low + 2.0 * margin),
+        high + margin + 0.35 * (high - low + 2.0 * margin),
     );
     let ends =
         |w: &amp_models::matching::Matched| (w.position / 1e6, (w.position + w.instructions) / 1e6);
