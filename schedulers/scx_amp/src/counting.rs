@@ -596,7 +596,7 @@ mod tests {
         let why = why_this("auto", &auto).unwrap();
         assert!(
             why.starts_with("provider auto: `declared`; not `model`: ")
-                && why.contains("not `ipc-sampling`: ")
+                && why.contains("not `remembered`: ")
                 && why.contains("no PMU"),
             "{why}"
         );

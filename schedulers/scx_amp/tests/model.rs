@@ -20,12 +20,14 @@ fn told(status: i32, args: &[&str]) -> (String, String) {
 
 const HEADER: &str = r#"{"format":"amp-windows","version":1,"platform":"paper","kernel":"6.18","date":"2026-11-20","core_types":[{"name":"big","events_per_set":1,"sets":[["misses"]]},{"name":"little","events_per_set":1,"sets":[["misses"]]}]}"#;
 
-/// `programs` programs of 12 windows each whose speedup falls from 3 to 1 with their misses.
+/// `programs` programs of 12 windows each whose speedup falls from 3 to 1 with their misses. The third and the fourth of them have
+/// two phases.
 fn data(path: &Path, programs: u64) {
     let mut text = format!("{HEADER}\n");
     for p in 0..programs {
         for w in 0..12 {
-            let misses = 100 * (p % 5) + w;
+            let phase = u64::from((p == 2 || p == 3) && w >= 6);
+            let misses = 100 * (p % 5) + w + 150 * phase;
             for (name, base) in [("big", 1000 + 4 * misses), ("little", 3000)] {
                 let time = base * 1000;
                 text += &format!(
@@ -70,13 +72,14 @@ fn from_windows_to_a_model_and_its_accuracy() {
         "{said}"
     );
     let page = std::fs::read_to_string(&html).unwrap();
-    // predicted against true on each core type, one point per window; and over time, for two programs
+    // predicted against true on each core type, one point per window and one in the legend for each of four programs; and
+    // over time, for the two programs with phases
     assert_eq!(
         (
             page.matches("<svg").count(),
             page.matches("<circle").count()
         ),
-        (6, 240)
+        (4, 248)
     );
     let (said, _) = told(0, &["train", &windows, "--out", "-", "--method", "linear"]);
     assert!(
