@@ -51,9 +51,11 @@ const WATCHED_REPEATS: usize = 5;
 fn script(commands: &[(String, String)]) -> String {
     let mut s =
         String::from("set -e; sleep 5; echo 0 >/proc/sys/kernel/randomize_va_space; mkdir /w; amp-workload inputs /w >/dev/null; cd /w\n");
-    // what is in the caches when a program begins is not to depend on what ran before
+    // What is in the caches when a program begins is not to depend on what ran before, nor where its stack lies on which tool
+    // started it: perf adds variables to the environment, and gawk's refills of L1 differ by 8 % with the size of that.
     s += "clear() { amp-workload run stream --size 16M --work 2M --pin $1 >/dev/null; }\n";
     for (name, command) in commands {
+        let command = format!("env -i PATH=/usr/games:/usr/bin:/bin {command}");
         for (core_type, cpu, pmu) in CORES {
             let events: Vec<String> = EVENTS.iter().map(|e| format!("{pmu}/{e}/u")).collect();
             let events = events.join(",");
