@@ -55,7 +55,8 @@ fn script(commands: &[(String, String)]) -> String {
     // started it: perf adds variables to the environment, and gawk's refills of L1 differ by 8 % with the size of that.
     s += "clear() { amp-workload run stream --size 16M --work 2M --pin $1 >/dev/null; }\n";
     for (name, command) in commands {
-        let command = format!("env -i PATH=/usr/games:/usr/bin:/bin {command}");
+        // by its path: the guest's `env` takes BusyBox's own bzip2 and xz otherwise
+        let command = format!("env -i \"PATH=$PATH\" $(which {name}) {command}");
         for (core_type, cpu, pmu) in CORES {
             let events: Vec<String> = EVENTS.iter().map(|e| format!("{pmu}/{e}/u")).collect();
             let events = events.join(",");
@@ -108,8 +109,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let commands: Vec<(String, String)> = programs
         .iter()
         .map(|p| {
-            let words: Vec<String> = p.command.iter().map(|w| format!("'{w}'")).collect();
-            (p.executable.clone(), words.join(" "))
+            let arguments = p.command.iter().skip(1);
+            let arguments: Vec<String> = arguments.map(|w| format!("'{w}'")).collect();
+            (p.executable.clone(), arguments.join(" "))
         })
         .collect();
     let mut run = Run::new(Guest::amp("juno")?, script(&commands));
