@@ -538,6 +538,42 @@ fn off_the_truth(event: &Value) -> f64 {
     all.iter().map(off).fold(0.0, f64::max)
 }
 
+/// What `pmc validate` expects of each kernel beside what the board's model has done for it: instructions and traffic, whatever
+/// the counters say.
+fn models_of_kernels_are_right(events: &[Value]) {
+    let mut kernels = std::collections::BTreeMap::<String, usize>::new();
+    for e in events {
+        // random branches may be predicted by luck
+        let close = if e["quantity"] == "mispredicts" {
+            0.02
+        } else {
+            CLOSE
+        };
+        for c in e["comparisons_made"].as_array().unwrap() {
+            let get = |key: &str| c[key].as_f64().unwrap_or_else(|| panic!("no {key}: {c}"));
+            let (expected, truth) = (get("expected"), get("truth"));
+            // what reading the counters does is in the truth of short kernels
+            let off =
+                ((truth - expected).abs() - get("tolerance")).max(0.0) / expected.max(100_000.0);
+            assert!(off <= close, "{} {}: {off} {c}", e["core_type"], e["event"]);
+            *kernels
+                .entry(c["kernel"].as_str().unwrap().into())
+                .or_default() += 1;
+        }
+    }
+    println!("{} kernels: {kernels:?}", kernels.len());
+    for two in [
+        "triangle most L1",
+        "triangle least L2",
+        "consumer",
+        "producer",
+    ] {
+        assert!(kernels.contains_key(two), "{two}: {kernels:?}");
+    }
+    // two without data, six streams at three levels, four triangles, two that hand lines over
+    assert_eq!(kernels.len(), 2 + 18 + 4 + 2);
+}
+
 #[test]
 fn good_events_are_trusted_on_both_core_types() {
     let (trust, events) = validate(None);
@@ -548,7 +584,14 @@ fn good_events_are_trusted_on_both_core_types() {
             assert!(e.verdict <= Verdict::Usable, "{}: {e:?}", t.name);
             assert!(e.comparisons >= 4, "{e:?}");
         }
-        for counted in ["inst_retired", "br_retired", "ld_retired", "st_retired"] {
+        for counted in [
+            "inst_retired",
+            "br_retired",
+            "ld_retired",
+            "st_retired",
+            "mem_access",
+            "l1d_cache_refill",
+        ] {
             assert_eq!(
                 trust.verdict(&t.pmu, counted),
                 Some(Verdict::Exact),
@@ -556,6 +599,7 @@ fn good_events_are_trusted_on_both_core_types() {
             );
         }
     }
+    models_of_kernels_are_right(&events);
     for e in &events {
         let off = off_the_truth(e);
         println!(

@@ -22,5 +22,5 @@ pub const PMU_SPI_BASE: u32 = 176;
 pub use cpulist::CpuList;
 pub use error::MachineError;
 pub use file::{Board, CoreType, MachineFile, Migration};
-pub use model::{Branch, Cache, CoreModel, Cpi, Energy, Memory, Pipeline, Predictor};
+pub use model::{Branch, Cache, CoreModel, Cpi, Energy, Memory, Pipeline, Predictor, SharedLines};
 pub use shipped::SHIPPED;

@@ -37,6 +37,8 @@ pub struct CoreModel {
     /// Device-tree `compatible` of its PMU, for example `arm,cortex-a57-pmu`. No two core types may share it: the
     /// kernel registers one PMU by each.
     pub pmu: String,
+    /// What its PMU counts of lines that cores pass to each other.
+    pub shared_lines: SharedLines,
     /// Clock in MHz (undilated).
     pub mhz: u32,
     /// L1 data cache, per core.
@@ -53,6 +55,16 @@ pub struct CoreModel {
     pub memory: Memory,
     /// Energy.
     pub energy: Energy,
+}
+
+/// Which of the events of shared lines a PMU has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SharedLines {
+    /// L1D_CACHE_INVAL (0x48): lines that other cores' stores took away, as Cortex-A57.
+    Invalidations,
+    /// EXT_SNOOP (0xc8): lines that came from another core of the same type, as Cortex-A53.
+    Snoops,
 }
 
 /// Cycles per instruction of each class when operands are ready and the L1 data cache hits.

@@ -3,6 +3,7 @@
 use crate::model::{Exposure, TypeModel};
 use crate::timing::{stall, Events};
 use amp_machine::page::{energy_uj, Total, NR_TOTALS};
+use amp_machine::SharedLines;
 
 /// Totals at one exception level.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +86,7 @@ impl Counts {
             (Total::StallBackendPs, self.backend_ps),
             (Total::DynamicPj, self.pj),
             (Total::Stores, self.stores),
+            (Total::L2WriteBack, self.l2_writebacks),
         ] {
             out[total as usize] = value;
         }
@@ -111,8 +113,10 @@ impl Counts {
             e::L2D_CACHE_REFILL => self.l2_refills,
             e::L2D_CACHE_WB => self.l2_writebacks,
             e::BUS_ACCESS => self.l2_refills + self.l2_writebacks,
-            e::EXT_SNOOP if t.scu_snoops => self.snoops,
-            e::L1D_CACHE_INVAL if !t.scu_snoops => self.invalidations,
+            e::EXT_SNOOP if t.shared_lines == SharedLines::Snoops => self.snoops,
+            e::L1D_CACHE_INVAL if t.shared_lines == SharedLines::Invalidations => {
+                self.invalidations
+            }
             e::LD_RETIRED => self.accesses - self.stores,
             e::ST_RETIRED => self.stores,
             e::BR_MIS_PRED | e::BR_MIS_PRED_RETIRED => self.mispredicts,

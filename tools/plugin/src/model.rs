@@ -2,7 +2,7 @@
 
 use crate::decode::NR_CLASSES;
 use amp_machine::page::StaticPower;
-use amp_machine::{CoreModel, Predictor};
+use amp_machine::{CoreModel, Predictor, SharedLines};
 
 /// How much of a miss the core sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub struct TypeModel {
     /// Exposed time of a line that comes from another core's L1: of the same core type ([`NEAR`]), of another one, by
     /// [`Exposure`].
     pub transfer_ps: [[u64; 3]; 2],
-    /// Whether its PMU counts snooped lines as Cortex-A53's does, rather than invalidations as Cortex-A57's.
-    pub scu_snoops: bool,
+    /// What its PMU counts of lines that cores pass to each other.
+    pub shared_lines: SharedLines,
     /// Time lost on a misprediction.
     pub mispredict_ps: u64,
     pub gshare: bool,
@@ -91,7 +91,7 @@ impl TypeModel {
             dram_ps: exposed(m.memory.dram_ns * 1000.0 * f64::from(dilation)),
             transfer_ps: [m.memory.transfer_ns, m.memory.transfer_far_ns]
                 .map(|ns| exposed(ns.unwrap_or(0.0) * 1000.0 * f64::from(dilation))),
-            scu_snoops: m.pmu.contains("cortex-a53"),
+            shared_lines: m.shared_lines,
             mispredict_ps: (m.branch.penalty * ps_per_cycle).round() as u64,
             gshare: m.branch.predictor == Predictor::Gshare,
             predictor_entries: m.branch.entries as usize,

@@ -15,6 +15,7 @@ use crate::model::TypeModel;
 use crate::pmu::{event, EventTotals};
 use crate::vcpu::{Fix, Own, Vcpu, NO_LINE};
 use amp_machine::page::STATE_RUNNING;
+use amp_machine::SharedLines;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -42,7 +43,7 @@ pub fn totals(b: &Board, v: &Vcpu, t: &TypeModel, counts: &[Counts; 2], event: u
     }
     let of = |level: usize| {
         let mut total = counts[level].event(event, t).unwrap_or(0);
-        if event == event::L1D_CACHE_INVAL && !t.scu_snoops {
+        if event == event::L1D_CACHE_INVAL && t.shared_lines == SharedLines::Invalidations {
             total += v.taken[level].load(Relaxed);
         }
         b.fault.map_or(total, |f| f.apply(event, total))

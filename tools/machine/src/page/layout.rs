@@ -58,10 +58,12 @@ pub enum Total {
     DynamicPj = 11,
     /// Store instructions.
     Stores = 12,
+    /// Changed lines that left L2 for memory.
+    L2WriteBack = 13,
 }
 
 /// Number of [`Total`]s in use.
-pub const NR_TOTALS: usize = 13;
+pub const NR_TOTALS: usize = 14;
 /// Slots for totals in a record, some in reserve.
 pub const TOTAL_SLOTS: usize = 28;
 
@@ -164,5 +166,5 @@ const _: () = {
     assert!(offset_of!(Layout, cpus) == 512);
     assert!(size_of::<Layout>() <= PAGE_BYTES);
     assert!(NR_TOTALS <= TOTAL_SLOTS);
-    assert!(Total::Stores as usize == NR_TOTALS - 1);
+    assert!(Total::L2WriteBack as usize == NR_TOTALS - 1);
 };

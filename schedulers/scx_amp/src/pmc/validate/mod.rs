@@ -1,5 +1,7 @@
 //! `scx_amp pmc validate`: events against kernels whose counts are known.
 
+mod usual;
+
 use super::caches;
 use super::here::Here;
 use crate::bench::apps::stay_on;
@@ -30,46 +32,11 @@ const BRANCHES: u64 = 200_000;
 /// Times nothing is measured, to know what starting and stopping counts.
 const EMPTY: usize = 5;
 
-/// What is tried on a PMU when nothing else is said: event, and what it is to count. Numbers of the Arm architecture
-/// (PMUv3) under the names they have in sysfs.
-#[cfg(target_arch = "aarch64")]
-const USUAL: &[(&str, Quantity)] = &[
-    ("inst_retired", Quantity::Instructions),
-    ("instructions", Quantity::Instructions),
-    ("ld_retired", Quantity::Loads),
-    ("st_retired", Quantity::Stores),
-    ("mem_access", Quantity::Accesses),
-    ("l1d_cache", Quantity::Accesses),
-    ("l1d_cache_refill", Quantity::L1Refills),
-    ("l2d_cache", Quantity::L2Accesses),
-    ("l2d_cache_refill", Quantity::L2Refills),
-    ("br_retired", Quantity::Branches),
-    ("br_mis_pred", Quantity::Mispredicts),
-    ("br_mis_pred_retired", Quantity::Mispredicts),
-];
-/// What is tried on a PMU when nothing else is said: event, and what it is to count.
-#[cfg(not(target_arch = "aarch64"))]
-const USUAL: &[(&str, Quantity)] = &[
-    ("instructions", Quantity::Instructions),
-    ("branches", Quantity::Branches),
-    ("branch-misses", Quantity::Mispredicts),
-    ("L1-dcache-loads", Quantity::Loads),
-    ("L1-dcache-stores", Quantity::Stores),
-    ("L1-dcache-load-misses", Quantity::L1Refills),
-    // names of the vendor's tables (SCX_AMP_PMU_EVENTS)
-    ("mem_inst_retired.all_loads", Quantity::Loads),
-    ("mem_inst_retired.all_stores", Quantity::Stores),
-    ("mem_uops_retired.all_loads", Quantity::Loads),
-    ("mem_uops_retired.all_stores", Quantity::Stores),
-    ("l1d.replacement", Quantity::L1Refills),
-    ("l2_lines_in.all", Quantity::L2Refills),
-];
-
 /// Options of `scx_amp pmc validate`.
 #[derive(Args, Debug)]
 pub struct ValidateArgs {
     /// Try this event for what it is to count (instructions, loads, stores, accesses, l1-refills, l2-accesses, l2-refills,
-    /// branches, mispredicts) instead of the usual ones; may be repeated
+    /// l2-write-backs, branches, mispredicts) instead of the usual ones; may be repeated
     #[arg(short = 'e', long = "event", value_name = "QUANTITY=EVENT", value_parser = quantity_of)]
     events: Vec<(Quantity, String)>,
     /// Times each kernel is run with each event
@@ -164,20 +131,50 @@ fn judge(event: &str, quantity: Quantity, all: &[Comparison]) -> Option<EventTru
     })
 }
 
-fn kernels(caches: &Caches) -> Vec<Box<dyn Fn() -> Kernel>> {
+/// What makes a kernel, for only one is to have its data in place at a time.
+type Make = Box<dyn Fn() -> Option<Kernel>>;
+
+/// All kernels. Those that take a second thread have it on CPU `partner`, and are left out where there is none.
+fn kernels(caches: &Caches, partner: Option<u32>) -> Vec<Make> {
     let caches = *caches;
-    let mut out: Vec<Box<dyn Fn() -> Kernel>> = vec![
-        Box::new(|| Kernel::nops(ROUNDS)),
-        Box::new(|| Kernel::random_branches(BRANCHES, 1)),
+    let mut out: Vec<Make> = vec![
+        Box::new(|| Some(Kernel::nops(ROUNDS))),
+        Box::new(|| Some(Kernel::random_branches(BRANCHES, 1))),
     ];
-    for traffic in [Traffic::Load, Traffic::Store, Traffic::Copy, Traffic::Triad] {
+    for traffic in Traffic::ALL {
         for level in [Level::L1, Level::L2, Level::Memory] {
             out.push(Box::new(move || {
-                Kernel::stream(traffic, level, &caches, ACCESSES)
+                Some(Kernel::stream(traffic, level, &caches, ACCESSES))
             }));
         }
     }
+    let Some(cpu) = partner else {
+        log::warn!("one CPU only: kernels of two threads are left out");
+        return out;
+    };
+    let begin = move || {
+        if let Err(e) = stay_on(&[cpu]) {
+            log::warn!("{e:#}");
+        }
+    };
+    for first in [true, false] {
+        for level in [Level::L1, Level::L2] {
+            out.push(Box::new(move || {
+                Kernel::triangle(first, level, &caches, ACCESSES, begin)
+            }));
+        }
+        out.push(Box::new(move || {
+            Some(Kernel::handoff(first, &caches, begin))
+        }));
+    }
     out
+}
+
+/// A CPU beside `cpu`, of the same core type where there is one.
+fn partner(here: &Here, t: CoreTypeId, cpu: u32) -> Option<u32> {
+    let same = here.cpus(t).into_iter().rev();
+    let others = here.core_pmus().flat_map(|(t, _)| here.cpus(t));
+    same.chain(others).find(|c| *c != cpu)
 }
 
 /// The command.
@@ -244,10 +241,10 @@ fn candidates(args: &ValidateArgs, here: &Here, t: CoreTypeId) -> Result<Vec<Can
         });
     }
     if out.is_empty() {
-        let usual = USUAL.iter().filter_map(|(text, quantity)| {
+        let usual = usual::events()?.into_iter().filter_map(|(quantity, text)| {
             Some(Candidate {
-                event: resolve(text).ok()?,
-                quantity: *quantity,
+                event: resolve(&text).ok()?,
+                quantity,
             })
         });
         out.extend(usual);
@@ -315,7 +312,7 @@ fn core_type(
             caches.l2 >> 10
         );
     }
-    let made = kernels(&caches);
+    let made = kernels(&caches, partner(here, t, cpu));
     let bar = progress(made.len() as u64, here.name(t));
     let mut all: Vec<Vec<Vec<Comparison>>> = groups
         .iter()
@@ -326,7 +323,7 @@ fn core_type(
         .map(|(c, g)| empty(g, c, page, cpu))
         .collect::<Result<_>>()?;
     for make in made {
-        let mut kernel = make();
+        let Some(mut kernel) = make() else { continue };
         // one after the other: their data has the caches to itself
         bar.set_message(kernel.name.clone());
         for ((tried, group), (out, empty)) in groups.iter_mut().zip(all.iter_mut().zip(&empty)) {
@@ -455,6 +452,7 @@ fn user(t: &CpuTotals, q: Quantity) -> u64 {
         Quantity::L1Refills => of(Total::L1dRefill),
         Quantity::L2Accesses => of(Total::L2Access),
         Quantity::L2Refills => of(Total::L2Refill),
+        Quantity::L2WriteBacks => of(Total::L2WriteBack),
         Quantity::Branches => of(Total::Branches),
         Quantity::Mispredicts => of(Total::Mispredicts),
     }
