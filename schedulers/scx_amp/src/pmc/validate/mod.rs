@@ -1,36 +1,32 @@
 //! `scx_amp pmc validate`: events against kernels whose counts are known.
 
+mod candidates;
+mod kernels;
+mod measure;
 mod usual;
+mod verdict;
 
 use super::caches;
 use super::here::Here;
 use crate::bench::apps::stay_on;
-use crate::usage::bad_input;
 use crate::write_out;
-use amp_machine::page::{publish_hint, CpuTotals, Page, PageError, Total};
-use amp_metrics::group::{Group, GroupError, Whom};
+use amp_machine::page::{Page, PageError};
 use amp_metrics::pmu::Processor;
-use amp_metrics::trust::{CoreTypeTrust, EventTrust, Trust, Verdict, FORMAT};
-use amp_metrics::{CoreTypeId, Event, EventSpec};
-use amp_workloads::exact::{Caches, Expected, Kernel, Level, Quantity, Traffic};
+use amp_metrics::trust::{CoreTypeTrust, Trust, Verdict, FORMAT};
+use amp_metrics::CoreTypeId;
+use amp_workloads::exact::Quantity;
 use anyhow::{Context, Result};
+use candidates::{candidates, groups};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
+use kernels::{kernels, partner};
+use measure::{counted, empty, Counted};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tabled::builder::Builder;
 use tabled::settings::{Padding, Style};
-
-/// Loads and stores of a kernel whose data fits a cache.
-const ACCESSES: u64 = 400_000;
-/// Rounds of the loop of 64 instructions.
-const ROUNDS: u64 = 20_000;
-/// Branches that go either way.
-const BRANCHES: u64 = 200_000;
-/// Times nothing is measured, to know what starting and stopping counts.
-const EMPTY: usize = 5;
+use verdict::{compare, judge, Comparison, Findings};
 
 /// Options of `scx_amp pmc validate`.
 #[derive(Args, Debug)]
@@ -59,122 +55,6 @@ fn quantity_of(s: &str) -> Result<(Quantity, String), String> {
         format!("`{quantity}` is none of {}", names.join(", "))
     })?;
     Ok((found, event.trim().to_owned()))
-}
-
-/// An event and what it is to count.
-#[derive(Clone, Debug)]
-struct Candidate {
-    event: Event,
-    quantity: Quantity,
-}
-
-/// How an event did in one run of a kernel.
-#[derive(Clone, Debug, Serialize)]
-struct Comparison {
-    kernel: String,
-    expected: f64,
-    tolerance: f64,
-    counted: f64,
-    /// What the board's model has counted, where this is the board.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    truth: Option<u64>,
-    /// Relative to what was expected, or to the chances where that is nothing.
-    error: f64,
-    /// Size of the error beyond the tolerance, relative likewise.
-    beyond: f64,
-}
-
-/// An event on a core type, with all comparisons.
-#[derive(Debug, Serialize)]
-struct Findings {
-    core_type: String,
-    pmu: String,
-    #[serde(flatten)]
-    trust: EventTrust,
-    comparisons_made: Vec<Comparison>,
-}
-
-fn compare(kernel: &str, e: Expected, counted: f64, truth: Option<u64>) -> Comparison {
-    let scale = if e.count > 0.0 {
-        e.count
-    } else {
-        e.chances.max(1.0)
-    };
-    let difference = counted - e.count;
-    Comparison {
-        kernel: kernel.to_owned(),
-        expected: e.count,
-        tolerance: e.tolerance,
-        counted,
-        truth,
-        error: difference / scale,
-        beyond: (difference.abs() - e.tolerance).max(0.0) / scale,
-    }
-}
-
-/// The verdict on an event. One that was never expected to count anything is not tried.
-fn judge(event: &str, quantity: Quantity, all: &[Comparison]) -> Option<EventTrust> {
-    let worst = all.iter().max_by(|a, b| a.beyond.total_cmp(&b.beyond))?;
-    if !all.iter().any(|c| c.expected > 0.0) {
-        return None;
-    }
-    let errors = || all.iter().map(|c| c.error);
-    Some(EventTrust {
-        event: event.to_owned(),
-        quantity: quantity.name().to_owned(),
-        verdict: Verdict::of(worst.beyond),
-        error_min: errors().fold(f64::INFINITY, f64::min),
-        error_mean: errors().sum::<f64>() / all.len() as f64,
-        error_max: errors().fold(f64::NEG_INFINITY, f64::max),
-        worst_kernel: worst.kernel.clone(),
-        comparisons: u32::try_from(all.len()).unwrap_or(u32::MAX),
-    })
-}
-
-/// What makes a kernel, for only one is to have its data in place at a time.
-type Make = Box<dyn Fn() -> Option<Kernel>>;
-
-/// All kernels. Those that take a second thread have it on CPU `partner`, and are left out where there is none.
-fn kernels(caches: &Caches, partner: Option<u32>) -> Vec<Make> {
-    let caches = *caches;
-    let mut out: Vec<Make> = vec![
-        Box::new(|| Some(Kernel::nops(ROUNDS))),
-        Box::new(|| Some(Kernel::random_branches(BRANCHES, 1))),
-    ];
-    for traffic in Traffic::ALL {
-        for level in [Level::L1, Level::L2, Level::Memory] {
-            out.push(Box::new(move || {
-                Some(Kernel::stream(traffic, level, &caches, ACCESSES))
-            }));
-        }
-    }
-    let Some(cpu) = partner else {
-        log::warn!("one CPU only: kernels of two threads are left out");
-        return out;
-    };
-    let begin = move || {
-        if let Err(e) = stay_on(&[cpu]) {
-            log::warn!("{e:#}");
-        }
-    };
-    for first in [true, false] {
-        for level in [Level::L1, Level::L2] {
-            out.push(Box::new(move || {
-                Kernel::triangle(first, level, &caches, ACCESSES, begin)
-            }));
-        }
-        out.push(Box::new(move || {
-            Some(Kernel::handoff(first, &caches, begin))
-        }));
-    }
-    out
-}
-
-/// A CPU beside `cpu`, of the same core type where there is one.
-fn partner(here: &Here, t: CoreTypeId, cpu: u32) -> Option<u32> {
-    let same = here.cpus(t).into_iter().rev();
-    let others = here.core_pmus().flat_map(|(t, _)| here.cpus(t));
-    same.chain(others).find(|c| *c != cpu)
 }
 
 /// The command.
@@ -225,68 +105,6 @@ pub fn main(args: &ValidateArgs, stop: &AtomicBool) -> Result<ExitCode> {
         )?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The events to try on a core type. Usual ones that the PMU does not have are left out, others are errors.
-fn candidates(args: &ValidateArgs, here: &Here, t: CoreTypeId) -> Result<Vec<Candidate>> {
-    let resolve = |text: &str| -> Result<Event, String> {
-        let spec: EventSpec = text.parse().map_err(|e| format!("{e}"))?;
-        here.pmus.resolve(t, &spec).map_err(|e| format!("{e}"))
-    };
-    let mut out = Vec::new();
-    for (quantity, text) in &args.events {
-        out.push(Candidate {
-            event: resolve(text).map_err(bad_input)?,
-            quantity: *quantity,
-        });
-    }
-    if out.is_empty() {
-        let usual = usual::events()?.into_iter().filter_map(|(quantity, text)| {
-            Some(Candidate {
-                event: resolve(&text).ok()?,
-                quantity,
-            })
-        });
-        out.extend(usual);
-    }
-    for c in &mut out {
-        // the kernels' counts are those of user mode
-        c.event.attr.exclude_kernel = true;
-        c.event.attr.exclude_user = false;
-    }
-    Ok(out)
-}
-
-/// Shares events out over groups that fit the PMU. Events that it does not count by themselves are left out with a warning.
-fn groups(all: Vec<Candidate>, asked: bool) -> Result<Vec<(Vec<Candidate>, Group)>> {
-    let open = |some: &[Candidate]| {
-        let events: Vec<Event> = some.iter().map(|c| c.event.clone()).collect();
-        let mut group = Group::open(&events, Whom::Caller, false)?;
-        // a group can be opened and yet find no counters
-        group.start()?;
-        group.stop()?;
-        group.read()?;
-        Ok::<Group, GroupError>(group)
-    };
-    let mut out: Vec<(Vec<Candidate>, Group)> = Vec::new();
-    let mut wanted = Vec::new();
-    for c in all {
-        match open(std::slice::from_ref(&c)) {
-            Ok(_) => wanted.push(c),
-            Err(e @ (GroupError::Unsupported { .. } | GroupError::Refused { .. })) if !asked => {
-                log::warn!("{e}");
-            }
-            Err(e) => return Err(e.into()),
-        }
-    }
-    let mut rest = &wanted[..];
-    while !rest.is_empty() {
-        let fits = (1..=rest.len()).take_while(|n| open(&rest[..*n]).is_ok());
-        let n = fits.last().unwrap_or(1);
-        out.push((rest[..n].to_vec(), open(&rest[..n])?));
-        rest = &rest[n..];
-    }
-    Ok(out)
 }
 
 fn core_type(
@@ -377,87 +195,6 @@ fn core_type(
     Ok((of_type, findings))
 }
 
-/// Counts of `work`.
-fn measure(group: &mut Group, work: impl FnOnce()) -> Result<Vec<u64>> {
-    let before = group.read()?;
-    group.start()?;
-    work();
-    group.stop()?;
-    let after = group.read()?;
-    let (enabled, running) = (
-        after.enabled - before.enabled,
-        after.running - before.running,
-    );
-    if running < enabled {
-        anyhow::bail!("the counters were on for {running:?} of {enabled:?} only: another perf user takes them");
-    }
-    let counts = after.counts.iter().zip(&before.counts);
-    Ok(counts.map(|(a, b)| a.saturating_sub(*b)).collect())
-}
-
-/// What an event has counted, and what the board's model has counted meanwhile, reading the counters included.
-type Counted = (u64, Option<u64>);
-
-/// Counts of `work` for each of the events `tried`, which are those of the group.
-fn counted(
-    group: &mut Group,
-    tried: &[Candidate],
-    page: Option<&Page>,
-    cpu: u32,
-    work: impl FnOnce(),
-) -> Result<Vec<Counted>> {
-    let before = truth(page, cpu);
-    let counts = measure(group, work)?;
-    let after = truth(page, cpu);
-    let of = |c: &Candidate| {
-        let (b, a) = (before.as_ref()?, after.as_ref()?);
-        Some(user(a, c.quantity).wrapping_sub(user(b, c.quantity)))
-    };
-    let counts = counts.into_iter().chain(std::iter::repeat(0));
-    Ok(tried.iter().zip(counts).map(|(c, n)| (n, of(c))).collect())
-}
-
-/// What starting, stopping and reading alone count, at least.
-fn empty(
-    group: &mut Group,
-    tried: &[Candidate],
-    page: Option<&Page>,
-    cpu: u32,
-) -> Result<Vec<Counted>> {
-    let mut least = counted(group, tried, page, cpu, || {})?;
-    for _ in 1..EMPTY {
-        for (l, c) in least
-            .iter_mut()
-            .zip(counted(group, tried, page, cpu, || {})?)
-        {
-            *l = (l.0.min(c.0), l.1.min(c.1));
-        }
-    }
-    Ok(least)
-}
-
-/// The board's own totals of the CPU that this runs on.
-fn truth(page: Option<&Page>, cpu: u32) -> Option<CpuTotals> {
-    publish_hint();
-    page?.cpu(cpu).ok()
-}
-
-fn user(t: &CpuTotals, q: Quantity) -> u64 {
-    let of = |total| t.split(total).user;
-    match q {
-        Quantity::Instructions => of(Total::Instructions),
-        Quantity::Loads => of(Total::L1dAccess).wrapping_sub(of(Total::Stores)),
-        Quantity::Stores => of(Total::Stores),
-        Quantity::Accesses => of(Total::L1dAccess),
-        Quantity::L1Refills => of(Total::L1dRefill),
-        Quantity::L2Accesses => of(Total::L2Access),
-        Quantity::L2Refills => of(Total::L2Refill),
-        Quantity::L2WriteBacks => of(Total::L2WriteBack),
-        Quantity::Branches => of(Total::Branches),
-        Quantity::Mispredicts => of(Total::Mispredicts),
-    }
-}
-
 /// A bar on a terminal, nothing elsewhere.
 fn progress(kernels: u64, core_type: &str) -> ProgressBar {
     let bar = ProgressBar::new(kernels);
@@ -515,54 +252,6 @@ fn text(trust: &Trust) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn expected(count: f64, tolerance: f64) -> Expected {
-        Expected {
-            count,
-            tolerance,
-            chances: 1000.0,
-        }
-    }
-
-    #[test]
-    fn errors_are_relative_to_what_was_expected_or_could_have_been() {
-        let c = compare("k", expected(100.0, 2.0), 105.0, None);
-        assert!((c.error - 0.05).abs() < 1e-12 && (c.beyond - 0.03).abs() < 1e-12);
-        let c = compare("k", expected(100.0, 2.0), 98.0, None);
-        assert_eq!((c.error, c.beyond), (-0.02, 0.0));
-        let c = compare("k", expected(0.0, 0.0), 5.0, None);
-        assert!((c.error - 0.005).abs() < 1e-12);
-    }
-
-    #[test]
-    fn frozen_and_doubled_events_are_broken_and_good_ones_are_not() {
-        let verdict = |factor: f64, noise: f64| {
-            let all: Vec<Comparison> = [1e6, 0.0, 3e5]
-                .iter()
-                .map(|e| {
-                    compare(
-                        "k",
-                        Expected {
-                            chances: 1e6,
-                            ..expected(*e, 0.0)
-                        },
-                        e * factor + noise,
-                        None,
-                    )
-                })
-                .collect();
-            judge("e", Quantity::Loads, &all).unwrap().verdict
-        };
-        assert_eq!(verdict(1.0, 0.0), Verdict::Exact);
-        assert_eq!(verdict(1.02, 0.0), Verdict::Usable);
-        assert_eq!(verdict(0.7, 0.0), Verdict::Qualitative);
-        assert_eq!(verdict(0.0, 0.0), Verdict::Broken);
-        assert_eq!(verdict(2.0, 0.0), Verdict::Broken);
-        // counts that come from nowhere
-        assert_eq!(verdict(1.0, 6e5), Verdict::Broken);
-        let silent = [compare("k", expected(0.0, 0.0), 0.0, None)];
-        assert!(judge("e", Quantity::Loads, &silent).is_none());
-    }
 
     #[test]
     fn quantities_on_the_command_line() {
