@@ -1,0 +1,91 @@
+//! Counts of a piece of work, and what the board's model says of it.
+
+use super::candidates::Candidate;
+use amp_machine::page::{publish_hint, CpuTotals, Page, Total};
+use amp_metrics::group::Group;
+use amp_workloads::exact::Quantity;
+use anyhow::Result;
+
+/// Times nothing is measured, to know what starting and stopping counts.
+const EMPTY: usize = 5;
+
+/// Counts of `work`.
+pub(super) fn measure(group: &mut Group, work: impl FnOnce()) -> Result<Vec<u64>> {
+    let before = group.read()?;
+    group.start()?;
+    work();
+    group.stop()?;
+    let after = group.read()?;
+    let (enabled, running) = (
+        after.enabled - before.enabled,
+        after.running - before.running,
+    );
+    if running < enabled {
+        anyhow::bail!("the counters were on for {running:?} of {enabled:?} only: another perf user takes them");
+    }
+    let counts = after.counts.iter().zip(&before.counts);
+    Ok(counts.map(|(a, b)| a.saturating_sub(*b)).collect())
+}
+
+/// What an event has counted, and what the board's model has counted meanwhile, reading the counters included.
+pub(super) type Counted = (u64, Option<u64>);
+
+/// Counts of `work` for each of the events `tried`, which are those of the group.
+pub(super) fn counted(
+    group: &mut Group,
+    tried: &[Candidate],
+    page: Option<&Page>,
+    cpu: u32,
+    work: impl FnOnce(),
+) -> Result<Vec<Counted>> {
+    let before = truth(page, cpu);
+    let counts = measure(group, work)?;
+    let after = truth(page, cpu);
+    let of = |c: &Candidate| {
+        let (b, a) = (before.as_ref()?, after.as_ref()?);
+        Some(user(a, c.quantity).wrapping_sub(user(b, c.quantity)))
+    };
+    let counts = counts.into_iter().chain(std::iter::repeat(0));
+    Ok(tried.iter().zip(counts).map(|(c, n)| (n, of(c))).collect())
+}
+
+/// What starting, stopping and reading alone count, at least.
+pub(super) fn empty(
+    group: &mut Group,
+    tried: &[Candidate],
+    page: Option<&Page>,
+    cpu: u32,
+) -> Result<Vec<Counted>> {
+    let mut least = counted(group, tried, page, cpu, || {})?;
+    for _ in 1..EMPTY {
+        for (l, c) in least
+            .iter_mut()
+            .zip(counted(group, tried, page, cpu, || {})?)
+        {
+            *l = (l.0.min(c.0), l.1.min(c.1));
+        }
+    }
+    Ok(least)
+}
+
+/// The board's own totals of the CPU that this runs on.
+pub(super) fn truth(page: Option<&Page>, cpu: u32) -> Option<CpuTotals> {
+    publish_hint();
+    page?.cpu(cpu).ok()
+}
+
+pub(super) fn user(t: &CpuTotals, q: Quantity) -> u64 {
+    let of = |total| t.split(total).user;
+    match q {
+        Quantity::Instructions => of(Total::Instructions),
+        Quantity::Loads => of(Total::L1dAccess).wrapping_sub(of(Total::Stores)),
+        Quantity::Stores => of(Total::Stores),
+        Quantity::Accesses => of(Total::L1dAccess),
+        Quantity::L1Refills => of(Total::L1dRefill),
+        Quantity::L2Accesses => of(Total::L2Access),
+        Quantity::L2Refills => of(Total::L2Refill),
+        Quantity::L2WriteBacks => of(Total::L2WriteBack),
+        Quantity::Branches => of(Total::Branches),
+        Quantity::Mispredicts => of(Total::Mispredicts),
+    }
+}
