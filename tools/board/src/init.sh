@@ -9,6 +9,10 @@ export PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/usr/games:/bin:/s
 mount -t sysfs sys /sys
 # /tmp and /run stay on the root file system: it is in memory, and files for the guest may have been put there.
 mkdir -p /dev/pts /dev/shm
+ln -s /proc/self/fd /dev/fd
+ln -s fd/0 /dev/stdin
+ln -s fd/1 /dev/stdout
+ln -s fd/2 /dev/stderr
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t debugfs debug /sys/kernel/debug

@@ -20,7 +20,8 @@ fn base(program: &str) -> Command {
     c.env_clear()
         .env("PATH", amp_board::job::SEARCH_PATH)
         .env("HOME", "/root")
-        .env("TERM", "vt100")
+        // nobody looks on while a script runs: no bars that move
+        .env("TERM", "dumb")
         .env("LANG", "C.UTF-8")
         .current_dir("/root");
     c
@@ -40,7 +41,10 @@ pub fn script(path: &str) -> Result<i32, String> {
 /// A shell that owns the console.
 pub fn shell() -> Result<i32, String> {
     let mut c = base("/bin/sh");
-    c.arg("-i").env("PS1", "board# ").env("ENV", "/etc/profile");
+    c.arg("-i")
+        .env("PS1", "board# ")
+        .env("ENV", "/etc/profile")
+        .env("TERM", "vt100");
     // SAFETY: two system calls, both async-signal-safe, on the standard input that the child has anyway.
     unsafe {
         c.pre_exec(|| {
