@@ -110,6 +110,8 @@ struct Times {
     sched: Measured,
     /// Geometric mean of each run.
     per_run: Vec<f64>,
+    /// Arithmetic mean of each run.
+    mean_per_run: Vec<f64>,
 }
 
 /// The figures of `policy` from the applications' solo times and the runs of the mix.
@@ -119,6 +121,9 @@ struct Times {
 /// from that of the times; with two or more runs the part of the mix is taken from the scatter of the runs' own
 /// figures instead, because within a run one application's luck is another's misfortune. It is unknown when any
 /// input has a single observation.
+///
+/// The geometric mean counts completions, not time: a program that completes often on a fast core and seldom on a slow one
+/// looks faster by it than the work it gets done. [`PolicyResult::asp_by_work`] is the ASP of the latter.
 ///
 /// # Errors
 /// When times are missing or not positive; the error names the application.
@@ -159,25 +164,32 @@ pub fn evaluate(
 
     let weights: Vec<f64> = apps.iter().map(|a| f64::from(a.weight) / 100.0).collect();
     let pooled = figures(&times, &weights, |t| t.sched);
-    let per_run: Vec<(f64, f64)> = (0..runs.len())
-        .map(|r| {
-            let (asp, unfairness) = figures(&times, &weights, |t| Measured::exact(t.per_run[r]));
-            (asp.value, unfairness.value)
-        })
-        .collect();
+    let of_runs = |of: fn(&Times) -> &[f64]| -> Vec<(f64, f64)> {
+        let of_run = |r: usize| figures(&times, &weights, |t| Measured::exact(of(t)[r]));
+        let all = (0..runs.len()).map(of_run);
+        all.map(|(asp, unfairness)| (asp.value, unfairness.value))
+            .collect()
+    };
+    let per_run = of_runs(|t| &t.per_run);
+    // the solos' part by propagation, the mix's from the scatter between runs
+    let solo_only = figures(&times, &weights, |t| Measured::exact(t.sched.value));
+    let scattered = |m: Measured, values: &[f64]| {
+        m.with_further(Measured::mean(values).and_then(|mean| mean.u))
+    };
+    let (asps, unfairnesses): (Vec<f64>, Vec<f64>) = per_run.iter().copied().unzip();
     let (asp, unfairness) = if runs.len() >= 2 {
-        // the solos' part by propagation, the mix's from the scatter between runs
-        let solo_only = figures(&times, &weights, |t| Measured::exact(t.sched.value));
-        let scatter = |of: fn(&(f64, f64)) -> f64| {
-            Measured::mean(&per_run.iter().map(of).collect::<Vec<_>>()).and_then(|m| m.u)
-        };
         (
-            solo_only.0.with_further(scatter(|r| r.0)),
-            solo_only.1.with_further(scatter(|r| r.1)),
+            scattered(solo_only.0, &asps),
+            scattered(solo_only.1, &unfairnesses),
         )
     } else {
         pooled
     };
+    let by_work: Vec<f64> = of_runs(|t| &t.mean_per_run).iter().map(|r| r.0).collect();
+    let asp_by_work = Measured::mean(&by_work).map(|mean| Measured {
+        value: mean.value,
+        u: scattered(solo_only.0, &by_work).u,
+    });
 
     let edp = |r: &Run| match (r.energy_j, r.instructions) {
         (Some(e), Some(i)) if i > 0.0 => Some(e * r.duration_s / i),
@@ -201,6 +213,7 @@ pub fn evaluate(
     Ok(PolicyResult {
         policy: policy.to_owned(),
         asp,
+        asp_by_work,
         unfairness,
         unfairness_per_run: (runs.len() >= 2)
             .then(|| Measured::mean(&per_run.iter().map(|r| r.1).collect::<Vec<_>>()))
@@ -225,9 +238,11 @@ fn sum_up(name: &str, solo: &Solo, runs: &[Run], i: usize) -> Result<Times, Eval
         })
     };
     let completions: Vec<&[f64]> = runs.iter().map(|r| &r.apps[i].completions_s[..]).collect();
-    let mut per_run = Vec::with_capacity(runs.len());
+    let (mut geometric, mut arithmetic) = (Vec::new(), Vec::new());
     for (r, c) in completions.iter().enumerate() {
-        per_run.push(mean(c, &format!("run {} of the mix", r + 1))?.value);
+        geometric.push(mean(c, &format!("run {} of the mix", r + 1))?.value);
+        // there are times, and all are positive, or there would be no geometric mean
+        arithmetic.push(c.iter().sum::<f64>() / c.len() as f64);
     }
     let bad = || EvaluationError::Times {
         app: name.to_owned(),
@@ -237,7 +252,8 @@ fn sum_up(name: &str, solo: &Solo, runs: &[Run], i: usize) -> Result<Times, Eval
         slow: mean(&solo.slow_s, "alone on slow cores")?,
         fast: mean(&solo.fast_s, "alone with fast cores")?,
         sched: Measured::geometric_mean_of_runs(&completions).ok_or_else(bad)?,
-        per_run,
+        per_run: geometric,
+        mean_per_run: arithmetic,
     })
 }
 

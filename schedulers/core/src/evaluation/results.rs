@@ -106,6 +106,10 @@ pub struct PolicyResult {
     pub policy: String,
     /// Aggregate speedup; higher is better.
     pub asp: Measured,
+    /// ASP of the work done: each run by itself, with mean instead of geometric-mean completion times, averaged over the
+    /// runs. `asp` differs from it where an application's completion times differ much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asp_by_work: Option<Measured>,
     /// Unfairness, the largest weighted slowdown over the smallest; 1 is ideal. From the pooled `apps`, so that it can be
     /// recomputed from them.
     pub unfairness: Measured,
@@ -133,6 +137,15 @@ pub struct PolicyResult {
     /// Which application was on which core type when, in the first run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<TimelineEntry>,
+}
+
+impl PolicyResult {
+    /// [`PolicyResult::asp_by_work`] where it tells another story than `asp`: more than 2 % apart.
+    pub fn other_asp(&self) -> Option<Measured> {
+        let other = self.asp_by_work?;
+        let apart = (other.value - self.asp.value).abs();
+        (apart > 0.02 * self.asp.value.abs()).then_some(other)
+    }
 }
 
 /// The figures of one application under one policy. The fields ending in `_u` are standard uncertainties, null when

@@ -191,6 +191,7 @@ fn tables(report: &BenchReport) -> String {
         "ASP",
         "unfairness",
         "unfairness per run",
+        "ASP by work",
         "EDP (J·s/instr.)",
         "energy (J)",
         "swaps/s",
@@ -205,6 +206,7 @@ fn tables(report: &BenchReport) -> String {
             measured(r.asp),
             measured(r.unfairness),
             maybe(r.unfairness_per_run),
+            maybe(r.asp_by_work),
             maybe(r.edp),
             maybe(r.energy_j),
             r.swaps_per_s

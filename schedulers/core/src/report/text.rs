@@ -16,6 +16,7 @@ pub fn text(report: &BenchReport) -> String {
     );
     out += &policies(report);
     out.push('\n');
+    out += &by_work(report);
     out += "slowdown per application and policy:\n";
     out += &applications(report);
     out.push('\n');
@@ -57,6 +58,22 @@ fn policies(report: &BenchReport) -> String {
         table.push_record(row);
     }
     draw(table)
+}
+
+/// A line on policies whose ASP hangs on the kind of mean; nothing where there is none.
+fn by_work(report: &BenchReport) -> String {
+    let differ = report.results.iter().filter_map(|r| {
+        let asp = measured(r.other_asp()?);
+        Some(format!("{} {asp}", r.policy))
+    });
+    let differ: Vec<String> = differ.collect();
+    if differ.is_empty() {
+        return String::new();
+    }
+    format!(
+        "ASP by the work done (mean instead of geometric-mean completion times) is another: {}.\n",
+        differ.join(", ")
+    )
 }
 
 /// The slowdown of application number `i` under a policy.

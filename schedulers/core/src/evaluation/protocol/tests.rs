@@ -48,6 +48,9 @@ fn a_worked_example() {
     assert!(close(r.asp.value, 1.0) && close(r.unfairness.value, 1.2));
     assert!(close(r.apps[0].speedup, 2.0) && close(r.apps[1].slowdown, 1.5));
     assert_eq!(r.apps[1].completions_s, [40.0, 22.5]);
+    // mean CT of b: 31.25, its speedup 0.96
+    assert!(close(r.asp_by_work.unwrap().value, 0.96));
+    assert_eq!(r.other_asp(), r.asp_by_work);
     // only b scatters: u_log = ln(40/22.5)/2, ASP's u = speedup·u_log, unfairness's = 1.2·u_log
     let u_log = (40.0f64 / 22.5).ln() / 2.0;
     assert!(close(r.apps[1].ct_sched_u.unwrap(), 30.0 * u_log));
@@ -67,6 +70,8 @@ fn weights_count_in_unfairness() {
     let solos = [solo(30.0, 10.0), solo(30.0, 10.0)];
     let r = evaluate("rr", &apps, &solos, &[run(&[&[10.0, 10.0], &[20.0, 20.0]])]).unwrap();
     assert!(close(r.unfairness.value, 1.0) && close(r.unfairness.u.unwrap(), 0.0));
+    // completions that are alike have one mean
+    assert!(close(r.asp_by_work.unwrap().value, r.asp.value) && r.other_asp().is_none());
 }
 
 #[test]
@@ -89,6 +94,8 @@ fn repeated_runs_scatter_as_runs() {
     // pooled, they fare alike; in every run, one fared three times worse
     assert!(close(r.unfairness.value, 1.0));
     assert!(close(r.unfairness_per_run.unwrap().value, 3.0));
+    // by work every run counts by itself
+    assert!(close(r.asp_by_work.unwrap().value, 2.0) && r.asp.value < 1.5);
     // the solo runs' own uncertainty still counts
     let noisy = [
         Solo {
