@@ -33,12 +33,7 @@ use std::sync::Arc;
 
 /// Scheduling for machines whose cores are not alike.
 #[derive(Parser)]
-#[command(
-    version,
-    about,
-    propagate_version = true,
-    disable_help_subcommand = true
-)]
+#[command(version, about, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -234,4 +229,32 @@ fn write_out(path: &std::path::Path, text: &str) -> Result<()> {
         return Ok(());
     }
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::collections::HashSet;
+
+    /// clap looks for that itself, but not in an optimised build.
+    fn no_option_twice(command: &clap::Command) {
+        let mut seen = HashSet::new();
+        for a in command.get_arguments() {
+            let long = a.get_long_and_visible_aliases().unwrap_or_default();
+            let short = a.get_short_and_visible_aliases().unwrap_or_default();
+            let all = long.into_iter().map(str::to_owned);
+            for name in all.chain(short.into_iter().map(String::from)) {
+                assert!(seen.insert(name.clone()), "{}: -{name}", command.get_name());
+            }
+        }
+        command.get_subcommands().for_each(no_option_twice);
+    }
+
+    #[test]
+    fn every_option_is_there_once() {
+        let mut command = Cli::command();
+        command.build();
+        no_option_twice(&command);
+    }
 }
