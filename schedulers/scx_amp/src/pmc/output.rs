@@ -30,6 +30,17 @@ pub struct Multiplexing {
     pub turns: u64,
 }
 
+/// What is known of a command that ran several times.
+#[derive(Debug, Serialize)]
+pub struct Repeated {
+    /// How often it ran.
+    pub runs: usize,
+    /// Standard uncertainty of `elapsed_s`, which is a mean then.
+    pub elapsed_u: Option<f64>,
+    /// Counts of each run.
+    pub counts: Vec<Vec<Count>>,
+}
+
 /// The result.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -57,6 +68,9 @@ pub struct Report {
     /// Instructions in a window, where counts are told by those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
+    /// That counts and metrics are means over runs of the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<Repeated>,
     /// Counts of each interval, or of each window of instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Vec<Window>>,
@@ -165,9 +179,13 @@ pub fn window(w: &Window, format: Format) -> String {
 
 /// Joules with six digits, bytes with their thousands apart.
 fn virtual_value(v: &VirtualCount) -> String {
-    match v.unit {
-        "J" => format!("{:.6}", v.value),
-        _ => grouped(v.value),
+    of_unit(v.value, v.unit)
+}
+
+fn of_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "J" => format!("{value:.6}"),
+        _ => grouped(value),
     }
 }
 
@@ -235,13 +253,32 @@ fn csv(r: &Report) -> String {
     out
 }
 
-fn remark(c: &Count) -> String {
-    let how = extrapolated(c);
+fn remark(c: &Count, repeated: bool) -> String {
+    let how = match repeated {
+        true => scattered(c),
+        false => extrapolated(c),
+    };
     match c.verdict {
         Some("broken") if how.is_empty() => "broken, says the trust file".into(),
         Some("broken") => format!("{how}; broken, says the trust file"),
         _ => how,
     }
+}
+
+/// What is known of a mean over runs.
+fn scattered(c: &Count) -> String {
+    if c.count.is_none() || c.coverage.is_none() {
+        return extrapolated(c);
+    }
+    let mut out = match (c.count, c.u) {
+        (Some(v), Some(u)) if v > 0.0 => format!("± {:.3} %", u / v * 100.0),
+        (Some(_), Some(u)) => format!("± {}", grouped(u)),
+        _ => "± unknown".into(),
+    };
+    if let Some(part) = c.coverage.filter(|part| *part <= 1.0 - 1e-9) {
+        let _ = write!(out, ", counted {:.1} % of the time", part * 100.0);
+    }
+    out
 }
 
 fn extrapolated(c: &Count) -> String {
@@ -272,18 +309,31 @@ fn table(r: &Report) -> String {
     if let Some(m) = &r.multiplexing {
         let _ = writeln!(
             out,
-            " {} sets by turns ({}, each for {} ms{}, {} turns); ± is the {:.0} % interval of what is extrapolated",
+            " {} sets by turns ({}, each for {} ms{}, {} turns){}",
             r.sets.len(),
             m.strategy,
             m.interval_ms,
             m.spread
                 .map_or_else(String::new, |s| format!(" ± {:.0} %", s * 100.0)),
             m.turns,
-            LEVEL * 100.0
+            match r.repeated {
+                Some(_) => String::new(),
+                None => format!(
+                    "; ± is the {:.0} % interval of what is extrapolated",
+                    LEVEL * 100.0
+                ),
+            }
         );
         for (i, s) in r.sets.iter().enumerate() {
             let _ = writeln!(out, "   set {}: {s}", i + 1);
         }
+    }
+    if let Some(repeated) = &r.repeated {
+        let _ = writeln!(
+            out,
+            " mean of {} runs; ± is the standard uncertainty of the mean",
+            repeated.runs
+        );
     }
     out.push('\n');
     let mut rows = Builder::default();
@@ -296,7 +346,7 @@ fn table(r: &Report) -> String {
             c.count.map_or_else(|| "not counted".into(), grouped),
             event,
             place(&c.pmu, c.core_type.as_deref(), &c.row),
-            remark(c),
+            remark(c, r.repeated.is_some()),
         ]);
     }
     for m in &r.metrics {
@@ -321,7 +371,9 @@ fn table(r: &Report) -> String {
             match v.readings {
                 Some(n) => format!("mean of {n} readings, {}", v.source),
                 None => format!("as {} says, whoever ran", v.source),
-            },
+            } + &v
+                .u
+                .map_or_else(String::new, |u| format!(", ± {}", of_unit(u, v.unit))),
         ]);
     }
     let mut rows = rows.build();
@@ -334,7 +386,9 @@ fn table(r: &Report) -> String {
     for line in rows.to_string().lines() {
         let _ = writeln!(out, "{}", line.trim_end());
     }
-    let _ = writeln!(out, "\n {:.6} seconds elapsed\n", r.elapsed_s);
+    let u = r.repeated.as_ref().and_then(|r| r.elapsed_u);
+    let u = u.map_or_else(String::new, |u| format!(" ± {u:.6}"));
+    let _ = writeln!(out, "\n {:.6}{u} seconds elapsed\n", r.elapsed_s);
     out
 }
 
@@ -379,6 +433,7 @@ mod tests {
             metrics: vec![],
             virtual_counters: vec![],
             intervals: None,
+            repeated: None,
         }
     }
 

@@ -1,47 +1,35 @@
 //! `scx_amp pmc stat`.
 
-use super::counting::{Count, Counting, Rows, Scope, Window, ROUND_ROBIN};
+mod repeat;
+mod run;
+
+use super::counting::ROUND_ROBIN;
 use super::formula::Formula;
 use super::groups;
 use super::here::Here;
-use super::output::{self, Format, Multiplexing, Report};
+use super::output::{self, Format};
 use super::plot;
 use super::sets::Set;
-use super::target::{self, TargetArgs};
+use super::target::TargetArgs;
 use super::virtuals::Virtuals;
-use super::windows::Windows;
 use crate::trust::TrustArgs;
 use crate::usage::bad_input;
 use amp_metrics::group::GroupError;
-use amp_metrics::multiplex::{by_name, Turns};
+use amp_metrics::multiplex::by_name;
 use amp_metrics::perf;
 use amp_metrics::trust::TrustFile;
 use amp_workloads::quantity::parse_count;
 use anyhow::{Context, Result};
 use clap::Args;
-use std::collections::BTreeSet;
 use std::io::Write;
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 /// What is counted when nothing is asked for.
 const USUAL: &str = "task-clock,instructions,cycles,branches,branch-misses";
 /// What is made of it.
 const USUAL_METRIC: &str = "ipc=instructions/cycles";
-/// How often counters are read to be cut into windows of instructions.
-const CUT: Duration = Duration::from_millis(5);
-/// How long each set is on when no interval is given.
-const TURN: Duration = Duration::from_millis(10);
-/// Of the lengths of turns: the same every time.
-const SEED: u64 = 1;
-/// How often new threads are looked for.
-const THREADS: Duration = Duration::from_millis(10);
-/// After how many looks names of threads are read anew.
-const NAMES: u32 = 32;
-
 /// Options of `scx_amp pmc stat`.
 ///
 /// With a command the exit status is the command's, 128 + signal when one ended it.
@@ -60,7 +48,7 @@ pub struct StatArgs {
     metrics: Vec<String>,
     /// Print counts every so many milliseconds; with several sets, the time each is on [default then: 10
     /// and up to a quarter more or less, the first ones shorter; not printed]
-    #[arg(short = 'i', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    #[arg(short = 'i', visible_short_alias = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     interval: Option<u64>,
     /// Print counts of every so many instructions of each PMU, for example 10M, instead of intervals; counters are read every
     /// -i milliseconds [default then: 5], one after the other, and cut by interpolation
@@ -87,6 +75,10 @@ pub struct StatArgs {
     /// Which of several sets is next: round-robin, rate-of-change, relative-error (docs/multiplexing.md)
     #[arg(long, value_name = "NAME", default_value = ROUND_ROBIN)]
     strategy: String,
+    /// Run the command so many times: means with their standard uncertainty
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000),
+        conflicts_with_all = ["interval", "window", "html", "per_thread", "timeout"])]
+    repeat: u32,
     #[command(flatten)]
     trust: TrustArgs,
     #[command(flatten)]
@@ -102,171 +94,99 @@ pub struct StatArgs {
     output: Option<PathBuf>,
 }
 
+/// What is to be counted, checked.
+struct Plan<'a> {
+    args: &'a StatArgs,
+    here: Here,
+    sets: Vec<Set>,
+    formulas: Vec<Formula>,
+    trust: Option<TrustFile>,
+}
+
+impl<'a> Plan<'a> {
+    fn of(args: &'a StatArgs) -> Result<Plan<'a>> {
+        args.target.check("counted")?;
+        let here = Here::detect()?;
+        let (texts, metrics) = asked(args, &here)?;
+        let sets: Vec<Set> = texts
+            .iter()
+            .map(|t| Set::parse(&here, t))
+            .collect::<Result<_>>()?;
+        let trust = args.trust.find()?;
+        let virtuals = virtuals(args, &here)?;
+        if args.target.all_cpus && virtuals.as_ref().is_some_and(Virtuals::needs_program) {
+            return Err(bad_input(
+                "-V llc and traffic are told per program: give a command or -p PID, without -a",
+            ));
+        }
+        let beside: Vec<String> = virtuals.iter().flat_map(Virtuals::names).collect();
+        let formulas = formulas(&metrics, &sets, &beside)?;
+        by_name(&args.strategy, sets.len()).map_err(bad_input)?;
+        if !args.target.all_cpus {
+            let tied = sets
+                .iter()
+                .flat_map(|s| &s.units)
+                .find(|u| u.core_type.is_none() && !u.cpus.is_empty());
+            if let Some(u) = tied {
+                let event = u.events.first().map_or("", |e| e.name.as_str());
+                return Err(bad_input(format!(
+                    "event `{event}`: PMU `{}` cannot tell threads apart; count it on the whole machine with -a",
+                    u.pmu
+                )));
+            }
+        }
+        if args.window == Some(0) {
+            return Err(bad_input(
+                "--window 0: a window has one instruction at least",
+            ));
+        }
+        let windowed = args.interval.is_some() || args.window.is_some();
+        if args.html.is_some() && !windowed {
+            return Err(bad_input(
+                "--html plots counts over time: give -i MS or --window INSTRUCTIONS",
+            ));
+        }
+        if args.repeat > 1 && args.target.command.is_empty() {
+            return Err(bad_input(format!(
+                "-r {}: only a command can be run again",
+                args.repeat
+            )));
+        }
+        Ok(Plan {
+            args,
+            here,
+            sets,
+            formulas,
+            trust,
+        })
+    }
+
+    fn format(&self) -> Format {
+        match self.args.csv {
+            true => Format::Csv,
+            false => Format::Table,
+        }
+    }
+}
+
+/// The virtual counters that are asked for.
+fn virtuals(args: &StatArgs, here: &Here) -> Result<Option<Virtuals>> {
+    match args.virtuals.is_empty() {
+        true => Ok(None),
+        false => Ok(Some(Virtuals::open(here, &args.virtuals, args.per_cpu)?)),
+    }
+}
+
 /// The command.
 ///
 /// # Errors
 /// Bad input ([`crate::usage::BadInput`]), naming the event, metric or process; others when counting fails.
 pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
-    args.target.check("counted")?;
-    let here = Here::detect()?;
-    let (texts, metrics) = asked(args, &here)?;
-    let sets: Vec<Set> = texts
-        .iter()
-        .map(|t| Set::parse(&here, t))
-        .collect::<Result<_>>()?;
-    let trust = args.trust.find()?;
-    let mut virtuals = match args.virtuals.is_empty() {
-        true => None,
-        false => Some(Virtuals::open(&here, &args.virtuals, args.per_cpu)?),
-    };
-    if args.target.all_cpus && virtuals.as_ref().is_some_and(Virtuals::needs_program) {
-        return Err(bad_input(
-            "-V llc and traffic are told per program: give a command or -p PID, without -a",
-        ));
-    }
-    let beside: Vec<String> = virtuals.iter().flat_map(Virtuals::names).collect();
-    let formulas = formulas(&metrics, &sets, &beside)?;
-    let strategy = by_name(&args.strategy, sets.len()).map_err(bad_input)?;
-    if !args.target.all_cpus {
-        let tied = sets
-            .iter()
-            .flat_map(|s| &s.units)
-            .find(|u| u.core_type.is_none() && !u.cpus.is_empty());
-        if let Some(u) = tied {
-            let event = u.events.first().map_or("", |e| e.name.as_str());
-            return Err(bad_input(format!(
-                "event `{event}`: PMU `{}` cannot tell threads apart; count it on the whole machine with -a",
-                u.pmu
-            )));
-        }
-    }
-    let mut cutter = match args.window.map(NonZeroU64::new) {
-        None => None,
-        Some(Some(size)) => Some(Windows::new(size, &sets)?),
-        Some(None) => {
-            return Err(bad_input(
-                "--window 0: a window has one instruction at least",
-            ))
-        }
-    };
-    let windowed = args.interval.is_some() || cutter.is_some();
-    if args.html.is_some() && !windowed {
-        return Err(bad_input(
-            "--html plots counts over time: give -i MS or --window INSTRUCTIONS",
-        ));
-    }
-    let keep = args.json.is_some() || args.html.is_some();
+    let plan = Plan::of(args)?;
     let mut out = open_output(args)?;
-    let format = if args.csv { Format::Csv } else { Format::Table };
-    if windowed && args.json.is_none() {
-        emit(&mut out, &output::window_head(format));
-    }
-
-    let json_out = [&args.json, &args.html]
-        .into_iter()
-        .flatten()
-        .any(|p| p.as_os_str() == "-");
-    let chosen = args.target.choose(json_out)?;
-    let scope = match args.target.all_cpus {
-        true => Scope::Cpus(here.all_cpus()),
-        false => Scope::Tasks(chosen.tids.clone()),
-    };
-    let rows = match (args.per_cpu, args.per_thread) {
-        (true, _) => Rows::Cpus,
-        (_, true) => Rows::Threads,
-        _ => Rows::Summed,
-    };
-    let on_exec = chosen.on_exec();
-    let opened = Counting::open(&sets, &here.core_types, &scope, rows, on_exec, strategy);
-    let mut counting = opened.map_err(|e| refused(&here, &sets, e))?;
-    let pid = chosen.pid.filter(|_| !args.target.all_cpus);
-    if !on_exec {
-        counting.start()?;
-    }
-    if let Some(v) = &mut virtuals {
-        // where increments begin
-        v.sample(0.0, pid);
-    }
-    let mut watched = chosen.release(stop)?;
-    let begin = watched.begin;
-    let mut found = Found::new(pid.filter(|_| args.per_thread), &scope);
-
-    let turn = match (args.interval, sets.len()) {
-        (Some(ms), _) => Some(Duration::from_millis(ms)),
-        (None, _) if cutter.is_some() => Some(CUT),
-        (None, 0 | 1) => None,
-        (None, _) => Some(TURN),
-    };
-    let uneven = args.interval.is_none() && cutter.is_none();
-    let mut turns = turn.map(|t| Turns::new(t, sets.len(), SEED));
-    let mut length = || match (turn, &mut turns) {
-        (Some(_), Some(turns)) if uneven => Some(turns.next()),
-        (t, _) => t,
-    };
-    let mut windows: Vec<Window> = Vec::new();
-    let mut next = length().map(|t| begin + t);
-    loop {
-        let look = found.when();
-        let last = watched.wait([next, look].into_iter().flatten().min())?;
-        found.look(&mut counting)?;
-        let due = next.is_some_and(|n| Instant::now() >= n);
-        if let (Some(v), false) = (&mut virtuals, windowed || last) {
-            v.sample(begin.elapsed().as_secs_f64(), pid);
-        }
-        if last || due {
-            let at_s = begin.elapsed().as_secs_f64();
-            let mut w = counting.turn(at_s, last)?;
-            if let (Some(v), true) = (&mut virtuals, windowed || last) {
-                w.virtual_counters = v.sample(at_s, pid);
-            }
-            let done = match &mut cutter {
-                Some(cutter) => cutter.take(&w),
-                None if windowed => vec![w],
-                None => Vec::new(),
-            };
-            for w in done {
-                if args.json.is_none() {
-                    emit(&mut out, &output::window(&w, format));
-                }
-                if keep {
-                    windows.push(w);
-                }
-            }
-        }
-        if last {
-            break;
-        }
-        if due {
-            // not from when it was due: a turn that came late is to last as long as others
-            next = length().map(|t| Instant::now() + t);
-        }
-    }
-    let elapsed_s = begin.elapsed().as_secs_f64();
-    for failure in virtuals.iter().flat_map(Virtuals::failed) {
-        log::warn!("-V: {failure}");
-    }
-    let known = virtuals.as_ref().map(Virtuals::known).unwrap_or_default();
-    let (mut counts, metrics) = counting.totals(&formulas, &known)?;
-    if let Some(trust) = &trust {
-        judge(&mut counts, &sets, &here, trust);
-    }
-    let report = Report {
-        command: args.target.command(),
-        pid: args.target.pid,
-        system_wide: args.target.all_cpus,
-        elapsed_s,
-        sets: sets.iter().map(|s| s.text.clone()).collect(),
-        multiplexing: turn.filter(|_| sets.len() > 1).map(|t| Multiplexing {
-            strategy: counting.strategy(),
-            interval_ms: t.as_millis() as u64,
-            spread: uneven.then(Turns::spread),
-            turns: counting.turns(),
-        }),
-        counts,
-        metrics,
-        virtual_counters: virtuals.as_ref().map(Virtuals::totals).unwrap_or_default(),
-        window: args.window,
-        intervals: windowed.then_some(windows),
+    let (report, status) = match args.repeat {
+        0 | 1 => plan.count(&mut out, stop)?,
+        runs => plan.repeat(runs, &mut out, stop)?,
     };
     if let (Some(path), Some(windows)) = (&args.html, &report.intervals) {
         crate::write_out(path, &plot::page(&report, windows)?)?;
@@ -276,69 +196,9 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
             let text = serde_json::to_string(&report)?;
             crate::write_out(path, &format!("{text}\n"))?;
         }
-        None => emit(&mut out, &output::report(&report, format)),
+        None => emit(&mut out, &output::report(&report, plan.format())),
     }
-    watched.status()
-}
-
-/// Notes what the trust file says of each event.
-fn judge(counts: &mut [Count], sets: &[Set], here: &Here, trust: &TrustFile) {
-    for c in counts {
-        let units = sets
-            .get(c.set.wrapping_sub(1))
-            .map_or(&[][..], |s| &s.units);
-        let unit = units.iter().find(|u| u.pmu == c.pmu);
-        c.verdict = unit.and_then(|u| {
-            let event = u.events.iter().find(|e| e.name == c.event)?;
-            Some(trust.of(&here.pmus, u.core_type?, event)?.verdict.name())
-        });
-    }
-}
-
-/// Threads of a process that turn up while it is counted thread by thread.
-struct Found {
-    /// The process, where there is something to look for.
-    pid: Option<i32>,
-    known: BTreeSet<i32>,
-    next: Instant,
-    /// Looks after which names are read anew.
-    looks: u32,
-}
-
-impl Found {
-    fn new(pid: Option<i32>, scope: &Scope) -> Found {
-        Found {
-            pid,
-            known: match scope {
-                Scope::Tasks(tids) => tids.iter().copied().collect(),
-                Scope::Cpus(_) => BTreeSet::new(),
-            },
-            next: Instant::now(),
-            looks: 0,
-        }
-    }
-
-    fn when(&self) -> Option<Instant> {
-        self.pid.map(|_| self.next)
-    }
-
-    fn look(&mut self, counting: &mut Counting) -> Result<()> {
-        let (Some(pid), true) = (self.pid, Instant::now() >= self.next) else {
-            return Ok(());
-        };
-        for tid in target::task(pid) {
-            if self.known.insert(tid) {
-                counting.adopt(tid, target::ran(tid))?;
-            }
-        }
-        // most threads name themselves as soon as they begin
-        if self.looks % NAMES == 1 {
-            counting.rename();
-        }
-        self.looks += 1;
-        self.next = Instant::now() + THREADS;
-        Ok(())
-    }
+    Ok(status)
 }
 
 /// Sets and metrics that are asked for, by themselves and by groups; the usual ones when nothing is.

@@ -41,6 +41,9 @@ pub struct VirtualCount {
     /// How often a level was read; `None` for increments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readings: Option<u64>,
+    /// Standard uncertainty, of a mean over runs of a command; otherwise unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub u: Option<f64>,
 }
 
 #[derive(Default)]
@@ -168,6 +171,7 @@ impl Virtuals {
             unit: counter.unit(),
             source: source.unwrap_or("a source that has failed").to_owned(),
             readings,
+            u: None,
         }
     }
 

@@ -1,0 +1,272 @@
+//! A command counted several times: means over its runs.
+
+use super::Plan;
+use crate::pmc::counting::{Count, Derived, LEVEL};
+use crate::pmc::output::{Repeated, Report};
+use crate::pmc::virtuals::VirtualCount;
+use amp_metrics::uncertainty::{coverage_factor, Measured};
+use anyhow::Result;
+use indicatif::ProgressBar;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+impl Plan<'_> {
+    /// Counts so many runs; one that was interrupted is left out unless it is the first. The status is the first that is
+    /// none of success.
+    pub(super) fn repeat(
+        &self,
+        runs: u32,
+        out: &mut dyn Write,
+        stop: &AtomicBool,
+    ) -> Result<(Report, ExitCode)> {
+        let bar = ProgressBar::new(u64::from(runs));
+        let mut reports: Vec<Report> = Vec::new();
+        let mut status = ExitCode::SUCCESS;
+        for _ in 0..runs {
+            let (report, of_run) = self.count(out, stop)?;
+            let stopped = stop.load(Ordering::Relaxed);
+            if !stopped || reports.is_empty() {
+                reports.push(report);
+                if status == ExitCode::SUCCESS {
+                    status = of_run;
+                }
+            }
+            if stopped {
+                break;
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok((mean(reports)?, status))
+    }
+}
+
+/// Mean of the values that there are, with its standard uncertainty, and half of the interval at [`LEVEL`].
+fn mean_of(values: &[f64]) -> Option<(Measured, Option<f64>)> {
+    let mean = Measured::mean(values)?;
+    let factor = coverage_factor(LEVEL, values.len().saturating_sub(1));
+    let half = mean.u.zip(factor).map(|(u, t)| u * t);
+    Some((mean, half))
+}
+
+/// What identifies a count from run to run.
+fn same_count(a: &Count, b: &Count) -> bool {
+    (&a.event, a.set, &a.pmu, &a.row) == (&b.event, b.set, &b.pmu, &b.row)
+}
+
+/// The report of all runs, of which there is one at least.
+fn mean(mut reports: Vec<Report>) -> Result<Report> {
+    let Some(mut out) = reports.pop() else {
+        anyhow::bail!("the command never ran");
+    };
+    let runs = reports.len() + 1;
+    // the last is the frame: sets and strategy are the same in all
+    let last = std::mem::take(&mut out.counts);
+    let mut counts: Vec<Vec<Count>> = reports
+        .iter_mut()
+        .map(|r| std::mem::take(&mut r.counts))
+        .collect();
+    counts.push(last);
+    out.counts = means_of_counts(&counts);
+    let mut metrics: Vec<Vec<Derived>> = reports
+        .iter_mut()
+        .map(|r| std::mem::take(&mut r.metrics))
+        .collect();
+    metrics.push(std::mem::take(&mut out.metrics));
+    out.metrics = means_of_metrics(&metrics);
+    let mut others: Vec<Vec<VirtualCount>> = reports
+        .iter_mut()
+        .map(|r| std::mem::take(&mut r.virtual_counters))
+        .collect();
+    others.push(std::mem::take(&mut out.virtual_counters));
+    out.virtual_counters = means_of_virtuals(&others);
+    let mut elapsed: Vec<f64> = reports.iter().map(|r| r.elapsed_s).collect();
+    elapsed.push(out.elapsed_s);
+    let mut elapsed_u = None;
+    if let Some(mean) = Measured::mean(&elapsed) {
+        (out.elapsed_s, elapsed_u) = (mean.value, mean.u);
+    }
+    if let Some(m) = &mut out.multiplexing {
+        m.turns += reports
+            .iter()
+            .filter_map(|r| r.multiplexing.as_ref())
+            .map(|m| m.turns)
+            .sum::<u64>();
+    }
+    out.repeated = Some(Repeated {
+        runs,
+        elapsed_u,
+        counts,
+    });
+    Ok(out)
+}
+
+/// All that are in any run, as the first that has it has them in order.
+fn kinds<T>(runs: &[Vec<T>], same: fn(&T, &T) -> bool) -> Vec<&T> {
+    let mut out: Vec<&T> = Vec::new();
+    for x in runs.iter().flatten() {
+        if !out.iter().any(|o| same(o, x)) {
+            out.push(x);
+        }
+    }
+    out
+}
+
+fn means_of_counts(runs: &[Vec<Count>]) -> Vec<Count> {
+    let of_kind = |kind: &Count| {
+        let all: Vec<&Count> = runs
+            .iter()
+            .filter_map(|r| r.iter().find(|c| same_count(c, kind)))
+            .collect();
+        // a core type on which the program did not run this time has counted nothing there; a count without a basis is
+        // no such
+        let unknown = |c: &&Count| c.coverage.is_some() && c.count.is_none();
+        let never = all.iter().all(|c| c.count.is_none());
+        let mut values: Vec<f64> = all.iter().map(|c| c.count.unwrap_or(0.0)).collect();
+        values.resize(runs.len(), 0.0);
+        let mean = mean_of(&values).filter(|_| !never && !all.iter().any(unknown));
+        let coverages: Vec<f64> = all.iter().filter_map(|c| c.coverage).collect();
+        Count {
+            count: mean.map(|m| m.0.value),
+            u: mean.and_then(|m| m.0.u),
+            low: mean.and_then(|m| Some((m.0.value - m.1?).max(0.0))),
+            high: mean.and_then(|m| Some(m.0.value + m.1?)),
+            counted: all.iter().map(|c| c.counted).sum(),
+            coverage: Measured::mean(&coverages).map(|m| m.value),
+            seconds: all.iter().map(|c| c.seconds).sum::<f64>() / runs.len() as f64,
+            windows: all.iter().map(|c| c.windows).sum(),
+            ..kind.clone()
+        }
+    };
+    kinds(runs, same_count).into_iter().map(of_kind).collect()
+}
+
+fn means_of_metrics(runs: &[Vec<Derived>]) -> Vec<Derived> {
+    let same = |a: &Derived, b: &Derived| {
+        let key = |d: &Derived| (d.metric.clone(), d.pmu.clone(), d.row.clone());
+        key(a) == key(b)
+    };
+    let of_kind = |kind: &Derived| {
+        let found = runs.iter().flatten().filter(|d| same(d, kind));
+        let values: Vec<f64> = found.filter_map(|d| d.value).collect();
+        let mean = Measured::mean(&values);
+        Derived {
+            value: mean.map(|m| m.value),
+            u: mean.and_then(|m| m.u),
+            ..kind.clone()
+        }
+    };
+    kinds(runs, same).into_iter().map(of_kind).collect()
+}
+
+fn means_of_virtuals(runs: &[Vec<VirtualCount>]) -> Vec<VirtualCount> {
+    let same = |a: &VirtualCount, b: &VirtualCount| {
+        (a.counter, &a.of, &a.source) == (b.counter, &b.of, &b.source)
+    };
+    let of_kind = |kind: &VirtualCount| {
+        let found: Vec<_> = runs.iter().flatten().filter(|v| same(v, kind)).collect();
+        let values: Vec<f64> = found.iter().map(|v| v.value).collect();
+        let mean = Measured::mean(&values);
+        VirtualCount {
+            value: mean.map_or(kind.value, |m| m.value),
+            u: mean.and_then(|m| m.u),
+            readings: kind
+                .readings
+                .map(|_| found.iter().filter_map(|v| v.readings).sum()),
+            ..kind.clone()
+        }
+    };
+    kinds(runs, same).into_iter().map(of_kind).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmc::counting::Row;
+
+    fn count(core_type: &str, count: Option<f64>) -> Count {
+        Count {
+            event: "cycles".into(),
+            set: 1,
+            pmu: core_type.into(),
+            core_type: Some(core_type.into()),
+            row: Row::default(),
+            count,
+            counted: count.map_or(0, |c| c as u64),
+            u: Some(0.0),
+            low: count,
+            high: count,
+            coverage: count.map(|_| 1.0),
+            seconds: 1.0,
+            windows: 1,
+            verdict: None,
+        }
+    }
+
+    #[test]
+    fn means_have_the_scatter_of_the_runs() {
+        let runs = [
+            vec![count("big", Some(100.0)), count("little", None)],
+            vec![count("big", Some(104.0)), count("little", None)],
+            vec![count("big", Some(96.0))],
+        ];
+        let out = means_of_counts(&runs);
+        assert_eq!(out.len(), 2);
+        let big = &out[0];
+        assert_eq!((big.count, big.counted), (Some(100.0), 300));
+        // s = 4, u = 4/√3, t(2; 95 %) = 4.3027
+        let u = 4.0 / 3f64.sqrt();
+        assert!((big.u.unwrap() - u).abs() < 1e-12);
+        assert!((big.high.unwrap() - 100.0 - 4.302_653 * u).abs() < 1e-4);
+        assert_eq!((out[1].count, out[1].u), (None, None));
+    }
+
+    #[test]
+    fn a_core_type_that_was_used_once_has_a_mean_over_all_runs() {
+        let runs = [
+            vec![count("big", Some(90.0))],
+            vec![count("big", None), count("little", Some(60.0))],
+        ];
+        let out = means_of_counts(&runs);
+        let of = |t: &str| out.iter().find(|c| c.pmu == t).unwrap();
+        assert_eq!(of("big").count, Some(45.0));
+        assert_eq!(of("little").count, Some(30.0));
+    }
+
+    #[test]
+    fn one_run_has_no_uncertainty() {
+        let out = means_of_counts(&[vec![count("big", Some(7.0))]]);
+        assert_eq!(
+            (out[0].count, out[0].u, out[0].high),
+            (Some(7.0), None, None)
+        );
+    }
+
+    #[test]
+    fn virtual_counters_and_metrics_too() {
+        let energy = |v: f64| VirtualCount {
+            counter: "energy",
+            of: "machine".into(),
+            value: v,
+            unit: "J",
+            source: "board".into(),
+            readings: None,
+            u: None,
+        };
+        let out = means_of_virtuals(&[vec![energy(2.0)], vec![energy(4.0)]]);
+        assert_eq!((out[0].value, out[0].u), (3.0, Some(1.0)));
+        let ipc = |v: Option<f64>| Derived {
+            metric: "ipc".into(),
+            formula: "i/c".into(),
+            pmu: "p".into(),
+            core_type: None,
+            row: Row::default(),
+            value: v,
+            u: Some(0.0),
+        };
+        let out = means_of_metrics(&[vec![ipc(Some(1.0))], vec![ipc(Some(1.2))], vec![ipc(None)]]);
+        assert!((out[0].value.unwrap() - 1.1).abs() < 1e-12);
+        assert!((out[0].u.unwrap() - 0.1).abs() < 1e-12);
+    }
+}

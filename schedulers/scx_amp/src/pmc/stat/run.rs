@@ -1,0 +1,223 @@
+//! One run of `scx_amp pmc stat`.
+
+use super::{emit, refused, virtuals, Plan};
+use crate::pmc::counting::{Count, Counting, Rows, Scope, Window};
+use crate::pmc::here::Here;
+use crate::pmc::output::{self, Multiplexing, Report};
+use crate::pmc::sets::Set;
+use crate::pmc::target;
+use crate::pmc::virtuals::Virtuals;
+use crate::pmc::windows::Windows;
+use crate::usage::bad_input;
+use amp_metrics::multiplex::{by_name, Turns};
+use amp_metrics::trust::TrustFile;
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::num::NonZeroU64;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// How often counters are read to be cut into windows of instructions.
+const CUT: Duration = Duration::from_millis(5);
+/// How long each set is on when no interval is given.
+const TURN: Duration = Duration::from_millis(10);
+/// Of the lengths of turns: the same every time.
+const SEED: u64 = 1;
+/// How often new threads are looked for.
+const THREADS: Duration = Duration::from_millis(10);
+/// After how many looks names of threads are read anew.
+const NAMES: u32 = 32;
+
+impl Plan<'_> {
+    /// Counts once; prints intervals meanwhile.
+    pub(super) fn count(
+        &self,
+        out: &mut dyn Write,
+        stop: &AtomicBool,
+    ) -> Result<(Report, ExitCode)> {
+        let (args, here, sets) = (self.args, &self.here, &self.sets);
+        let mut virtuals = virtuals(args, here)?;
+        let strategy = by_name(&args.strategy, sets.len()).map_err(bad_input)?;
+        let mut cutter = match args.window.and_then(NonZeroU64::new) {
+            None => None,
+            Some(size) => Some(Windows::new(size, sets)?),
+        };
+        let windowed = args.interval.is_some() || cutter.is_some();
+        let keep = args.json.is_some() || args.html.is_some();
+        let format = self.format();
+        if windowed && args.json.is_none() {
+            emit(out, &output::window_head(format));
+        }
+
+        let json_out = [&args.json, &args.html]
+            .into_iter()
+            .flatten()
+            .any(|p| p.as_os_str() == "-");
+        let chosen = args.target.choose(json_out)?;
+        let scope = match args.target.all_cpus {
+            true => Scope::Cpus(here.all_cpus()),
+            false => Scope::Tasks(chosen.tids.clone()),
+        };
+        let rows = match (args.per_cpu, args.per_thread) {
+            (true, _) => Rows::Cpus,
+            (_, true) => Rows::Threads,
+            _ => Rows::Summed,
+        };
+        let on_exec = chosen.on_exec();
+        let opened = Counting::open(sets, &here.core_types, &scope, rows, on_exec, strategy);
+        let mut counting = opened.map_err(|e| refused(here, sets, e))?;
+        let pid = chosen.pid.filter(|_| !args.target.all_cpus);
+        if !on_exec {
+            counting.start()?;
+        }
+        if let Some(v) = &mut virtuals {
+            // where increments begin
+            v.sample(0.0, pid);
+        }
+        let mut watched = chosen.release(stop)?;
+        let begin = watched.begin;
+        let mut found = Found::new(pid.filter(|_| args.per_thread), &scope);
+
+        let turn = match (args.interval, sets.len()) {
+            (Some(ms), _) => Some(Duration::from_millis(ms)),
+            (None, _) if cutter.is_some() => Some(CUT),
+            (None, 0 | 1) => None,
+            (None, _) => Some(TURN),
+        };
+        let uneven = args.interval.is_none() && cutter.is_none();
+        let mut turns = turn.map(|t| Turns::new(t, sets.len(), SEED));
+        let mut length = || match (turn, &mut turns) {
+            (Some(_), Some(turns)) if uneven => Some(turns.next()),
+            (t, _) => t,
+        };
+        let mut windows: Vec<Window> = Vec::new();
+        let mut next = length().map(|t| begin + t);
+        loop {
+            let look = found.when();
+            let last = watched.wait([next, look].into_iter().flatten().min())?;
+            found.look(&mut counting)?;
+            let due = next.is_some_and(|n| Instant::now() >= n);
+            if let (Some(v), false) = (&mut virtuals, windowed || last) {
+                v.sample(begin.elapsed().as_secs_f64(), pid);
+            }
+            if last || due {
+                let at_s = begin.elapsed().as_secs_f64();
+                let mut w = counting.turn(at_s, last)?;
+                if let (Some(v), true) = (&mut virtuals, windowed || last) {
+                    w.virtual_counters = v.sample(at_s, pid);
+                }
+                let done = match &mut cutter {
+                    Some(cutter) => cutter.take(&w),
+                    None if windowed => vec![w],
+                    None => Vec::new(),
+                };
+                for w in done {
+                    if args.json.is_none() {
+                        emit(out, &output::window(&w, format));
+                    }
+                    if keep {
+                        windows.push(w);
+                    }
+                }
+            }
+            if last {
+                break;
+            }
+            if due {
+                // not from when it was due: a turn that came late is to last as long as others
+                next = length().map(|t| Instant::now() + t);
+            }
+        }
+        let elapsed_s = begin.elapsed().as_secs_f64();
+        for failure in virtuals.iter().flat_map(Virtuals::failed) {
+            log::warn!("-V: {failure}");
+        }
+        let known = virtuals.as_ref().map(Virtuals::known).unwrap_or_default();
+        let (mut counts, metrics) = counting.totals(&self.formulas, &known)?;
+        if let Some(trust) = &self.trust {
+            judge(&mut counts, sets, here, trust);
+        }
+        let report = Report {
+            command: args.target.command(),
+            pid: args.target.pid,
+            system_wide: args.target.all_cpus,
+            elapsed_s,
+            sets: sets.iter().map(|s| s.text.clone()).collect(),
+            multiplexing: turn.filter(|_| sets.len() > 1).map(|t| Multiplexing {
+                strategy: counting.strategy(),
+                interval_ms: t.as_millis() as u64,
+                spread: uneven.then(Turns::spread),
+                turns: counting.turns(),
+            }),
+            counts,
+            metrics,
+            virtual_counters: virtuals.as_ref().map(Virtuals::totals).unwrap_or_default(),
+            window: args.window,
+            intervals: windowed.then_some(windows),
+            repeated: None,
+        };
+        Ok((report, watched.status()?))
+    }
+}
+
+/// Notes what the trust file says of each event.
+fn judge(counts: &mut [Count], sets: &[Set], here: &Here, trust: &TrustFile) {
+    for c in counts {
+        let units = sets
+            .get(c.set.wrapping_sub(1))
+            .map_or(&[][..], |s| &s.units);
+        let unit = units.iter().find(|u| u.pmu == c.pmu);
+        c.verdict = unit.and_then(|u| {
+            let event = u.events.iter().find(|e| e.name == c.event)?;
+            Some(trust.of(&here.pmus, u.core_type?, event)?.verdict.name())
+        });
+    }
+}
+
+/// Threads of a process that turn up while it is counted thread by thread.
+struct Found {
+    /// The process, where there is something to look for.
+    pid: Option<i32>,
+    known: BTreeSet<i32>,
+    next: Instant,
+    /// Looks after which names are read anew.
+    looks: u32,
+}
+
+impl Found {
+    fn new(pid: Option<i32>, scope: &Scope) -> Found {
+        Found {
+            pid,
+            known: match scope {
+                Scope::Tasks(tids) => tids.iter().copied().collect(),
+                Scope::Cpus(_) => BTreeSet::new(),
+            },
+            next: Instant::now(),
+            looks: 0,
+        }
+    }
+
+    fn when(&self) -> Option<Instant> {
+        self.pid.map(|_| self.next)
+    }
+
+    fn look(&mut self, counting: &mut Counting) -> Result<()> {
+        let (Some(pid), true) = (self.pid, Instant::now() >= self.next) else {
+            return Ok(());
+        };
+        for tid in target::task(pid) {
+            if self.known.insert(tid) {
+                counting.adopt(tid, target::ran(tid))?;
+            }
+        }
+        // most threads name themselves as soon as they begin
+        if self.looks % NAMES == 1 {
+            counting.rename();
+        }
+        self.looks += 1;
+        self.next = Instant::now() + THREADS;
+        Ok(())
+    }
+}
