@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 #[repr(align(64))]
 pub(super) struct Shared(
     #[allow(dead_code)] // assembly reads and writes it
-    pub [AtomicU64; super::LINE / 8],
+    pub  [AtomicU64; super::LINE / 8],
 );
 
 impl Shared {

@@ -123,7 +123,7 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
         }
     }
     let mut watched = chosen.release(stop)?;
-    let nominal = nominal(args);
+    let nominal = nominal(args, &set);
     let (mut samples, mut lost, mut throttled) = (Samples::default(), 0, 0);
     let mut batch = Vec::new();
     loop {
@@ -178,10 +178,12 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     watched.status()
 }
 
-fn nominal(args: &RecordArgs) -> u64 {
+fn nominal(args: &RecordArgs, set: &Set) -> u64 {
     args.period.unwrap_or_else(|| {
-        let frequent = ["cycles", "instructions", "inst_retired", "clock"];
-        if frequent.iter().any(|f| args.event.contains(f)) {
+        let mut units = set.units.iter();
+        // whatever cycles they are
+        let clock = ["clock", "cycles"].iter().any(|c| args.event.contains(c));
+        if clock || units.any(|u| u.instructions.is_some() || u.cycles.is_some()) {
             FREQUENT
         } else {
             RARE
@@ -198,7 +200,7 @@ fn open(
     on_exec: bool,
     rng: &mut SmallRng,
 ) -> Result<(Vec<CpuSampler>, Vec<Choice>)> {
-    let nominal = nominal(args);
+    let nominal = nominal(args, set);
     let mut samplers = Vec::new();
     for &cpu in everywhere {
         let unit = set.units.iter().find(|u| u.cpus.contains(&cpu));
