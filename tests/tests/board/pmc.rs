@@ -94,6 +94,14 @@ fn profile(core_type: &str, profile: &Value, blocks: &Value) {
         (samples - wraps).abs() <= 0.01 * wraps,
         "{samples} samples, {wraps} wraps"
     );
+    for choice in profile["choices"].as_array().unwrap() {
+        // the board has none, and says so
+        let why = choice["no_branches"].as_str().unwrap();
+        assert!(
+            choice["branches"] == 0 && why.contains("states none"),
+            "{choice}"
+        );
+    }
     for level in 1..=10 {
         let name = format!("amp_blocks_level_{level}");
         let f = functions.iter().find(|f| f["function"] == name.as_str());
