@@ -9,6 +9,7 @@ mod set;
 mod spec;
 
 pub use generic::Generic;
+pub(crate) use generic::{CACHE, HARDWARE};
 pub use set::{EventSet, EventSets};
 pub(crate) use spec::{number as parse_number, terms as parse_terms};
 pub use spec::{split_list, EventSpec, Modifiers, SpecKind, Term};

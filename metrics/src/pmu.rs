@@ -2,6 +2,7 @@
 
 mod format;
 pub mod identity;
+mod same;
 mod tables;
 
 pub use format::{Format, FormatError};

@@ -28,23 +28,26 @@ const EVENTS: [&str; 5] = [
     "br_mis_pred",
 ];
 
-/// Ways to watch a program that runs for 4.7 s on a big core: name, command before it.
+/// Of both PMUs by name: perf takes `instructions` for those of the PMU that comes first, that of the little cores, reads nothing
+/// of a program on a big one, and costs it nothing.
+const WATCHED_EVENTS: [&str; 4] = ["inst_retired", "cpu_cycles", "br_retired", "br_mis_pred"];
+/// The program that is watched executes so many instructions, and a few more in the kernel.
+const WATCHED_INSTRUCTIONS: f64 = 540e6;
+
+/// Ways to watch a program that runs for 1.7 s on a big core: name, command before it.
 const WATCHED: [(&str, &str); 6] = [
     ("not watched", ""),
-    ("pmc stat", "scx_amp pmc stat -o /dev/null -e EVENTS --"),
+    ("pmc stat", "scx_amp pmc stat -o /w/seen -e EVENTS --"),
     (
         "pmc stat -i 100",
-        "scx_amp pmc stat -o /dev/null -i 100 -e EVENTS --",
+        "scx_amp pmc stat -o /w/seen -i 100 -e EVENTS --",
     ),
     (
         "pmc stat -i 10",
-        "scx_amp pmc stat -o /dev/null -i 10 -e EVENTS --",
+        "scx_amp pmc stat -o /w/seen -i 10 -e EVENTS --",
     ),
-    (
-        "perf stat -I 100",
-        "perf stat -o /dev/null -I 100 -e EVENTS",
-    ),
-    ("perf stat -I 10", "perf stat -o /dev/null -I 10 -e EVENTS"),
+    ("perf stat -I 100", "perf stat -o /w/seen -I 100 -e EVENTS"),
+    ("perf stat -I 10", "perf stat -o /w/seen -I 10 -e EVENTS"),
 ];
 const WATCHED_REPEATS: usize = 5;
 
@@ -75,11 +78,17 @@ fn script(commands: &[(String, String)]) -> String {
             }
         }
     }
-    let (_, cpu, _) = CORES[0];
+    let (_, cpu, pmu) = CORES[0];
+    let of_pmu = |pmu: &str| WATCHED_EVENTS.map(|e| format!("{pmu}/{e}/")).join(",");
+    let watched_events = CORES.map(|(.., pmu)| of_pmu(pmu)).join(",");
     for _ in 0..WATCHED_REPEATS {
         for (i, (_, watch)) in WATCHED.iter().enumerate() {
-            let watch = watch.replace("EVENTS", "instructions,cycles,branches,branch-misses");
-            let _ = writeln!(s, "echo \"watched-{i} $({watch} amp-workload run alu --work 60M --pin {cpu} --json)\"");
+            let watch = watch.replace("EVENTS", &watched_events);
+            let _ = writeln!(
+                s,
+                ": >/w/seen; echo \"watched-{i} $({watch} amp-workload run alu --work 60M --pin {cpu} --json)\"\n\
+                 awk '/{pmu}.inst_retired/ {{ gsub(\",\", \"\", $2); n += $2 }} END {{ print \"seen-{i}\", n + 0 }}' /w/seen"
+            );
         }
     }
     s
@@ -172,6 +181,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
             .collect();
         assert_eq!(walls.len(), WATCHED_REPEATS);
+        let (name, watch) = WATCHED[i];
+        if watch.contains("-i ") || watch.contains("-I ") {
+            // who counts nothing costs nothing
+            for seen in numbers(&reply, &format!("seen-{i}")) {
+                let part = seen[0] / WATCHED_INSTRUCTIONS;
+                assert!((0.99..1.02).contains(&part), "{name}: {seen:?}");
+            }
+        }
         Measured::mean(&walls).expect("repeats")
     };
     let alone = time(0);

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// Where the trust file is.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TrustArgs {
-    /// Trust file of this machine (`scx_amp pmc validate --out FILE`): events that it calls broken are not used [default:
-    /// /etc/scx_amp/trust.toml, if there is one]
+    /// Trust file of the machine (`scx_amp pmc validate --out FILE`): events that it calls broken are not used [default:
+    /// /etc/scx_amp/trust.toml, if there is one; none for a board]
     #[arg(long, value_name = "FILE.toml")]
     pub trust: Option<PathBuf>,
 }

@@ -210,6 +210,25 @@ fn the_simulator_compares_policies_in_seconds() {
 }
 
 #[test]
+fn a_trust_file_is_looked_at_before_a_bench_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let w = workload(dir.path(), GOOD);
+    for on in ["board", "host"] {
+        let said = told(2, &["bench", &w, "--on", on, "--trust", "/no/such.toml"]);
+        assert!(said.contains("/no/such.toml"), "{said}");
+    }
+    let mix = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tools/workloads/mixes/quickia/2STH-2STL.toml"
+    );
+    let said = told(2, &["bench", mix, "--on", "sim", "--trust", "/t.toml"]);
+    assert!(
+        said.contains("--trust") && said.contains("simulated"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_bad_comparison_is_told_with_its_file() {
     let said = told(2, &["compare", "/nowhere.toml"]);
     assert!(said.contains("/nowhere.toml"), "{said}");

@@ -94,6 +94,14 @@ fn profile(core_type: &str, profile: &Value, blocks: &Value) {
         (samples - wraps).abs() <= 0.01 * wraps,
         "{samples} samples, {wraps} wraps"
     );
+    for choice in profile["choices"].as_array().unwrap() {
+        // the board has none, and says so
+        let why = choice["no_branches"].as_str().unwrap();
+        assert!(
+            choice["branches"] == 0 && why.contains("states none"),
+            "{choice}"
+        );
+    }
     for level in 1..=10 {
         let name = format!("amp_blocks_level_{level}");
         let f = functions.iter().find(|f| f["function"] == name.as_str());
@@ -138,6 +146,7 @@ mkdir -p /etc/scx_amp; cp /trust.toml /etc/scx_amp
 scx_amp pmc stat -e br_mis_pred,br_retired --json /limited.json -- true || exit 1
 scx_amp run --provider model 2>/err; echo "refused $?"; sed 's/^/broken /' /err
 rm /etc/scx_amp/trust.toml
+scx_amp bench /mix.toml --on host --provider model --trust /trust.toml 2>/err; echo "refused-bench $?"; sed 's/^/bench-says /' /err
 "#;
 
 /// An event of one core type is broken, another's of the same name is not.
@@ -159,6 +168,14 @@ error_mean = -1.0
 error_max = -1.0
 worst_kernel = "branches"
 comparisons = 1
+"#;
+
+/// Something to bench, were its provider not refused.
+const MIX: &str = r#"
+name = "one"
+[[app]]
+name = "alu"
+command = ["amp-workload", "run", "alu", "--work", "1M"]
 "#;
 
 /// Events of all functions whose names hold `part`, or of all.
@@ -278,17 +295,16 @@ fn broken_events_are_refused(r: &Reply) {
         (verdict("big"), verdict("little")),
         ("broken".into(), Value::Null)
     );
-    assert_eq!(r.line("refused"), "1");
-    let says: Vec<&str> = r.lines("broken").collect();
-    let says = says.join(" ");
-    for part in [
-        "`juno`",
-        "br_mis_pred",
-        "big",
-        "broken",
-        "/etc/scx_amp/trust.toml",
+    for (status, tag, file) in [
+        ("refused", "broken", "/etc/scx_amp/trust.toml"),
+        ("refused-bench", "bench-says", " (/trust.toml)"),
     ] {
-        assert!(says.contains(part), "{part}: {says}");
+        assert_eq!(r.line(status), "1");
+        let says: Vec<&str> = r.lines(tag).collect();
+        let says = says.join(" ");
+        for part in ["`juno`", "br_mis_pred", "big", "broken", file] {
+            assert!(says.contains(part), "{part}: {says}");
+        }
     }
 }
 
@@ -362,7 +378,10 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     ] {
         lab = lab.collect(&format!("/{file}.json"));
     }
-    lab = lab.program("measure-region").file("/trust.toml", TRUST);
+    lab = lab
+        .program("measure-region")
+        .file("/trust.toml", TRUST)
+        .file("/mix.toml", MIX);
     for path in &collected {
         lab = lab.collect(path);
     }

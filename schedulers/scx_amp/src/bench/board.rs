@@ -19,6 +19,7 @@ use std::time::Duration;
 const WORKLOAD: &str = "/bench/workload.toml";
 /// Provider files lie below this as they do on the host, since one names another by the way from its own folder.
 const PROVIDERS: &str = "/bench/providers";
+const TRUST: &str = "/bench/trust.toml";
 const SOLO: &str = "/bench/solo.json";
 const REPORT: &str = "/bench/report.json";
 const SCRIPT: &str = "/bench/run.sh";
@@ -79,6 +80,9 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
             let guest = in_guest(&path)?;
             run.files.push(GuestFile::host(&path, &guest));
         }
+    }
+    if let Some(trust) = &args.trust.trust {
+        run.files.push(GuestFile::host(trust, TRUST));
     }
     if solo_path.is_file() {
         run.files.push(GuestFile::host(&solo_path, SOLO));
@@ -187,6 +191,7 @@ fn script(args: &BenchArgs, machine: &str, model_version: &str) -> Result<String
         format!("--model-version={model_version}"),
         "--progress-lines".into(),
     ];
+    words.extend(args.trust.trust.iter().map(|_| format!("--trust={TRUST}")));
     words.extend(args.settings.iter().map(|s| format!("--set={s}")));
     let quoted: Vec<String> = words.iter().map(|w| quote(w)).collect();
     // For half a second after boot something keeps the big CPUs busy; idle virtual time costs nothing.
@@ -211,6 +216,24 @@ mod tests {
                 .unwrap();
             assert_eq!(String::from_utf8_lossy(&out.stdout), word);
         }
+    }
+
+    #[test]
+    fn the_guest_is_given_the_trust_file_that_was_named() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            bench: BenchArgs,
+        }
+        let script = |words: &[&str]| {
+            let words = ["bench", "w.toml"].iter().chain(words);
+            let args = <Cli as clap::Parser>::try_parse_from(words).unwrap().bench;
+            script(&args, "juno", "1").unwrap()
+        };
+        let with = script(&["--provider", "model", "--trust", "it's here.toml"]);
+        assert!(with.contains(" '--trust=/bench/trust.toml'"), "{with}");
+        // the board's events are not this machine's: what lies in its place is not for the guest
+        assert!(!script(&["--provider", "model"]).contains("trust"));
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::realtime::become_real_time;
 use crate::run::policy_by_name;
 use crate::scheduling::Scheduling;
 use crate::topology::{self, Detected};
-use crate::trust::TrustArgs;
 use crate::usage::bad_input;
 use crate::user;
 use amp_metrics::providers::{Declarations, Declared, Speedups};
@@ -62,7 +61,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     workdir.prepare(workload.apps.iter().filter_map(|a| a.command.as_deref()))?;
     // one that is not possible here is refused before anything is measured
     if args.provider != "declared" {
-        Countable::on(&detected.topology, &TrustArgs::default())?.provider(&args.provider)?;
+        Countable::on(&detected.topology, &args.trust)?.provider(&args.provider)?;
     }
     let cpus = detected.llc_of.keys().copied().collect();
     let mut bench = Bench {
@@ -279,7 +278,7 @@ impl Bench<'_> {
             interval: self.rules.interval,
             only_sched_ext: false,
         };
-        let mut countable = Countable::on(&self.detected.topology, &TrustArgs::default())?;
+        let mut countable = Countable::on(&self.detected.topology, &self.args.trust)?;
         if self.args.provider != "declared" {
             let prepared = countable.provider(&self.args.provider)?;
             if let Some(why) = why_this(&self.args.provider, &prepared) {

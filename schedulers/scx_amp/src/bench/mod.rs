@@ -23,8 +23,10 @@ mod sim;
 mod solo_cache;
 mod where_ran;
 
+use crate::trust::TrustArgs;
 use crate::usage::bad_input;
 use amp_machine::CpuList;
+use amp_metrics::trust::Trust;
 use amp_sched::evaluation::BenchReport;
 use amp_sched::workload::{App, Workload};
 use amp_sched::{policy, report};
@@ -73,6 +75,8 @@ pub struct BenchArgs {
     /// Source of speedup factors. `declared`: from the workload file, else from the solo runs
     #[arg(long, default_value = "declared", value_name = "NAME|FILE.toml")]
     pub provider: String,
+    #[command(flatten)]
+    pub trust: TrustArgs,
     /// Seed of the start orders
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -167,8 +171,21 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
     crate::run::check_settings(&args.settings, &args.policies)?;
     if args.on == On::Sim {
         sim::provider(&args.provider)?;
+        if let Some(path) = &args.trust.trust {
+            return Err(bad_input(format!(
+                "--trust {}: the simulated machine has no counters to trust",
+                path.display()
+            )));
+        }
     } else {
         crate::counting::check_name(&args.provider)?;
+        // as the guest would, but before it is booted
+        args.trust
+            .trust
+            .as_deref()
+            .map(Trust::load)
+            .transpose()
+            .map_err(bad_input)?;
     }
     let needed = |a: &&App| {
         if args.on == On::Sim {

@@ -11,6 +11,7 @@ use amp_metrics::multiplex::{Observation, Sampled, Strategy};
 use amp_metrics::CoreTypeId;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 /// Confidence level of the intervals.
 pub const LEVEL: f64 = 0.95;
@@ -19,6 +20,12 @@ pub const ROUND_ROBIN: &str = "round-robin";
 /// One set whose time differs by less than this part from its threads' was on all the time: two clocks are not read at
 /// the same moment.
 const SAME_TIME: f64 = 0.005;
+
+/// How often a reading is tried, and the last one.
+const TRIES: u32 = 5;
+const LAST_TRIES: u32 = 20_000;
+/// Time between two tries.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// What to count with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -252,7 +259,9 @@ impl Counting {
             for unit in &set.units {
                 for (row, whom) in split(unit) {
                     let on_exec = on_exec && s == self.active;
-                    let groups = open_all(&whom, |w| Group::open(&unit.events, w, on_exec))?;
+                    // one interruption of whoever is counted per reading, not one per event
+                    let open = |w| Group::open_at_once(&unit.events, w, on_exec);
+                    let groups = open_all(&whom, open)?;
                     parts.push(Part {
                         set: s,
                         unit: unit.clone(),
@@ -349,30 +358,70 @@ impl Counting {
             self.clocks.iter_mut().try_for_each(Group::stop)?;
         }
         let many = self.sets.len() > 1;
-        if last || many {
-            self.switch(set, false)?;
-        }
         // a choice that does not hang on what was counted need not wait for it: the less time goes by uncounted
         let blind = self.strategy.name() == ROUND_ROBIN;
         if many && !last && blind {
-            self.put_on_next(at_s)?;
+            self.active = self.next(at_s);
+            self.replace(set, self.active)?;
+        } else if last || many {
+            self.switch(set, false)?;
         }
-        let window = self.read(set, at_s)?;
+        let window = self.read(set, at_s, last)?;
         self.turns += 1;
         if many && !last && !blind {
-            self.put_on_next(at_s)?;
+            self.active = self.next(at_s);
+            self.switch(self.active, true)?;
         }
         self.since_s = at_s;
         Ok(window)
     }
 
-    fn put_on_next(&mut self, at_s: f64) -> Result<(), GroupError> {
-        self.active = self.strategy.next(at_s).min(self.sets.len() - 1);
-        self.switch(self.active, true)
+    fn next(&mut self, at_s: f64) -> usize {
+        self.strategy.next(at_s).min(self.sets.len() - 1)
+    }
+
+    /// Puts set `to` on in place of `from`, group by group: each system call interrupts whoever is counted, and between the two
+    /// that concern it nothing counts.
+    fn replace(&mut self, from: usize, to: usize) -> Result<(), GroupError> {
+        if from == to {
+            self.switch(from, false)?;
+            return self.switch(to, true);
+        }
+        let of = |set: usize| {
+            let parts = self.parts.iter().enumerate();
+            parts.filter(move |(_, p)| p.set == set)
+        };
+        let mut new: HashMap<_, usize> = of(to).map(|(i, p)| (p.key(), i)).collect();
+        let old: Vec<(usize, Option<usize>)> =
+            of(from).map(|(i, p)| (i, new.remove(&p.key()))).collect();
+        let mut alone: Vec<usize> = new.into_values().collect();
+        alone.sort_unstable();
+        for (i, j) in old {
+            // a thread may have ended before all of its events were open
+            let pairs = self.parts[i].groups.len();
+            let same = |j: &usize| self.parts[*j].groups.len() == pairs;
+            let j = match j.filter(same) {
+                Some(j) => j,
+                None => {
+                    self.parts[i].groups.iter_mut().try_for_each(Group::stop)?;
+                    let new = j.map(|j| &mut self.parts[j].groups);
+                    new.into_iter().flatten().try_for_each(Group::start)?;
+                    continue;
+                }
+            };
+            for k in 0..pairs {
+                self.parts[i].groups[k].stop()?;
+                self.parts[j].groups[k].start()?;
+            }
+        }
+        for j in alone {
+            self.parts[j].groups.iter_mut().try_for_each(Group::start)?;
+        }
+        Ok(())
     }
 
     /// What `set` has counted since it was read last, and that the others have not.
-    fn read(&mut self, set: usize, at_s: f64) -> Result<Window, GroupError> {
+    fn read(&mut self, set: usize, at_s: f64, last: bool) -> Result<Window, GroupError> {
         let mut window = Window {
             at_s,
             set: set + 1,
@@ -383,7 +432,7 @@ impl Counting {
         let mut times: HashMap<Place, f64> = HashMap::new();
         let mut seen: BTreeMap<u64, (Vec<f64>, f64, f64)> = BTreeMap::new();
         for p in self.parts.iter_mut().filter(|p| p.set == set) {
-            let (seconds, counts) = p.advance()?;
+            let (seconds, counts) = p.advance(last)?;
             p.sampled.add(seconds, &counts);
             let (cpu, tid, core_type) = (p.row.cpu, p.row.tid, p.unit.core_type);
             let of_type = times.entry((cpu, tid, core_type)).or_default();
@@ -394,13 +443,9 @@ impl Counting {
                 let subject = t.index() as u64 | (row_number(cpu, tid) << 8);
                 let o = seen.entry(subject).or_default();
                 o.0.extend(counts.iter().map(|c| *c as f64));
-                for (e, c) in p.unit.events.iter().zip(&counts) {
-                    match e.name.as_str() {
-                        "instructions" | "inst_retired" => o.1 = *c as f64,
-                        "cycles" | "cpu_cycles" => o.2 = *c as f64,
-                        _ => {}
-                    }
-                }
+                let of = |i: Option<usize>| i.and_then(|i| counts.get(i)).map(|c| *c as f64);
+                o.1 = of(p.unit.instructions).unwrap_or(o.1);
+                o.2 = of(p.unit.cycles).unwrap_or(o.2);
             }
             for (event, count) in p.unit.events.iter().zip(counts) {
                 window.counts.push(WindowCount {
@@ -478,13 +523,18 @@ impl Part {
         names.get(t.index()).cloned()
     }
 
-    /// Seconds and counts since the last call.
-    fn advance(&mut self) -> Result<(f64, Vec<u64>), GroupError> {
-        let mut now = (0.0, vec![0u64; self.unit.events.len()]);
+    /// Seconds and counts since the last call. None at all where a thread that was started ends just now: the next call has
+    /// them, and the `last` one waits.
+    fn advance(&mut self, last: bool) -> Result<(f64, Vec<u64>), GroupError> {
+        let nothing = vec![0u64; self.unit.events.len()];
+        let mut now = (0.0, nothing.clone());
         for g in &mut self.groups {
             let GroupCounts {
                 running, counts, ..
-            } = g.read()?;
+            } = match patient(g, if last { LAST_TRIES } else { TRIES }) {
+                Err(e) if e.is_passing() && !last => return Ok((0.0, nothing)),
+                c => c?,
+            };
             now.0 += running.as_secs_f64();
             for (sum, c) in now.1.iter_mut().zip(counts) {
                 *sum = sum.wrapping_add(c);
@@ -497,6 +547,17 @@ impl Part {
             counts.map(|(a, b)| a.saturating_sub(*b)).collect(),
         ))
     }
+}
+
+/// Reads a group, again and again while the kernel takes one of its children apart.
+fn patient(g: &mut Group, tries: u32) -> Result<GroupCounts, GroupError> {
+    for _ in 1..tries {
+        match g.read() {
+            Err(e) if e.is_passing() => std::thread::sleep(PAUSE),
+            c => return c,
+        }
+    }
+    g.read()
 }
 
 /// On which CPUs a unit is opened; one entry for each count that is to be shown.

@@ -111,7 +111,20 @@ impl Formula {
     ///
     /// # Errors
     /// [`FormulaError`], naming the metric and what is wrong with it.
+    #[cfg(test)]
     pub fn parse(text: &str, known: &[String]) -> Result<Formula, FormulaError> {
+        Formula::parse_with(text, known, &[])
+    }
+
+    /// The same; `aliases` are names, too, of which nobody need be told.
+    ///
+    /// # Errors
+    /// As [`Formula::parse`].
+    pub fn parse_with(
+        text: &str,
+        known: &[String],
+        aliases: &[String],
+    ) -> Result<Formula, FormulaError> {
         let (name, body) = split(text);
         let syntax = |reason: String| FormulaError::Syntax {
             metric: name.to_owned(),
@@ -140,7 +153,7 @@ impl Formula {
                 '(' if value_next => waiting.push(Waiting::Open),
                 '-' if value_next => waiting.push(Waiting::Negate),
                 _ if value_next => {
-                    used = out.value(rest, known)?;
+                    used = out.value(rest, known, aliases)?;
                     value_next = false;
                 }
                 ')' => loop {
@@ -176,7 +189,12 @@ impl Formula {
     }
 
     /// Takes the number or name at the beginning of `rest`; its length.
-    fn value(&mut self, rest: &str, known: &[String]) -> Result<usize, FormulaError> {
+    fn value(
+        &mut self,
+        rest: &str,
+        known: &[String],
+        aliases: &[String],
+    ) -> Result<usize, FormulaError> {
         let seconds = SECONDS.to_owned();
         let ends = |n: &str| {
             let after = rest[n.len()..].chars().next();
@@ -184,6 +202,7 @@ impl Formula {
         };
         let longest = known
             .iter()
+            .chain(aliases)
             .chain([&seconds])
             .filter(|n| !n.is_empty() && rest.starts_with(n.as_str()) && ends(n))
             .max_by_key(|n| n.len());

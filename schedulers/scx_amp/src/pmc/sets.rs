@@ -18,6 +18,38 @@ pub struct Unit {
     pub cpus: Vec<u32>,
     /// In the order of the set.
     pub events: Vec<Event>,
+    /// Other names under which this PMU counts each of them.
+    aliases: Vec<Vec<String>>,
+    /// Which of them counts instructions, in whichever modes.
+    pub instructions: Option<usize>,
+    /// Which of them counts cycles.
+    pub cycles: Option<usize>,
+}
+
+impl Unit {
+    /// The event that is called `name`: as it was written, else by what it counts.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        let written = self.events.iter().position(|e| e.name == name);
+        let same = || {
+            self.aliases
+                .iter()
+                .position(|a| a.iter().any(|a| a == name))
+        };
+        written.or_else(same)
+    }
+
+    fn add(&mut self, here: &Here, event: Event) {
+        let at = self.events.len();
+        let is = |name: &str| {
+            let t = self.core_type?;
+            here.pmus.is(t, &event, name).then_some(at)
+        };
+        self.instructions = self.instructions.or_else(|| is("instructions"));
+        self.cycles = self.cycles.or_else(|| is("cycles"));
+        let aliases = self.core_type.map(|t| here.pmus.aliases(t, &event));
+        self.aliases.push(aliases.unwrap_or_default());
+        self.events.push(event);
+    }
 }
 
 /// Events that are to be counted at the same time.
@@ -43,13 +75,13 @@ impl Set {
         for part in split_list(text) {
             let spec: EventSpec = part.parse().map_err(bad_input)?;
             if let Some(event) = software(&spec) {
-                set.put(event, None, Vec::new());
+                set.put(here, event, None, Vec::new());
                 continue;
             }
             if let SpecKind::Terms { pmu, .. } = &spec.kind {
                 if let Some(other) = here.pmus.by_name(pmu).filter(|p| !p.core) {
                     let event = here.pmus.resolve_named(&spec).map_err(bad_input)?;
-                    set.put(event, None, other.cpus.clone());
+                    set.put(here, event, None, other.cpus.clone());
                     continue;
                 }
             }
@@ -60,7 +92,7 @@ impl Set {
                 match here.pmus.resolve(t, &spec) {
                     Ok(event) => {
                         found = true;
-                        set.put(event, Some(t), here.cpus(t));
+                        set.put(here, event, Some(t), here.cpus(t));
                     }
                     // that of the fastest core type is told: the others' says the same
                     Err(e) => drop(refused.get_or_insert(e)),
@@ -80,24 +112,34 @@ impl Set {
         Ok(set)
     }
 
-    fn put(&mut self, event: Event, core_type: Option<CoreTypeId>, cpus: Vec<u32>) {
+    fn put(&mut self, here: &Here, event: Event, core_type: Option<CoreTypeId>, cpus: Vec<u32>) {
         let same = |u: &&mut Unit| u.core_type == core_type && u.pmu == event.pmu;
-        match self.units.iter_mut().find(same) {
-            Some(u) => u.events.push(event),
-            None => self.units.push(Unit {
-                pmu: event.pmu.clone(),
-                core_type,
-                cpus,
-                events: vec![event],
-            }),
+        if let Some(u) = self.units.iter_mut().find(same) {
+            return u.add(here, event);
         }
+        let mut unit = Unit {
+            pmu: event.pmu.clone(),
+            core_type,
+            cpus,
+            events: Vec::new(),
+            aliases: Vec::new(),
+            instructions: None,
+            cycles: None,
+        };
+        unit.add(here, event);
+        self.units.push(unit);
     }
 
-    /// Names of all events.
+    /// Names of all events, as they were written.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.units
             .iter()
             .flat_map(|u| u.events.iter().map(|e| &e.name))
+    }
+
+    /// Other names of theirs.
+    pub fn aliases(&self) -> impl Iterator<Item = &String> {
+        self.units.iter().flat_map(|u| &u.aliases).flatten()
     }
 }
 
@@ -150,6 +192,39 @@ mod tests {
             ]
         );
         assert_eq!(set.names().count(), 5);
+    }
+
+    #[test]
+    fn events_are_found_by_what_they_count() {
+        let mut here = here(true);
+        let mut pmus: Vec<Pmu> = here.pmus.iter().cloned().collect();
+        let own = [("inst_retired", "event=0x8"), ("cpu_cycles", "event=0x11")];
+        let own = own.map(|(n, t)| (n.to_owned(), t.to_owned()));
+        pmus[0].events.extend(own);
+        here.pmus = Pmus::from_list(pmus, &[vec![0, 1], vec![2]]);
+        let set = Set::parse(&here, "both,a57/cpu_cycles/,a57/event=0x8/").unwrap();
+        let u = &set.units[0];
+        assert_eq!((u.instructions, u.cycles), (Some(2), Some(1)));
+        assert_eq!(
+            (u.find("instructions"), u.find("inst_retired")),
+            (Some(2), Some(2))
+        );
+        assert_eq!(
+            (u.find("cycles"), u.find("a57/cpu_cycles/")),
+            (Some(1), Some(1))
+        );
+        assert_eq!(
+            (u.find("cycles:u"), u.find("branches")),
+            (None, None),
+            "other modes"
+        );
+        // what is written goes first
+        let set = Set::parse(&here, "a57/event=0x8/,inst_retired").unwrap();
+        assert_eq!(set.units[0].find("inst_retired"), Some(1));
+        // the other core has no such name, and instructions of its own
+        let set = Set::parse(&here, "instructions,both").unwrap();
+        assert_eq!(set.units[1].find("inst_retired"), None);
+        assert_eq!(set.units[1].instructions, Some(0));
     }
 
     #[test]

@@ -223,14 +223,17 @@ fn formulas(texts: &[String], sets: &[Set], beside: &[String]) -> Result<Vec<For
     known.extend(beside.iter().cloned());
     known.sort();
     known.dedup();
+    let mut aliases: Vec<String> = sets.iter().flat_map(Set::aliases).cloned().collect();
+    // a virtual counter is what it says
+    aliases.retain(|a| !known.contains(a));
     let mut out = Vec::new();
     for text in texts {
-        let f = Formula::parse(text, &known).map_err(bad_input)?;
+        let f = Formula::parse_with(text, &known, &aliases).map_err(bad_input)?;
         // on one and the same PMU, else there is no value
         let mut pmus = sets.iter().flat_map(|s| &s.units);
         let counted_on = |pmu: &str, name: &String| {
             let mut units = sets.iter().flat_map(|s| &s.units);
-            units.any(|u| u.pmu == pmu && u.events.iter().any(|e| e.name == *name))
+            units.any(|u| u.pmu == pmu && u.find(name).is_some())
         };
         let names: Vec<&String> = f
             .names

@@ -17,8 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longest time in one wait: then whoever asked looks whether it is to stop.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often whoever reads as it goes does so where nothing else says when.
+pub const LOOK: Duration = Duration::from_millis(100);
+/// Longest time in one wait: then whoever asked looks whether it is to stop. A signal ends a wait at once, so this is for one that
+/// came between two. Each look runs on some CPU, and what it leaves in the caches there a program on the same one must fetch
+/// anew.
+const LONGEST: Duration = Duration::from_secs(1);
+/// How long a signal's handler may take to say what is to be done.
+const HANDLER: Duration = Duration::from_millis(10);
 
 /// The nice value of who counts.
 const FIRST: i32 = -20;
@@ -169,23 +175,24 @@ impl Target {
     /// # Errors
     /// When the system cannot wait.
     pub fn wait(&self, until: Option<Instant>) -> Result<bool> {
-        let left = until.map_or(LOOK, |t| t.saturating_duration_since(Instant::now()));
-        let left = left.min(LOOK);
+        let left = until.map_or(LONGEST, |t| t.saturating_duration_since(Instant::now()));
+        let left = left.min(LONGEST);
         let fd = match self {
-            Target::Command(r) => &r.pidfd,
-            Target::Process(fd) => fd,
-            Target::Machine => {
-                std::thread::sleep(left);
-                return Ok(false);
-            }
+            Target::Command(r) => Some(&r.pidfd),
+            Target::Process(fd) => Some(fd),
+            Target::Machine => None,
         };
+        let mut fds: Vec<PollFd> = fd.iter().map(|f| PollFd::new(f, PollFlags::IN)).collect();
         let time = Timespec {
-            tv_sec: 0,
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
             tv_nsec: i64::from(left.subsec_nanos()),
         };
-        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&time)) {
+        match poll(&mut fds, Some(&time)) {
             Ok(n) => Ok(n > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(rustix::io::Errno::INTR) => {
+                std::thread::sleep(HANDLER.min(left));
+                Ok(false)
+            }
             Err(e) => Err(e).context("cannot wait for the process"),
         }
     }

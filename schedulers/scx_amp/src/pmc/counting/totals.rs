@@ -17,9 +17,26 @@ pub struct Known {
     pub value: f64,
 }
 
+/// How long a part could have counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Whole {
+    seconds: f64,
+    /// Seconds of it while one set gave way to the next.
+    changing: f64,
+}
+
+impl Whole {
+    fn of(seconds: f64) -> Whole {
+        Whole {
+            seconds,
+            changing: 0.0,
+        }
+    }
+}
+
 impl Counting {
     /// Seconds for which threads ran, or CPUs were there, on the CPUs of each part.
-    fn wholes(&mut self) -> Result<Vec<f64>, GroupError> {
+    fn wholes(&mut self) -> Result<Vec<Whole>, GroupError> {
         let mut times = Vec::new();
         for c in &mut self.clocks {
             let whom = c.whom();
@@ -27,20 +44,32 @@ impl Counting {
                 Whom::Thread(tid) => self.missed.get(&tid).copied().unwrap_or(0.0),
                 _ => 0.0,
             };
-            times.push((whom, c.read()?.enabled.as_secs_f64() + missed));
+            times.push((whom, c.read()?.enabled.as_secs_f64(), missed));
         }
         if self.system {
             if self.sets.len() == 1 {
                 // a CPU's pinned group is on all the time, or reading it fails
-                return Ok(self.parts.iter().map(|p| p.sampled.seconds()).collect());
+                let all = |p: &Part| Whole::of(p.sampled.seconds());
+                return Ok(self.parts.iter().map(all).collect());
             }
             let of = |p: &Part| {
                 let on = |whom: &Whom| p.groups.iter().any(|g| g.whom() == *whom);
-                times.iter().filter(|(w, _)| on(w)).map(|(_, t)| t).sum()
+                let seconds: f64 = times.iter().filter(|t| on(&t.0)).map(|t| t.1).sum();
+                let here = |o: &&Part| (o.key(), o.unit.core_type) == (p.key(), p.unit.core_type);
+                let seen: f64 = self
+                    .parts
+                    .iter()
+                    .filter(here)
+                    .map(|o| o.sampled.seconds())
+                    .sum();
+                Whole {
+                    seconds,
+                    changing: (seconds - seen).max(0.0),
+                }
             };
             return Ok(self.parts.iter().map(of).collect());
         }
-        let mut out = vec![0.0; self.parts.len()];
+        let mut out = vec![Whole::of(0.0); self.parts.len()];
         let mut rows: Vec<(Option<i32>, Vec<usize>)> = Vec::new();
         for (i, p) in self.parts.iter().enumerate() {
             // parts of a row stand side by side, those of the next set after all rows of this one
@@ -51,17 +80,19 @@ impl Counting {
         }
         for (tid, of) in rows {
             let mine = |w: &Whom| tid.is_none_or(|t| *w == Whom::Thread(t));
-            let all = times.iter().filter(|(w, _)| mine(w)).map(|(_, t)| t).sum();
+            let mine = || times.iter().filter(|t| mine(&t.0));
+            let (ran, missed) = (mine().map(|t| t.1).sum(), mine().map(|t| t.2).sum());
             let parts: Vec<&Part> = of.iter().map(|i| &self.parts[*i]).collect();
-            for (i, whole) in of.iter().zip(self.of_row(&parts, all)) {
+            for (i, whole) in of.iter().zip(self.of_row(&parts, ran, missed)) {
                 out[*i] = whole;
             }
         }
         Ok(out)
     }
 
-    /// The same for the parts of one row, whose threads ran for `all` seconds.
-    fn of_row(&self, parts: &[&Part], all: f64) -> Vec<f64> {
+    /// The same for the parts of one row, whose threads ran for `ran` seconds, and for `missed` before they were found.
+    fn of_row(&self, parts: &[&Part], ran: f64, missed: f64) -> Vec<Whole> {
+        let all = ran + missed;
         let time = |p: &Part| p.sampled.seconds();
         let on_cores: f64 = parts
             .iter()
@@ -78,23 +109,26 @@ impl Counting {
             core.is_empty() || core.len() == self.names.len()
         });
         let one = self.sets.len() == 1;
-        let gaps = if complete && on_cores > 0.0 {
-            (all / on_cores).max(1.0)
-        } else {
-            1.0
+        let of_seen = |time: f64| match complete && on_cores > 0.0 {
+            true => (time / on_cores).max(1.0),
+            false => 1.0,
         };
-        let gaps = if one && gaps < 1.0 + SAME_TIME {
-            1.0
-        } else {
-            gaps
+        let gaps = match of_seen(all) {
+            gaps if one && gaps < 1.0 + SAME_TIME => 1.0,
+            gaps => gaps,
         };
+        let changing = if one { 0.0 } else { of_seen(ran) - 1.0 };
         let of = |p: &&Part| match p.unit.core_type {
             Some(t) => {
                 let same = |o: &&&Part| o.unit.core_type == Some(t);
-                parts.iter().filter(same).map(|p| time(p)).sum::<f64>() * gaps
+                let seen: f64 = parts.iter().filter(same).map(|p| time(p)).sum();
+                Whole {
+                    seconds: seen * gaps,
+                    changing: seen * changing,
+                }
             }
-            None if one => time(p),
-            None => all,
+            None if one => Whole::of(time(p)),
+            None => Whole::of(all),
         };
         parts.iter().map(of).collect()
     }
@@ -109,6 +143,13 @@ impl Counting {
         known: &[Known],
     ) -> Result<(Vec<Count>, Vec<Derived>), GroupError> {
         let wholes = self.wholes()?;
+        for (p, whole) in self.parts.iter_mut().zip(&wholes) {
+            // the kernel's events go on while sets change
+            if p.unit.events.iter().all(|e| e.attr.exclude_kernel) {
+                p.sampled.change(whole.changing);
+            }
+        }
+        let wholes: Vec<f64> = wholes.iter().map(|w| w.seconds).collect();
         let mut counts = Vec::new();
         for (p, whole) in self.parts.iter().zip(&wholes) {
             for (i, event) in p.unit.events.iter().enumerate() {
@@ -197,19 +238,14 @@ fn evaluate(
     // the set that has most of the names first: a ratio within a set is better than one across
     let mut order: Vec<usize> = (0..parts.len()).collect();
     let has = |k: &usize| {
-        let events = &parts[*k].0.unit.events;
-        let in_it = |n: &&String| events.iter().any(|e| e.name == **n);
+        let unit = &parts[*k].0.unit;
+        let in_it = |n: &&String| unit.find(n).is_some();
         f.names.iter().filter(in_it).count()
     };
     order.sort_by_key(|k| std::cmp::Reverse(has(k)));
     let best = |name: &String| {
         order.iter().find_map(|k| {
-            let i = parts[*k]
-                .0
-                .unit
-                .events
-                .iter()
-                .position(|e| e.name == *name)?;
+            let i = parts[*k].0.unit.find(name)?;
             Some((*k, i))
         })
     };

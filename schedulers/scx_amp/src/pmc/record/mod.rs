@@ -3,11 +3,14 @@
 //! ```text
 //! periods   how many events between two samples
 //! sampler   perf's ring buffers
+//! branches  last-branch records, and what ran between them
 //! maps      which file an address is from
-//! profile   functions and blocks by their samples; blocks cuts code into them
+//! profile   functions and blocks by their samples; blocks cuts code into them, executed tells how often they ran
 //! ```
 
 mod blocks;
+mod branches;
+mod executed;
 mod maps;
 mod output;
 mod periods;
@@ -16,7 +19,7 @@ mod sampler;
 
 use super::here::Here;
 use super::sets::{Set, Unit};
-use super::target::TargetArgs;
+use super::target::{TargetArgs, LOOK};
 use crate::usage::bad_input;
 use amp_metrics::Event;
 use anyhow::{Context, Result};
@@ -28,9 +31,11 @@ use profile::Samples;
 use rand::rngs::SmallRng;
 use rand::SeedableRng;
 use sampler::{CpuSampler, Found, Of, What};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// Events between two samples of cycles, instructions and clocks (which count nanoseconds): a thousand samples a second and
 /// more on a fast core.
@@ -61,6 +66,9 @@ pub struct RecordArgs {
     /// Seed of random periods
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Do without last-branch records where the PMU keeps them
+    #[arg(long)]
+    no_branches: bool,
     #[command(flatten)]
     target: TargetArgs,
     /// Lines of each table
@@ -123,11 +131,11 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
         }
     }
     let mut watched = chosen.release(stop)?;
-    let nominal = nominal(args);
+    let nominal = nominal(args, &set);
     let (mut samples, mut lost, mut throttled) = (Samples::default(), 0, 0);
     let mut batch = Vec::new();
     loop {
-        let last = watched.wait(None)?;
+        let last = watched.wait(Some(Instant::now() + LOOK))?;
         for c in &mut cpus {
             c.drain(|time, found| batch.push((time, found)));
             if args.method == Method::Random && !last {
@@ -140,13 +148,17 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
             match found {
                 Found::Sample {
                     ip,
+                    pid,
                     period,
-                    kernel: true,
-                    ..
-                } => samples.kernel(ip, period),
-                Found::Sample {
-                    ip, pid, period, ..
-                } => samples.user(maps.find(pid, ip), period),
+                    kernel,
+                    branches,
+                } => {
+                    samples.runs.add(&branches, |a| maps.find(pid, a));
+                    match kernel {
+                        true => samples.kernel(ip, period),
+                        false => samples.user(maps.find(pid, ip), period),
+                    }
+                }
                 Found::Mapped(pid, m) => maps.add(pid, m),
                 Found::Forked(pid, parent) => maps.fork(pid, parent),
                 Found::Executed(pid) => maps.exec(pid),
@@ -178,10 +190,12 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     watched.status()
 }
 
-fn nominal(args: &RecordArgs) -> u64 {
+fn nominal(args: &RecordArgs, set: &Set) -> u64 {
     args.period.unwrap_or_else(|| {
-        let frequent = ["cycles", "instructions", "inst_retired", "clock"];
-        if frequent.iter().any(|f| args.event.contains(f)) {
+        let mut units = set.units.iter();
+        // whatever cycles they are
+        let clock = ["clock", "cycles"].iter().any(|c| args.event.contains(c));
+        if clock || units.any(|u| u.instructions.is_some() || u.cycles.is_some()) {
             FREQUENT
         } else {
             RARE
@@ -198,30 +212,123 @@ fn open(
     on_exec: bool,
     rng: &mut SmallRng,
 ) -> Result<(Vec<CpuSampler>, Vec<Choice>)> {
-    let nominal = nominal(args);
+    let nominal = nominal(args, set);
     let mut samplers = Vec::new();
+    // why there are no last-branch records, by PMU
+    let mut refused: BTreeMap<&str, String> = BTreeMap::new();
     for &cpu in everywhere {
         let unit = set.units.iter().find(|u| u.cpus.contains(&cpu));
-        let what = match unit.and_then(|u| u.events.first()) {
-            Some(event) => What::Samples {
-                event,
-                period: periods::first(args.method, nominal, rng),
-                precision: sampler::precision(&event.pmu),
-            },
-            None => What::Mappings,
+        let Some((unit, event)) = unit.and_then(|u| Some((u, u.events.first()?))) else {
+            samplers.push(CpuSampler::open(cpu, of, on_exec, What::Mappings)?);
+            continue;
         };
-        samplers.push(CpuSampler::open(cpu, of, on_exec, what)?);
+        let period = periods::first(args.method, nominal, rng);
+        let open = |branches| {
+            let what = What::Samples {
+                event,
+                period,
+                precision: sampler::precision(&event.pmu),
+                branches,
+            };
+            CpuSampler::open(cpu, of, on_exec, what)
+        };
+        let known = refused.get(unit.pmu.as_str());
+        let ask = wanted(args, unit).is_ok() && known.is_none();
+        let (sampler, why) = with_or_without(ask, open)?;
+        refused.extend(why.map(|why| (unit.pmu.as_str(), why)));
+        samplers.push(sampler);
     }
     let events = set
         .units
         .iter()
         .flat_map(|u| u.events.first().map(|e| (u, e)));
-    let choice = |(unit, event): (&Unit, &Event)| Choice {
-        event: event.name.clone(),
-        pmu: unit.pmu.clone(),
-        period: nominal,
-        method: args.method,
-        precision: sampler::precision(&unit.pmu),
+    let choice = |(unit, event): (&Unit, &Event)| {
+        let wanted = wanted(args, unit);
+        let refused = refused.get(unit.pmu.as_str());
+        Choice {
+            event: event.name.clone(),
+            pmu: unit.pmu.clone(),
+            period: nominal,
+            method: args.method,
+            precision: sampler::precision(&unit.pmu),
+            branches: match refused {
+                None => wanted.as_ref().copied().unwrap_or(0),
+                Some(_) => 0,
+            },
+            no_branches: match refused {
+                Some(why) => Some(format!("the kernel refuses them: {why}")),
+                None => wanted.err().map(str::to_owned),
+            },
+        }
     };
     Ok((samplers, events.map(choice).collect()))
+}
+
+/// What is opened with last-branch records if they are `wanted`, and without them if not or if that fails; why it did.
+fn with_or_without<T>(
+    wanted: bool,
+    mut open: impl FnMut(bool) -> Result<T>,
+) -> Result<(T, Option<String>)> {
+    if !wanted {
+        return Ok((open(false)?, None));
+    }
+    match open(true) {
+        Ok(opened) => Ok((opened, None)),
+        // there may be samples all the same
+        Err(e) => Ok((open(false)?, Some(format!("{e:#}")))),
+    }
+}
+
+/// How many last-branch records to ask the unit's PMU for; else why none.
+fn wanted(args: &RecordArgs, unit: &Unit) -> Result<u32, &'static str> {
+    match branches::depth(&unit.pmu) {
+        _ if args.no_branches => Err("not wanted"),
+        0 => Err("the PMU states none"),
+        n => Ok(n),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_what_the_kernel_refuses_there_are_samples_all_the_same() {
+        let open = |can: &'static [bool]| {
+            move |branches| match can.contains(&branches) {
+                true => Ok(branches),
+                false => Err(std::io::Error::from_raw_os_error(libc::EOPNOTSUPP).into()),
+            }
+        };
+        let both = open(&[false, true]);
+        assert_eq!(with_or_without(true, both).unwrap(), (true, None));
+        assert_eq!(with_or_without(false, both).unwrap(), (false, None));
+        let (got, why) = with_or_without(true, open(&[false])).unwrap();
+        assert!(!got && why.unwrap().contains("not supported"));
+        assert!(with_or_without(true, open(&[])).is_err());
+    }
+
+    /// Software events have no branches, on any kernel: the refusal is a real one.
+    #[test]
+    fn a_kernel_refuses_branches_of_a_software_event() {
+        let event = amp_metrics::group::software(&"cpu-clock:u".parse().unwrap()).unwrap();
+        let us = [Of::Task(std::process::id() as i32)];
+        let open = |branches| {
+            let what = What::Samples {
+                event: &event,
+                period: 1_000_000,
+                precision: 0,
+                branches,
+            };
+            CpuSampler::open(0, &us, false, what)
+        };
+        match with_or_without(true, open) {
+            Ok((_, why)) => {
+                let why = why.expect("a refusal");
+                assert!(why.contains("cpu-clock"), "{why}");
+            }
+            // a container without perf
+            Err(e) => println!("not tried: {e:#}"),
+        }
+    }
 }

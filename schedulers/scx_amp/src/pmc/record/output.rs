@@ -1,7 +1,7 @@
 //! What `pmc record` prints.
 
 use super::periods::Method;
-use super::profile::Profile;
+use super::profile::{BlockShare, Function, Profile};
 use amp_metrics::uncertainty::Measured;
 use serde::Serialize;
 use std::fmt::Write;
@@ -22,6 +22,11 @@ pub struct Choice {
     pub method: Method,
     /// What the PMU says of where a sample is: 0 (arbitrary skid) to 3 (no skid).
     pub precision: u8,
+    /// How many last-branch records of user mode come with a sample at most.
+    pub branches: u32,
+    /// Why none do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_branches: Option<String>,
 }
 
 /// The result.
@@ -73,8 +78,14 @@ pub fn tables(r: &Report, most: usize) -> String {
         // a string takes all that is written
         let _ = writeln!(
             out,
-            "{} on {}: every {} events ({how}); {skid}",
-            c.event, c.pmu, c.period
+            "{} on {}: every {} events ({how}); {skid}; {}",
+            c.event,
+            c.pmu,
+            c.period,
+            match &c.no_branches {
+                Some(why) => format!("no last-branch records ({why})"),
+                None => format!("up to {} last-branch records", c.branches),
+            }
         );
     }
     let p = &r.profile;
@@ -91,6 +102,13 @@ pub fn tables(r: &Report, most: usize) -> String {
             out,
             "sampling was held back {} times (sysctl kernel.perf_event_max_sample_rate); use a longer period",
             r.throttled
+        );
+    }
+    if let Some(b) = &p.branches {
+        let _ = writeln!(
+            out,
+            "{} runs of blocks by the last-branch records of {} samples; {} pairs of records with something missing in between, {} runs in no known function. Executions are without bias where the event is taken branches, else seen from where it happens",
+            b.runs, b.stacks, b.odd, b.unplaced
         );
     }
     if p.samples == 0 {
@@ -121,6 +139,9 @@ pub fn tables(r: &Report, most: usize) -> String {
     if blocks.is_empty() {
         return out;
     }
+    if p.branches.is_some() {
+        return executed(out, blocks, most);
+    }
     blocks.sort_by_key(|(_, b)| std::cmp::Reverse(b.events));
     let mut table = Builder::default();
     table.push_record(["share", "", "samples", "basic block", "instructions"]);
@@ -133,6 +154,34 @@ pub fn tables(r: &Report, most: usize) -> String {
             b.samples.to_string(),
             place,
             b.instructions.to_string(),
+        ]);
+    }
+    finish(&mut out, table, blocks.len().saturating_sub(most), "blocks");
+    out
+}
+
+/// Blocks by how often they ran.
+fn executed(mut out: String, mut blocks: Vec<(&Function, &BlockShare)>, most: usize) -> String {
+    let share = |b: &BlockShare| b.executed.unwrap_or(Measured::exact(0.0));
+    blocks.sort_by(|(_, a), (_, b)| share(b).value.total_cmp(&share(a).value));
+    let mut table = Builder::default();
+    table.push_record([
+        "of instructions",
+        "",
+        "executions",
+        "basic block",
+        "instructions",
+        "samples",
+    ]);
+    for (f, b) in blocks.iter().take(most) {
+        let [part, u] = percent(share(b));
+        table.push_record([
+            part,
+            u,
+            b.executions.unwrap_or(0).to_string(),
+            format!("{}+{:#x}", f.function, b.offset),
+            b.instructions.to_string(),
+            b.samples.to_string(),
         ]);
     }
     finish(&mut out, table, blocks.len().saturating_sub(most), "blocks");

@@ -1,6 +1,8 @@
 //! From samples to functions and basic blocks.
 
 use super::blocks::{blocks, Block, Code};
+use super::branches::Runs;
+use super::executed::Executed;
 use amp_metrics::uncertainty::Measured;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
@@ -13,9 +15,14 @@ use std::path::{Path, PathBuf};
 /// Functions that are larger are not cut into blocks.
 const LARGEST: u64 = 4 << 20;
 
+/// A function: its name, and the file it is from.
+pub type Key = (String, String);
+
 /// Where samples fell, and what they stand for.
 #[derive(Debug, Default)]
 pub struct Samples {
+    /// What ran by the branches that came with them.
+    pub runs: Runs,
     /// By file and place in it.
     in_files: HashMap<PathBuf, BTreeMap<u64, Weight>>,
     /// In the kernel, by address.
@@ -77,8 +84,8 @@ impl Samples {
     pub fn profile(&self) -> Profile {
         let total = self.total();
         let symbolizer = Symbolizer::new();
-        let mut functions: BTreeMap<(String, String), Vec<(u64, Weight)>> = BTreeMap::new();
-        let mut shapes: HashMap<(String, String), Vec<Block>> = HashMap::new();
+        let mut functions: BTreeMap<Key, Vec<(u64, Weight)>> = BTreeMap::new();
+        let mut shapes: HashMap<Key, Vec<Block>> = HashMap::new();
         for (file, at) in &self.in_files {
             let source = Source::Elf(Elf::new(file));
             let offsets: Vec<u64> = at.keys().copied().collect();
@@ -87,11 +94,9 @@ impl Samples {
             for (i, (offset, weight)) in at.iter().enumerate() {
                 let (name, inside, size) = describe(named.get(i));
                 let key = (name, file.display().to_string());
-                if let Some(size) = size.filter(|s| *s > 0 && *s <= LARGEST) {
-                    shapes
-                        .entry(key.clone())
-                        .or_insert_with(|| code(file, offset - inside, size).unwrap_or_default());
-                }
+                shapes
+                    .entry(key.clone())
+                    .or_insert_with(|| code(file, offset - inside, size).unwrap_or_default());
                 functions.entry(key).or_default().push((inside, *weight));
             }
         }
@@ -108,16 +113,22 @@ impl Samples {
             let key = (UNKNOWN.to_owned(), "[no file]".to_owned());
             functions.insert(key, vec![(0, self.elsewhere)]);
         }
+        let executed = Executed::of(&self.runs, &symbolizer, &mut shapes);
+        for key in executed.functions() {
+            functions.entry(key.clone()).or_default();
+        }
         let share = |w: Weight| share(w, total);
         let mut out: Vec<Function> = functions
             .into_iter()
             .map(|(key, at)| {
                 let weight = at.iter().fold(Weight::default(), |a, (_, w)| a.with(*w));
                 let mut of_blocks = Vec::new();
-                for b in shapes.get(&key).into_iter().flatten() {
+                let shape = shapes.get(&key).map_or(&[][..], Vec::as_slice);
+                for (i, b) in shape.iter().enumerate() {
+                    let ran = executed.of_block(&key, shape, i);
                     let inside = at.iter().filter(|(o, _)| b.range.contains(o));
                     let w = inside.fold(Weight::default(), |a, (_, w)| a.with(*w));
-                    if w.samples > 0 {
+                    if w.samples > 0 || ran.is_some_and(|(times, _)| times > 0) {
                         of_blocks.push(BlockShare {
                             offset: b.range.start,
                             bytes: b.range.end - b.range.start,
@@ -125,6 +136,8 @@ impl Samples {
                             samples: w.samples,
                             events: w.events,
                             share: share(w),
+                            executions: ran.map(|r| r.0),
+                            executed: ran.map(|r| r.1),
                         });
                     }
                 }
@@ -142,6 +155,12 @@ impl Samples {
         Profile {
             samples: total.samples,
             events: total.events,
+            branches: (self.runs.stacks() > 0).then(|| Branches {
+                stacks: self.runs.stacks(),
+                runs: self.runs.runs(),
+                odd: self.runs.odd(),
+                unplaced: executed.unplaced,
+            }),
             functions: out,
         }
     }
@@ -151,7 +170,7 @@ impl Samples {
 const UNKNOWN: &str = "[unknown]";
 
 /// Name, place in it and size.
-fn describe(s: Option<&Symbolized<'_>>) -> (String, u64, Option<u64>) {
+pub fn describe(s: Option<&Symbolized<'_>>) -> (String, u64, Option<u64>) {
     match s {
         Some(Symbolized::Sym(s)) => (
             s.name.to_string(),
@@ -172,7 +191,9 @@ fn share(w: Weight, total: Weight) -> Measured {
     Measured::new(p, (p * (1.0 - p) / total.samples as f64).sqrt())
 }
 
-fn code(file: &Path, offset: u64, size: u64) -> Option<Vec<Block>> {
+/// The blocks of the function at `offset` of a file; `None` where its size is not known or its code not to be had.
+pub fn code(file: &Path, offset: u64, size: Option<u64>) -> Option<Vec<Block>> {
+    let size = size.filter(|s| *s > 0 && *s <= LARGEST)?;
     let f = File::open(file).ok()?;
     let mut header = [0u8; 20];
     f.read_exact_at(&mut header, 0).ok()?;
@@ -189,8 +210,24 @@ pub struct Profile {
     pub samples: u64,
     /// Events that they stand for.
     pub events: u64,
+    /// What last-branch records told; absent without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branches: Option<Branches>,
     /// Where they fell.
     pub functions: Vec<Function>,
+}
+
+/// How much last-branch records told.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Branches {
+    /// Samples that had any.
+    pub stacks: u64,
+    /// Runs of blocks between two of them.
+    pub runs: u64,
+    /// Pairs with no straight line between them: something is missing there.
+    pub odd: u64,
+    /// Runs in code that belongs to no function of known size.
+    pub unplaced: u64,
 }
 
 /// A function.
@@ -206,7 +243,7 @@ pub struct Function {
     pub events: u64,
     /// Part of all events.
     pub share: Measured,
-    /// Its basic blocks with samples, by address; none where its code or size are not known.
+    /// Its basic blocks with samples or executions, by address; none where its code or size are not known.
     pub blocks: Vec<BlockShare>,
 }
 
@@ -225,6 +262,12 @@ pub struct BlockShare {
     pub events: u64,
     /// Part of all events.
     pub share: Measured,
+    /// How often it ran in what last-branch records show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executions: Option<u64>,
+    /// Part of the instructions that they show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executed: Option<Measured>,
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Samples through perf: an event per CPU and thread, and a ring buffer per CPU.
 
+use super::branches::{self, Branch};
 use super::maps::Mapping;
 use amp_metrics::group::{dummy, explain, GroupError, Whom};
 use amp_metrics::Event;
@@ -35,6 +36,8 @@ pub enum Found {
         period: u64,
         /// Whether it was in the kernel.
         kernel: bool,
+        /// Branches of user mode that were taken before it, latest first.
+        branches: Vec<Branch>,
     },
     /// Something was mapped.
     Mapped(u32, Mapping),
@@ -110,6 +113,8 @@ pub enum What<'a> {
         period: u64,
         /// What [`precision`] says of its PMU.
         precision: u8,
+        /// Whether last-branch records are to come with them.
+        branches: bool,
     },
     /// Only what is mapped and started: a program may map on a CPU whose PMU is not sampled what it runs on another.
     Mappings,
@@ -246,6 +251,7 @@ impl CpuSampler {
                             pid,
                             period,
                             kernel,
+                            branches: branches::of_sample(&s),
                         });
                     }
                 }
@@ -282,9 +288,15 @@ fn one(cpu: u32, of: Of, on_exec: bool, what: What<'_>) -> Result<Counter, Group
         .comm_exec(true)
         .task(true);
     if let What::Samples {
-        period, precision, ..
+        period,
+        precision,
+        branches,
+        ..
     } = what
     {
+        if branches {
+            branches::ask(&mut b);
+        }
         b.sample_period(period).precise_ip(match precision {
             0 => SampleSkid::Arbitrary,
             1 => SampleSkid::Constant,

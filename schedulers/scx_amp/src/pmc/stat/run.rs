@@ -96,7 +96,10 @@ impl Plan<'_> {
         let mut next = length().map(|t| begin + t);
         loop {
             let look = found.when();
-            let last = watched.wait([next, look].into_iter().flatten().min())?;
+            // levels are sampled even where nothing is shown before the end
+            let sampled = virtuals.as_ref().filter(|_| !windowed);
+            let sample = sampled.map(|_| Instant::now() + target::LOOK);
+            let last = watched.wait([next, look, sample].into_iter().flatten().min())?;
             found.look(&mut counting)?;
             let due = next.is_some_and(|n| Instant::now() >= n);
             if let (Some(v), false) = (&mut virtuals, windowed || last) {
