@@ -17,7 +17,7 @@
 //!
 //! Memory that processes share under different addresses is not seen to be shared.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering::*};
 
 /// What the directory asks of the other cores.
 pub trait Peers {
@@ -117,11 +117,17 @@ impl Run {
             0 => window,
             i => 8 * i + slack,
         };
+        let between = now.saturating_sub(last);
         if last == 0 || now > last.saturating_add(pause) {
-            self.first.store(now, Relaxed);
-            self.n.store(1, Relaxed);
+            if last != 0 && self.n.load(Relaxed) == 1 && between < window {
+                // after each of two stores: that is the pace by now, slowed down by other lines that bounce
+                self.interval.store(between, Relaxed);
+                self.n.store(2, Relaxed);
+            } else {
+                self.first.store(now, Relaxed);
+                self.n.store(1, Relaxed);
+            }
         } else {
-            let between = now.saturating_sub(last);
             let mean = match interval {
                 0 => between,
                 i => (3 * i + between) / 4,
@@ -175,13 +181,14 @@ pub struct Directory {
     shared: Box<[Shared]>,
     /// Three changes of hands within this time make a line contended; without the others for as long it is no more.
     window: u64,
-    /// What a core may do between two stores of a run beside.
+    /// What a core may do between two stores of a run beside, such as fetching the line.
     slack: u64,
 }
 
 impl Directory {
-    /// An empty directory for caches of `lines` lines altogether. `quantum` is how far vCPUs may be apart.
-    pub fn new(lines: usize, cpus: usize, quantum: u64) -> Directory {
+    /// An empty directory for caches of `lines` lines altogether. `quantum` is how far vCPUs may be apart, `transfer` how long
+    /// a core may wait for another one's line.
+    pub fn new(lines: usize, cpus: usize, quantum: u64, transfer: u64) -> Directory {
         let line = || Shared {
             tag: AtomicU64::new(0),
             version: AtomicU32::new(0),
@@ -193,7 +200,7 @@ impl Directory {
             entries: (0..n).map(|_| Entry::default()).collect(),
             shared: (0..NR_CONTENDED).map(|_| line()).collect(),
             window: 4 * quantum,
-            slack: quantum / 1024,
+            slack: quantum / 1024 + transfer,
         }
     }
 
@@ -212,13 +219,32 @@ impl Directory {
         };
         let mine = a.cpu as u32 + 1;
         let known = |owner: u32| owner == mine && e.tag.load(Relaxed) == a.tag;
-        if !a.missed && known(e.owner.load(Relaxed)) {
-            return Effect::default();
+        if !a.missed {
+            // the core has said that it takes the line for its own; whoever takes it now sees that, or says so here first
+            fence(SeqCst);
+            if known(e.owner.load(Relaxed)) {
+                return Effect::default();
+            }
         }
         e.lock();
         let effect = self.change(peers, a, e, mine);
         e.locked.store(0, Release);
         effect
+    }
+
+    /// Whether `cpu` may have the line, and may store to it; both of a line that is not known.
+    pub fn allows(&self, cpu: usize, tag: u64) -> (bool, bool) {
+        let at = Self::hash(tag) & (self.entries.len() - 1);
+        match self.entries.get(at) {
+            Some(e) if e.tag.load(Relaxed) == tag => match e.owner.load(Relaxed) {
+                CONTENDED => (false, false),
+                owner => (
+                    e.holders.load(Relaxed) >> cpu & 1 == 1,
+                    owner == cpu as u32 + 1,
+                ),
+            },
+            _ => (true, true),
+        }
     }
 
     fn change(&self, peers: &impl Peers, a: Access, e: &Entry, mine: u32) -> Effect {
@@ -254,6 +280,10 @@ impl Directory {
             ..Effect::default()
         };
         let holders = e.holders.load(Relaxed);
+        // before anybody is asked to give the line up: who then thinks that it is still theirs finds out here
+        let next = if a.store { a.cpu as u32 + 1 } else { 0 };
+        e.owner.store(next, Relaxed);
+        fence(SeqCst);
         if a.store {
             let mut others = holders & !mine;
             while others != 0 {
@@ -266,13 +296,11 @@ impl Directory {
                 }
             }
             e.holders.store(mine, Relaxed);
-            e.owner.store(a.cpu as u32 + 1, Relaxed);
         } else {
             if owner != 0 && peers.share(owner as usize - 1, a.tag) {
                 effect.from = Some(owner as usize - 1);
             }
             e.holders.store(holders | mine, Relaxed);
-            e.owner.store(0, Relaxed);
         }
         if effect.from.is_some() || effect.upgrade {
             // cores' clocks may be far apart on an overloaded host: of two that take the line in turn, the time before the last
