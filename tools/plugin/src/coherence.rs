@@ -12,8 +12,9 @@
 //! vCPUs run up to a quantum apart in virtual time, and on a busy host one after the other: a line that two cores use at the
 //! same virtual time would change hands once per quantum, or with each access, as the host pleases. So a line that changes
 //! hands three times within [`Directory::window`] becomes *contended*: it lives in no L1, each access to it comes here,
-//! and what decides whether this core still has it is how often the others store to it in virtual time ([`Run`]). A core that
-//! stores in one go is taken to have gone on at its pace up to where its vCPU is, or, while it is behind, beyond.
+//! and what decides whether this core still has it is how often the others store to it in virtual time ([`Run`]): it loses the
+//! line when another one has wanted it again and waited for it. A core that stores in one go is taken to have gone on at its
+//! pace up to where its vCPU is, or, while it is behind, beyond.
 //!
 //! Memory that processes share under different addresses is not seen to be shared.
 
@@ -105,8 +106,10 @@ impl Entry {
 struct Run {
     first: AtomicU64,
     last: AtomicU64,
-    /// Mean time between two of them, lately.
+    /// Mean time between two of them, lately, without what the core waited for the line.
     interval: AtomicU64,
+    /// How long it waited for the line when it last had to; 0 when it never had.
+    wait: AtomicU64,
     n: AtomicU32,
 }
 
@@ -130,7 +133,7 @@ impl Run {
         } else {
             let mean = match interval {
                 0 => between,
-                i => (3 * i + between) / 4,
+                i => (15 * i + between) / 16,
             };
             self.interval.store(mean.max(1), Relaxed);
             self.n
@@ -139,7 +142,8 @@ impl Run {
         self.last.store(now, Relaxed);
     }
 
-    /// Stores in `(from, to]` as far as a pace is known; `None` when there is none.
+    /// How often this core takes the line away from one that had it in `(from, to]`, as far as a pace is known; `None` when
+    /// there is none. It asks for the line again when it wants to store next, and has to wait for it.
     fn expected(&self, from: u64, to: u64, reached: u64, slack: u64) -> Option<u64> {
         let (last, interval) = (self.last.load(Relaxed), self.interval.load(Relaxed));
         let goes_on = reached <= last.saturating_add(4 * interval + slack);
@@ -148,14 +152,24 @@ impl Run {
         }
         let to = if goes_on { to } else { to.min(last) };
         let time = to.saturating_sub(from.max(self.first.load(Relaxed)));
-        Some(time.min(1 << 40).saturating_mul(ONE) / interval)
+        let each = interval + self.wait.load(Relaxed);
+        Some(time.min(1 << 40).saturating_mul(ONE) / each)
+    }
+
+    /// The core waited so long for the line.
+    fn waited(&self, wait: u64) {
+        self.wait.store(wait, Relaxed);
+        let last = self.last.load(Relaxed);
+        if last != 0 {
+            self.last.store(last + wait, Relaxed);
+        }
     }
 }
 
 /// What a core did with a contended line.
 #[derive(Debug, Default)]
 struct Core {
-    /// Its last access; 0 for none.
+    /// Its last access, or when the line came if it had to be fetched; 0 for none.
     seen: AtomicU64,
     /// [`Shared::version`] then.
     known: AtomicU32,
@@ -349,6 +363,7 @@ impl Directory {
             c.debt.store(0, Relaxed);
             c.stores.last.store(0, Relaxed);
             c.stores.interval.store(0, Relaxed);
+            c.stores.wait.store(0, Relaxed);
             c.stores.n.store(0, Relaxed);
         }
         s.version.store(0, Relaxed);
@@ -361,6 +376,14 @@ impl Directory {
         }
         self.note(s, a);
         true
+    }
+
+    /// A contended line that another core had has arrived at `cpu`: nobody could take it away again before `now`.
+    pub fn arrived(&self, cpu: usize, tag: u64, now: u64) {
+        if let Some(me) = self.contended(tag).and_then(|s| s.cores.get(cpu)) {
+            let asked = me.seen.swap(now, Relaxed);
+            me.stores.waited(now.saturating_sub(asked));
+        }
     }
 
     fn recent(&self, c: &Core, now: u64) -> bool {

@@ -216,7 +216,10 @@ fn beyond(
     }
     if let Some(from) = effect.from {
         transfer(b, v, own, from, flags);
-        own.counts[flags & 1].invalidations += u64::from(effect.contended);
+        if effect.contended {
+            own.counts[flags & 1].invalidations += 1;
+            directory.arrived(v.index, tag, v.time.load(Relaxed));
+        }
     } else if access.missed && !effect.contended {
         miss(b, v, own, info, address, flags);
     } else {
