@@ -7,12 +7,17 @@ use amp_tests::Lab;
 use serde_json::Value;
 
 /// Times each program runs.
-const REPEATS: usize = 2;
+const REPEATS: usize = 3;
 const PATTERNS: [&str; 3] = ["bandwidth saturation", "load imbalance", "false sharing"];
 
+/// These share for a purpose.
+const TRUE_SHARING: [&str; 2] = [
+    "handoff --threads 2 --cpus 2,3 --work 1k",
+    "handoff --threads 2 --cpus 0,3 --work 1k",
+];
 /// Program of `amp-workload pattern`, and which patterns it has. `handoff` shares for a purpose, which counters cannot tell
 /// from sharing without one.
-const PROGRAMS: [(&str, [bool; 3]); 25] = [
+const PROGRAMS: [(&str, [bool; 3]); 28] = [
     (
         "triad --threads 6 --cpus 0,1,2,3,4,5 --size 8M --work 6",
         [true, false, false],
@@ -98,11 +103,23 @@ const PROGRAMS: [(&str, [bool; 3]); 25] = [
         [false, false, true],
     ),
     (
+        "histogram --threads 2 --cpus 0,3 --work 200",
+        [false, false, true],
+    ),
+    (
         "counters-apart --threads 2 --cpus 0,1 --work 4k",
         [false, false, false],
     ),
     (
         "counters-apart --threads 4 --cpus 2,3,4,5 --work 2k",
+        [false, false, false],
+    ),
+    (
+        "counters-apart --threads 2 --cpus 0,3 --work 2k",
+        [false, false, false],
+    ),
+    (
+        "histogram-apart --threads 2 --cpus 0,3 --work 500",
         [false, false, false],
     ),
     (
@@ -130,7 +147,14 @@ fn main() {
             }
         }
     }
-    script += "scx_amp pmc patterns --attainable $rate --json /o.json -- amp-workload pattern handoff --threads 2 --cpus 2,3 --work 1k >/dev/null\necho \"handoff $(cat /o.json)\"\n";
+    for program in TRUE_SHARING {
+        for _ in 0..REPEATS {
+            script += &format!(
+                "scx_amp pmc patterns -i 20 --attainable $rate --json /o.json -- amp-workload pattern {program} >/dev/null || exit 1\n\
+                 echo \"handoff $(cat /o.json)\"\n"
+            );
+        }
+    }
     let reply = Lab::board("juno").run(&script).ok();
     for rate in reply.lines("rate") {
         println!("attainable: {rate} bytes/s");
@@ -169,10 +193,14 @@ fn main() {
             .fold(1.0, f64::min);
         println!("{row} {:.2} | {:.3} |", of("elapsed_s"), least);
     }
-    println!(
-        "handoff (true sharing): {}",
-        cell(&read("handoff")["findings"][2], "")
-    );
+    let mut handoffs = reply.lines("handoff");
+    for program in TRUE_SHARING {
+        let cells = handoffs.by_ref().take(REPEATS).map(|line| {
+            let run: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+            cell(&run["findings"][2], "")
+        });
+        println!("{program}: {}", cells.collect::<String>());
+    }
     println!("\n| pattern | has it: found | has it: missed | has it not: absent | has it not: false alarm |");
     println!("|---|---|---|---|---|");
     for (p, name) in PATTERNS.iter().enumerate() {

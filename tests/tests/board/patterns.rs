@@ -7,7 +7,7 @@ use serde_json::Value;
 const PATTERNS: [&str; 3] = ["bandwidth saturation", "load imbalance", "false sharing"];
 
 /// Program, and the pattern that it has.
-const PROGRAMS: [(&str, Option<usize>); 7] = [
+const PROGRAMS: [(&str, Option<usize>); 9] = [
     (
         "store --threads 4 --cpus 0,1,2,3 --size 4M --work 8",
         Some(0),
@@ -17,6 +17,9 @@ const PROGRAMS: [(&str, Option<usize>); 7] = [
     ("triangle-even --threads 2 --cpus 2,3 --work 120", None),
     ("counters --threads 4 --cpus 2,3,4,5 --work 600", Some(2)),
     ("histogram --threads 2 --cpus 0,1 --work 500", Some(2)),
+    // two threads for a tenth of a second, on one cluster and on two
+    ("counters --threads 2 --cpus 2,3 --work 500", Some(2)),
+    ("counters --threads 2 --cpus 0,3 --work 1k", Some(2)),
     ("counters-apart --threads 4 --cpus 2,3,4,5 --work 2k", None),
 ];
 

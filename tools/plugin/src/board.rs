@@ -99,7 +99,10 @@ impl Board {
             .iter()
             .map(|&t| types[t].l1_sets * types[t].l1_ways)
             .sum();
-        let coherence = coherent.then(|| Directory::new(lines, nr_vcpus, clock.quantum()));
+        let transfer = types.iter().flat_map(|t| t.transfer_ps).flatten().max();
+        let transfer = transfer.unwrap_or(0);
+        let coherence =
+            coherent.then(|| Directory::new(lines, nr_vcpus, clock.quantum(), transfer));
         let line = models.first().map_or(64, |m| m.l1d.line);
         let memory = parameters
             .memory_gb_per_s

@@ -17,6 +17,7 @@
 //! thread; otherwise virtual time would pass at the pace of a busy host.
 
 use crate::board::{board, vcpu, Board};
+use crate::exec;
 use crate::interrupt;
 use crate::qemu::{self, CpuState};
 use crate::vcpu::{Own, Vcpu, IDLE, RUNNING, WAKING};
@@ -214,6 +215,7 @@ pub fn sync(v: &'static Vcpu) {
         v.state.store(RUNNING, SeqCst);
     }
     own.stats.syncs += 1;
+    exec::recheck(b, v, own);
     advance(b);
     run_due_timers(b);
     publish(b, v, own, STATE_RUNNING);

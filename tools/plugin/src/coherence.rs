@@ -12,12 +12,13 @@
 //! vCPUs run up to a quantum apart in virtual time, and on a busy host one after the other: a line that two cores use at the
 //! same virtual time would change hands once per quantum, or with each access, as the host pleases. So a line that changes
 //! hands three times within [`Directory::window`] becomes *contended*: it lives in no L1, each access to it comes here,
-//! and what decides whether this core still has it is how often the others store to it in virtual time ([`Run`]). A core that
-//! stores in one go is taken to have gone on at its pace up to where its vCPU is, or, while it is behind, beyond.
+//! and what decides whether this core still has it is how often the others store to it in virtual time ([`Run`]): it loses the
+//! line when another one has wanted it again and waited for it. A core that stores in one go is taken to have gone on at its
+//! pace up to where its vCPU is, or, while it is behind, beyond.
 //!
 //! Memory that processes share under different addresses is not seen to be shared.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering::*};
 
 /// What the directory asks of the other cores.
 pub trait Peers {
@@ -105,8 +106,10 @@ impl Entry {
 struct Run {
     first: AtomicU64,
     last: AtomicU64,
-    /// Mean time between two of them, lately.
+    /// Mean time between two of them, lately, without what the core waited for the line.
     interval: AtomicU64,
+    /// How long it waited for the line when it last had to; 0 when it never had.
+    wait: AtomicU64,
     n: AtomicU32,
 }
 
@@ -117,14 +120,20 @@ impl Run {
             0 => window,
             i => 8 * i + slack,
         };
+        let between = now.saturating_sub(last);
         if last == 0 || now > last.saturating_add(pause) {
-            self.first.store(now, Relaxed);
-            self.n.store(1, Relaxed);
+            if last != 0 && self.n.load(Relaxed) == 1 && between < window {
+                // after each of two stores: that is the pace by now, slowed down by other lines that bounce
+                self.interval.store(between, Relaxed);
+                self.n.store(2, Relaxed);
+            } else {
+                self.first.store(now, Relaxed);
+                self.n.store(1, Relaxed);
+            }
         } else {
-            let between = now.saturating_sub(last);
             let mean = match interval {
                 0 => between,
-                i => (3 * i + between) / 4,
+                i => (15 * i + between) / 16,
             };
             self.interval.store(mean.max(1), Relaxed);
             self.n
@@ -133,7 +142,8 @@ impl Run {
         self.last.store(now, Relaxed);
     }
 
-    /// Stores in `(from, to]` as far as a pace is known; `None` when there is none.
+    /// How often this core takes the line away from one that had it in `(from, to]`, as far as a pace is known; `None` when
+    /// there is none. It asks for the line again when it wants to store next, and has to wait for it.
     fn expected(&self, from: u64, to: u64, reached: u64, slack: u64) -> Option<u64> {
         let (last, interval) = (self.last.load(Relaxed), self.interval.load(Relaxed));
         let goes_on = reached <= last.saturating_add(4 * interval + slack);
@@ -142,14 +152,24 @@ impl Run {
         }
         let to = if goes_on { to } else { to.min(last) };
         let time = to.saturating_sub(from.max(self.first.load(Relaxed)));
-        Some(time.min(1 << 40).saturating_mul(ONE) / interval)
+        let each = interval + self.wait.load(Relaxed);
+        Some(time.min(1 << 40).saturating_mul(ONE) / each)
+    }
+
+    /// The core waited so long for the line.
+    fn waited(&self, wait: u64) {
+        self.wait.store(wait, Relaxed);
+        let last = self.last.load(Relaxed);
+        if last != 0 {
+            self.last.store(last + wait, Relaxed);
+        }
     }
 }
 
 /// What a core did with a contended line.
 #[derive(Debug, Default)]
 struct Core {
-    /// Its last access; 0 for none.
+    /// Its last access, or when the line came if it had to be fetched; 0 for none.
     seen: AtomicU64,
     /// [`Shared::version`] then.
     known: AtomicU32,
@@ -175,13 +195,14 @@ pub struct Directory {
     shared: Box<[Shared]>,
     /// Three changes of hands within this time make a line contended; without the others for as long it is no more.
     window: u64,
-    /// What a core may do between two stores of a run beside.
+    /// What a core may do between two stores of a run beside, such as fetching the line.
     slack: u64,
 }
 
 impl Directory {
-    /// An empty directory for caches of `lines` lines altogether. `quantum` is how far vCPUs may be apart.
-    pub fn new(lines: usize, cpus: usize, quantum: u64) -> Directory {
+    /// An empty directory for caches of `lines` lines altogether. `quantum` is how far vCPUs may be apart, `transfer` how long
+    /// a core may wait for another one's line.
+    pub fn new(lines: usize, cpus: usize, quantum: u64, transfer: u64) -> Directory {
         let line = || Shared {
             tag: AtomicU64::new(0),
             version: AtomicU32::new(0),
@@ -193,7 +214,7 @@ impl Directory {
             entries: (0..n).map(|_| Entry::default()).collect(),
             shared: (0..NR_CONTENDED).map(|_| line()).collect(),
             window: 4 * quantum,
-            slack: quantum / 1024,
+            slack: quantum / 1024 + transfer,
         }
     }
 
@@ -212,13 +233,32 @@ impl Directory {
         };
         let mine = a.cpu as u32 + 1;
         let known = |owner: u32| owner == mine && e.tag.load(Relaxed) == a.tag;
-        if !a.missed && known(e.owner.load(Relaxed)) {
-            return Effect::default();
+        if !a.missed {
+            // the core has said that it takes the line for its own; whoever takes it now sees that, or says so here first
+            fence(SeqCst);
+            if known(e.owner.load(Relaxed)) {
+                return Effect::default();
+            }
         }
         e.lock();
         let effect = self.change(peers, a, e, mine);
         e.locked.store(0, Release);
         effect
+    }
+
+    /// Whether `cpu` may have the line, and may store to it; both of a line that is not known.
+    pub fn allows(&self, cpu: usize, tag: u64) -> (bool, bool) {
+        let at = Self::hash(tag) & (self.entries.len() - 1);
+        match self.entries.get(at) {
+            Some(e) if e.tag.load(Relaxed) == tag => match e.owner.load(Relaxed) {
+                CONTENDED => (false, false),
+                owner => (
+                    e.holders.load(Relaxed) >> cpu & 1 == 1,
+                    owner == cpu as u32 + 1,
+                ),
+            },
+            _ => (true, true),
+        }
     }
 
     fn change(&self, peers: &impl Peers, a: Access, e: &Entry, mine: u32) -> Effect {
@@ -254,6 +294,10 @@ impl Directory {
             ..Effect::default()
         };
         let holders = e.holders.load(Relaxed);
+        // before anybody is asked to give the line up: who then thinks that it is still theirs finds out here
+        let next = if a.store { a.cpu as u32 + 1 } else { 0 };
+        e.owner.store(next, Relaxed);
+        fence(SeqCst);
         if a.store {
             let mut others = holders & !mine;
             while others != 0 {
@@ -266,13 +310,11 @@ impl Directory {
                 }
             }
             e.holders.store(mine, Relaxed);
-            e.owner.store(a.cpu as u32 + 1, Relaxed);
         } else {
             if owner != 0 && peers.share(owner as usize - 1, a.tag) {
                 effect.from = Some(owner as usize - 1);
             }
             e.holders.store(holders | mine, Relaxed);
-            e.owner.store(0, Relaxed);
         }
         if effect.from.is_some() || effect.upgrade {
             // cores' clocks may be far apart on an overloaded host: of two that take the line in turn, the time before the last
@@ -321,6 +363,7 @@ impl Directory {
             c.debt.store(0, Relaxed);
             c.stores.last.store(0, Relaxed);
             c.stores.interval.store(0, Relaxed);
+            c.stores.wait.store(0, Relaxed);
             c.stores.n.store(0, Relaxed);
         }
         s.version.store(0, Relaxed);
@@ -333,6 +376,14 @@ impl Directory {
         }
         self.note(s, a);
         true
+    }
+
+    /// A contended line that another core had has arrived at `cpu`: nobody could take it away again before `now`.
+    pub fn arrived(&self, cpu: usize, tag: u64, now: u64) {
+        if let Some(me) = self.contended(tag).and_then(|s| s.cores.get(cpu)) {
+            let asked = me.seen.swap(now, Relaxed);
+            me.stores.waited(now.saturating_sub(asked));
+        }
     }
 
     fn recent(&self, c: &Core, now: u64) -> bool {

@@ -5,8 +5,9 @@ use crate::cache::L2Access;
 use crate::clock;
 use crate::coherence::Access;
 use crate::model::{Exposure, NEAR};
+use crate::private::Question;
 use crate::timing::{BlockEvents, Cost};
-use crate::vcpu::{Own, Vcpu, INDIRECT, NO_LINE};
+use crate::vcpu::{Own, Vcpu, INDIRECT};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -133,7 +134,7 @@ unsafe fn account(v: &'static Vcpu, data: *mut c_void, lost: u64) {
 pub extern "C" fn load(i: c_uint, info: u32, address: u64, data: *mut c_void) {
     let v = vcpu(i);
     let line = address >> (v.line_shift & 63);
-    if line != v.last_line.load(Relaxed) {
+    if !v.private.may_load(line) {
         other_line(v, info, address, data);
     }
 }
@@ -143,7 +144,7 @@ pub extern "C" fn load(i: c_uint, info: u32, address: u64, data: *mut c_void) {
 pub extern "C" fn store(i: c_uint, info: u32, address: u64, data: *mut c_void) {
     let v = vcpu(i);
     let line = address >> (v.line_shift & 63);
-    if line != v.last_owned.load(Relaxed) {
+    if !v.private.may_store(line) {
         let flags = data.addr() | STORE;
         other_line(v, info, address, std::ptr::without_provenance_mut(flags));
     }
@@ -156,18 +157,32 @@ extern "C" fn other_line(v: &'static Vcpu, info: u32, address: u64, data: *mut c
     let flags = data.addr();
     let store = flags & STORE != 0;
     let line = address >> (v.line_shift & 63);
-    v.last_line.store(line, Relaxed);
-    v.last_owned
-        .store(if store { line } else { NO_LINE }, Relaxed);
-    let tag = if level(address) == 0 {
+    let tag = tag(v, own, line);
+    if let Some(question) = v.private.access(line, tag, store) {
+        beyond(v, own, info, address, (flags, tag, question));
+    }
+}
+
+/// What caches and directory know virtual line `line` by.
+#[inline]
+fn tag(v: &Vcpu, own: &Own, line: u64) -> u64 {
+    if level(line << (v.line_shift & 63)) == 0 {
         line ^ own.salt
     } else {
         line
-    };
-    let victim = v.l1.access(tag);
-    if victim.is_some() || store && !v.owned.has(tag) {
-        beyond(v, own, info, address, (flags, tag, victim));
     }
+}
+
+/// Asks the directory about the line that was used last ([`crate::private`] says why).
+pub fn recheck(b: &Board, v: &Vcpu, own: &Own) {
+    let Some(directory) = &b.coherence else {
+        return;
+    };
+    v.private.recheck(|line| {
+        let tag = tag(v, own, line);
+        let (has, owns) = directory.allows(v.index, tag);
+        (tag, has, owns)
+    });
 }
 
 /// What L1 cannot answer: a miss, or a store to a line that may not be this core's alone.
@@ -177,11 +192,11 @@ fn beyond(
     own: &mut Own,
     info: u32,
     address: u64,
-    (flags, tag, victim): (usize, u64, Option<u64>),
+    (flags, tag, question): (usize, u64, Question),
 ) {
     let b = board();
     let Some(directory) = &b.coherence else {
-        if victim.is_some() {
+        if question.victim.is_some() {
             miss(b, v, own, info, address, flags);
         }
         return;
@@ -191,28 +206,20 @@ fn beyond(
         level: level(address),
         tag,
         store: flags & STORE != 0,
-        missed: victim.is_some(),
+        missed: question.victim.is_some(),
         now: v.time.load(Relaxed),
     };
-    // before the directory is asked: whoever takes the line from now on takes it out here, too
-    if access.store {
-        v.owned.put(tag);
-    } else {
-        v.owned.remove(tag);
-    }
+    v.private.ask(tag, access.store);
     let effect = directory.access(b, access);
     if effect.contended {
-        v.last_line.store(NO_LINE, Relaxed);
-        v.last_owned.store(NO_LINE, Relaxed);
-        v.owned.remove(tag);
-        match victim {
-            Some(victim) => v.l1.undo(tag, victim),
-            None => drop(v.l1.remove(tag)),
-        }
+        v.private.reject(tag, question);
     }
     if let Some(from) = effect.from {
         transfer(b, v, own, from, flags);
-        own.counts[flags & 1].invalidations += u64::from(effect.contended);
+        if effect.contended {
+            own.counts[flags & 1].invalidations += 1;
+            directory.arrived(v.index, tag, v.time.load(Relaxed));
+        }
     } else if access.missed && !effect.contended {
         miss(b, v, own, info, address, flags);
     } else {

@@ -27,6 +27,7 @@ mod ffi;
 mod interrupt;
 mod model;
 mod pmu;
+mod private;
 mod publish;
 mod qemu;
 mod report;

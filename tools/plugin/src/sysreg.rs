@@ -13,7 +13,8 @@ use crate::decode::{SysReg, TTBR0_EL1};
 use crate::interrupt;
 use crate::model::TypeModel;
 use crate::pmu::{event, EventTotals};
-use crate::vcpu::{Fix, Own, Vcpu, NO_LINE};
+use crate::private::NO_LINE;
+use crate::vcpu::{Fix, Own, Vcpu};
 use amp_machine::page::STATE_RUNNING;
 use amp_machine::SharedLines;
 use std::ffi::{c_int, c_uint, c_void};
@@ -107,8 +108,7 @@ pub extern "C" fn write(i: c_uint, data: *mut c_void) {
     if register == TTBR0_EL1 {
         let table = value >> 12 & 0xf_ffff_ffff;
         own.salt = table.wrapping_mul(0x9e37_79b9_7f4a_7c15) & SALT;
-        v.last_line.store(NO_LINE, Relaxed);
-        v.last_owned.store(NO_LINE, Relaxed);
+        v.private.forget();
         own.missed = [(NO_LINE, 0); 64];
         return;
     }

@@ -2,12 +2,13 @@
 
 use crate::board::Board;
 use crate::branch::Predictor;
-use crate::cache::{Random, Tags, L1, L2};
+use crate::cache::{Random, L2};
 use crate::coherence::Peers;
 use crate::counts::Counts;
 use crate::ffi::ByteArray;
 use crate::model::TypeModel;
 use crate::pmu::Pmu;
+use crate::private::{Private, NO_LINE};
 use crate::qemu::{CpuState, Irq};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -44,15 +45,9 @@ pub struct Vcpu {
     pub index: usize,
     /// Index of its core type.
     pub core_type: usize,
-    /// Virtual line last accessed; another core that takes the line away puts [`NO_LINE`] here.
-    pub last_line: AtomicU64,
-    /// The same line once it has been stored to and nobody else has it.
-    pub last_owned: AtomicU64,
     pub line_shift: u32,
-    pub l1: L1,
-    /// Lines in `l1` that this core has stored to since anybody else asked for them: some of them, without asking the directory.
-    pub owned: Tags,
-    /// Lines that others' stores took out of `l1`, by level of their address.
+    pub private: Private,
+    /// Lines that others' stores took out of its L1, by level of their address.
     pub taken: [AtomicU64; 2],
     /// Its `CPUState`; null until its thread has started.
     pub cpu: AtomicPtr<CpuState>,
@@ -111,9 +106,6 @@ pub struct Stats {
     pub overflows: u64,
 }
 
-/// A line that no access is to.
-pub const NO_LINE: u64 = u64::MAX;
-
 /// Flag of [`Own::pending`]: the branch was indirect.
 pub const INDIRECT: u64 = 1;
 
@@ -133,11 +125,8 @@ impl Vcpu {
             wanted: AtomicU32::new(0),
             index,
             core_type: model.index,
-            last_line: AtomicU64::new(NO_LINE),
-            last_owned: AtomicU64::new(NO_LINE),
             line_shift: model.line_shift,
-            l1: L1::new(model.l1_sets, model.l1_ways),
-            owned: Tags::default(),
+            private: Private::new(model.l1_sets, model.l1_ways),
             taken: [AtomicU64::new(0), AtomicU64::new(0)],
             cpu: AtomicPtr::new(std::ptr::null_mut()),
             woken_ns: AtomicU64::new(0),
@@ -195,19 +184,12 @@ impl Own {
 /// The other cores' caches, as the directory sees them.
 impl Peers for Board {
     fn share(&self, cpu: usize, tag: u64) -> bool {
-        self.vcpus.get(cpu).is_some_and(|v| {
-            v.last_owned.store(NO_LINE, Relaxed);
-            v.owned.remove(tag);
-            v.l1.has(tag)
-        })
+        self.vcpus.get(cpu).is_some_and(|v| v.private.share(tag))
     }
 
     fn take(&self, cpu: usize, tag: u64, level: usize) -> bool {
         self.vcpus.get(cpu).is_some_and(|v| {
-            v.last_line.store(NO_LINE, Relaxed);
-            v.last_owned.store(NO_LINE, Relaxed);
-            v.owned.remove(tag);
-            let had = v.l1.remove(tag);
+            let had = v.private.take(tag);
             if let Some(n) = v.taken.get(level).filter(|_| had) {
                 n.fetch_add(1, Relaxed);
             }
