@@ -284,6 +284,31 @@ fn measured(r: &Reply) {
     assert!(says.unwrap().contains("`instructions`"), "{says:?}");
 }
 
+/// A command that ran three times: means of what each run counted.
+fn repeated(report: &Value) {
+    let runs = report["repeated"]["counts"].as_array().expect("runs");
+    assert_eq!((runs.len(), &report["repeated"]["runs"]), (3, &3.into()));
+    let little = |counts: &Value| {
+        let all = counts.as_array().unwrap();
+        let of = |c: &&Value| c["event"] == "instructions:u" && c["core_type"] == "little";
+        all.iter().find(of).expect("a count").clone()
+    };
+    let each: Vec<f64> = runs
+        .iter()
+        .map(|r| little(r)["count"].as_f64().unwrap())
+        .collect();
+    let mean = little(&report["counts"]);
+    let get = |key: &str| {
+        mean[key]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {key}: {mean}"))
+    };
+    println!("three runs: {each:?}, mean {} ± {}", get("count"), get("u"));
+    assert!((get("count") - each.iter().sum::<f64>() / 3.0).abs() < 1.0);
+    near("a run again", each[0], each[2]);
+    assert!(get("u") < 0.005 * get("count") && get("high") >= get("count"));
+}
+
 fn broken_events_are_refused(r: &Reply) {
     let report = json(&r.file("/limited.json"));
     let verdict = |core_type: &str| {
@@ -322,6 +347,7 @@ amp-workload list --json >/kernels.json
         .collect("/kernels.json")
         .collect("/group.json")
         .collect("/windows.json")
+        .collect("/again.json")
         .collect("/windows.html")
         .collect("/blocks.json");
     for (_, cpu) in PLACES {
@@ -354,6 +380,7 @@ amp-workload run alu --work 20M --pin 4 --json & pid=$!
 scx_amp pmc stat -e instructions -p $pid --timeout 300 --json /attached.json || exit 1
 wait $pid; echo \"attached $?\"
 scx_amp pmc stat -g branches --json /group.json -- amp-workload run alu --work 1M --pin 4 || exit 1
+scx_amp pmc stat -r 3 -e instructions:u --json /again.json -- amp-workload run alu --work 1M --pin 4 || exit 1
 scx_amp pmc stat -e instructions:u,branches:u --window 1M --json /windows.json --html /windows.html -- amp-workload run alu --work 4M --pin 4 || exit 1
 echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent
 for cpu in 1 4; do
@@ -399,6 +426,7 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     rows(&r);
     measured(&r);
     broken_events_are_refused(&r);
+    repeated(&json(&r.file("/again.json")));
     let group = json(&r.file("/group.json"));
     for metric in ["ipc", "miss_rate", "misses_per_1000"] {
         let all = group["metrics"].as_array().expect("metrics");

@@ -52,8 +52,9 @@ user() {{ start-stop-daemon -S -c nobody -x $(which scx_amp) -- pmc stat "$@" >/
     for level in [3, 2] {
         script += &format!(
             "sysctl -w kernel.perf_event_paranoid={level} >/dev/null\n\
-             user -e instructions -- true; said user-{level}\n\
-             user -a -e instructions -- true; said all-{level}\n"
+             user -e instructions,context-switches -- true; said user-{level}\n\
+             user -a -e instructions -- true; said all-{level}\n\
+             user -e instructions,cycles -m ipc=instructions/cycles -- true; said mode-{level}\n"
         );
     }
     let r = Lab::board("juno").program("place").run(&script).ok();
@@ -137,4 +138,16 @@ user() {{ start-stop-daemon -S -c nobody -x $(which scx_amp) -- pmc stat "$@" >/
             );
         }
     }
+    // what the kernel's part may be left out of is counted without it, as perf does
+    let mode = r.line("mode-2");
+    assert_eq!(r.line("mode-2-status"), "0", "{mode}");
+    for what in ["user mode only", "instructions:u", "cycles:u", "ipc"] {
+        assert!(mode.contains(what), "no {what}: {mode}");
+    }
+    println!("ordinary user, 2: {mode}");
+    println!(
+        "ordinary user, 3: {} {}",
+        r.line("mode-3-status"),
+        r.line("mode-3")
+    );
 }

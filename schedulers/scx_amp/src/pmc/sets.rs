@@ -3,7 +3,7 @@
 use super::here::Here;
 use crate::usage::bad_input;
 use amp_metrics::event::{split_list, SpecKind};
-use amp_metrics::group::software;
+use amp_metrics::group::{software, Group, Whom, SOFTWARE};
 use amp_metrics::{CoreTypeId, Event, EventSpec};
 use anyhow::Result;
 
@@ -51,6 +51,14 @@ impl Unit {
         self.events.push(event);
     }
 }
+
+/// Whether it happens in the kernel only, so that user mode has none (`context-switches`, `cpu-migrations`).
+fn kernels_own(e: &Event) -> bool {
+    e.attr.type_ == SOFTWARE && [3, 4].contains(&e.attr.config)
+}
+
+/// What is said when [`Set::permitted`] has changed something.
+pub const USER_MODE_ONLY: &str = "user mode only (`:u`): kernel.perf_event_paranoid permits no more; as root or with CAP_PERFMON the kernel's part is counted, too";
 
 /// Events that are to be counted at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +118,45 @@ impl Set {
         set.units
             .sort_by_key(|u| u.core_type.map_or(usize::MAX, CoreTypeId::index));
         Ok(set)
+    }
+
+    /// Leaves the kernel's part out of events that were to have both, where only that is permitted, and says so in their names
+    /// (`cycles:u`), as perf does. What only the kernel does stays, to be refused; so does everything where not even user mode
+    /// may be counted. Whether anything was changed.
+    pub fn permitted(&mut self) -> bool {
+        self.within(&|event| Group::open(std::slice::from_ref(event), Whom::Caller, false).is_ok())
+    }
+
+    fn within(&mut self, may: &dyn Fn(&Event) -> bool) -> bool {
+        let clock = |modifiers: &str| {
+            let spec = format!("task-clock{modifiers}").parse().ok();
+            spec.and_then(|s| software(&s))
+        };
+        let (Some(all), Some(user)) = (clock(""), clock(":u")) else {
+            return false;
+        };
+        if may(&all) || !may(&user) {
+            return false;
+        }
+        let mut changed = false;
+        for u in &mut self.units {
+            for (e, aliases) in u.events.iter_mut().zip(&mut u.aliases) {
+                if e.attr.exclude_kernel || e.attr.exclude_user || kernels_own(e) {
+                    continue;
+                }
+                // whoever writes a formula uses the name that he gave
+                aliases.push(std::mem::take(&mut e.name));
+                e.name = aliases.last().map_or_else(String::new, |n| {
+                    match n.ends_with('/') || n.contains(':') {
+                        true => format!("{n}u"),
+                        false => format!("{n}:u"),
+                    }
+                });
+                e.attr.exclude_kernel = true;
+                changed = true;
+            }
+        }
+        changed
     }
 
     fn put(&mut self, here: &Here, event: Event, core_type: Option<CoreTypeId>, cpus: Vec<u32>) {
@@ -238,5 +285,30 @@ mod tests {
         let none = e(&here(false), "cycles");
         assert!(none.is::<super::super::here::NoPmu>(), "{none}");
         assert!(Set::parse(&here(false), "task-clock:u").is_ok());
+    }
+
+    #[test]
+    fn who_may_not_count_the_kernel_counts_user_mode() {
+        let set =
+            || Set::parse(&here(true), "both,both:k,both:u,cs,task-clock,page-faults").unwrap();
+        let names = |s: &Set| s.names().cloned().collect::<Vec<_>>().join(" ");
+        let before = names(&set());
+        // everything is permitted, or nothing
+        for may in [true, false] {
+            let mut s = set();
+            assert!(!s.within(&|_| may));
+            assert_eq!(names(&s), before);
+        }
+        let mut s = set();
+        assert!(s.within(&|e| e.attr.exclude_kernel));
+        assert!(names(&s).contains("both:u both:k both:u"), "{}", names(&s));
+        assert!(
+            names(&s).ends_with("cs task-clock:u page-faults:u"),
+            "{}",
+            names(&s)
+        );
+        let unit = &s.units[0];
+        assert_eq!((unit.find("both"), unit.find("both:k")), (Some(0), Some(1)));
+        assert!(unit.events[0].attr.exclude_kernel && !unit.events[1].attr.exclude_kernel);
     }
 }

@@ -9,7 +9,7 @@ use super::groups;
 use super::here::Here;
 use super::output::{self, Format};
 use super::plot;
-use super::sets::Set;
+use super::sets::{Set, USER_MODE_ONLY};
 use super::target::TargetArgs;
 use super::virtuals::Virtuals;
 use crate::trust::TrustArgs;
@@ -108,10 +108,17 @@ impl<'a> Plan<'a> {
         args.target.check("counted")?;
         let here = Here::detect()?;
         let (texts, metrics) = asked(args, &here)?;
-        let sets: Vec<Set> = texts
+        let mut sets: Vec<Set> = texts
             .iter()
             .map(|t| Set::parse(&here, t))
             .collect::<Result<_>>()?;
+        // whole CPUs are either permitted with the kernel or not at all
+        if !args.target.all_cpus {
+            let changed = sets.iter_mut().filter_map(|s| s.permitted().then_some(()));
+            if changed.count() > 0 {
+                log::warn!("{USER_MODE_ONLY}");
+            }
+        }
         let trust = args.trust.find()?;
         let virtuals = virtuals(args, &here)?;
         if args.target.all_cpus && virtuals.as_ref().is_some_and(Virtuals::needs_program) {

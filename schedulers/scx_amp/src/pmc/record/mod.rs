@@ -18,7 +18,7 @@ mod profile;
 mod sampler;
 
 use super::here::Here;
-use super::sets::{Set, Unit};
+use super::sets::{Set, Unit, USER_MODE_ONLY};
 use super::target::{TargetArgs, LOOK};
 use crate::usage::bad_input;
 use amp_metrics::Event;
@@ -87,6 +87,9 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     args.target.check("sampled")?;
     let here = Here::detect()?;
     let mut set = Set::parse(&here, &args.event)?;
+    if !args.target.all_cpus && set.permitted() {
+        log::warn!("{USER_MODE_ONLY}");
+    }
     if set.units.iter().any(|u| u.events.len() > 1) {
         return Err(bad_input(format!("-e {}: one event at a time", args.event)));
     }
