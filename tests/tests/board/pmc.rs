@@ -362,7 +362,8 @@ amp-workload list --json >/kernels.json
     for (_, cpu) in PLACES {
         for times in [1, 2] {
             let alu = format!("amp-workload run alu --work {}M --pin {cpu}", 4 * times);
-            let e = "-e instructions:u,cycles:u,br_retired:u -m ipc=instructions:u/cycles:u";
+            // the same events by other names
+            let e = "-e instructions:u,cycles:u,br_retired:u -m ipc=inst_retired:u/cpu_cycles:u";
             stat(format!("alu-{cpu}-{times}"), e, alu.clone());
             let turns = "-e instructions:u,cycles:u -e br_retired:u -e l1d_cache";
             stat(format!("turns-{cpu}-{times}"), turns, alu);
@@ -498,6 +499,12 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
         // three sets by turns: the truth is within four standard uncertainties
         let turns = report("turns", 2);
         assert_eq!(turns["multiplexing"]["strategy"], "round-robin");
+        let seen: f64 = ["instructions:u", "br_retired:u", "l1d_cache"]
+            .map(|e| value(&turns, e, core_type, "coverage"))
+            .iter()
+            .sum();
+        println!("{core_type}: {seen} of the time one of three sets is on");
+        assert!(seen > 0.96, "too long between two sets: {turns}");
         for event in ["instructions:u", "br_retired:u"] {
             let get = |key| value(&turns, event, core_type, key);
             let truth = value(&two, event, core_type, "count");

@@ -43,7 +43,8 @@ pub struct StatArgs {
     /// Events and metrics by a name: branches, caches, stalls, or a file FILE.toml (metrics/groups/)
     #[arg(short = 'g', long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// Metric made of counts, such as `ipc=instructions/cycles`; `seconds` is the time counted on a core type
+    /// Metric made of counts, such as `ipc=instructions/cycles`; an event has every name that its PMU counts it under; `seconds` is the
+    /// time counted on a core type
     #[arg(short = 'm', long = "metric", value_name = "NAME=FORMULA")]
     metrics: Vec<String>,
     /// Print counts every so many milliseconds; with several sets, the time each is on [default then: 10
@@ -51,7 +52,7 @@ pub struct StatArgs {
     #[arg(short = 'i', visible_short_alias = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     interval: Option<u64>,
     /// Print counts of every so many instructions of each PMU, for example 10M, instead of intervals; counters are read every
-    /// -i milliseconds [default then: 5], one after the other, and cut by interpolation
+    /// -i milliseconds [default then: 5], all of them at once, and cut by interpolation
     #[arg(long, value_name = "INSTRUCTIONS", value_parser = parse_count)]
     window: Option<u64>,
     /// Write a page with plots over time to FILE, or to standard output with `-`; needs -i or --window
