@@ -8,6 +8,7 @@ mod control;
 mod counting;
 mod live;
 mod model;
+mod on_board;
 mod only;
 mod pmc;
 mod realtime;

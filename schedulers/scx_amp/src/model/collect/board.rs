@@ -3,10 +3,8 @@
 use super::here::{write_data, Interrupted};
 use super::journal::{is_run, Kept};
 use super::{journal_path, list, CollectArgs, Outcome};
-use crate::bench::board::{model_version, quote};
-use crate::bench::progress::Progress;
+use crate::on_board::OnBoard;
 use crate::usage::bad_input;
-use amp_board::{Cache, Content, Event, Guest, GuestFile, Origin, Run};
 use amp_metrics::trust::PLACE;
 use amp_models::data::Dataset;
 use amp_models::journal::Journal;
@@ -14,7 +12,7 @@ use amp_models::programs::Program;
 use amp_workloads::catalogue::Catalogue;
 use anyhow::{bail, Context, Result};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Where things are in the guest.
@@ -22,7 +20,6 @@ const PROGRAMS: &str = "/collect/programs.toml";
 const EVENTS: &str = "/collect/events.toml";
 const OUT: &str = "/collect/windows.jsonl";
 const JOURNAL: &str = "/collect/windows.jsonl.journal";
-const SCRIPT: &str = "/collect/run.sh";
 /// What begins the line that names a program without windows.
 const FAILED: &str = "scx_amp: ";
 
@@ -34,80 +31,41 @@ pub fn collect(args: &CollectArgs, programs: &[Program], cancel: &AtomicBool) ->
     if args.big_cpus.is_some() || args.workdir.is_some() {
         return Err(bad_input("--big-cpus and --workdir go with --on host"));
     }
-    let name = args.machine.as_deref().unwrap_or("juno");
-    let guest = Guest::amp(name).map_err(bad_input)?;
-    let Guest::Amp { machine, .. } = &guest else {
-        return Err(bad_input(format!(
-            "--machine {name}: not a machine with core types"
-        )));
-    };
-    let machine = machine.clone();
     let (list_path, list_text) = list(args)?;
     let commands = programs.iter().map(|p| p.command.as_slice());
     let needs = Catalogue::shipped()?.needs(commands);
     let needs = needs.map_err(|e| bad_input(format!("{}: {e}", list_path.display())))?;
     let mut kept = Kept::open(journal_path(&args.out), false)?;
-    let cache = Cache::open()?;
-    let version = model_version(&cache, &machine)?;
-    let mut run = Run::new(guest, format!("exec sh {SCRIPT}"));
-    run.kernel = args
-        .kernel
-        .parse()
-        .map_err(|e| bad_input(format!("--kernel {e}")))?;
-    run.packages = needs
-        .packages
-        .iter()
-        .chain(&needs.data_packages)
-        .cloned()
-        .collect();
-    run.collect = vec![OUT.into(), JOURNAL.into()];
-    // virtual time runs at about the pace of the host's; each run of a program is bounded
-    run.limits.total = None;
-    run.limits.silence = Some(Duration::from_secs(
+    let mut board = OnBoard::new(args.machine.as_deref(), &args.kernel, &needs)?;
+    board.silence(Duration::from_secs(
         args.timeout.saturating_mul(10).max(600),
     ));
-    let bytes = |guest: &str, text: String| GuestFile {
-        guest: guest.into(),
-        content: Content::Bytes(text.into_bytes(), 0o755),
-    };
-    run.files = vec![
-        bytes(SCRIPT, script(args, programs, &machine.name, &version)),
-        bytes(PROGRAMS, list_text),
-    ];
+    board.collect(&[OUT, JOURNAL]);
+    board.text(PROGRAMS, list_text);
     if let Some(events) = &args.events {
-        run.files.push(GuestFile::host(events, EVENTS));
+        board.file(events, EVENTS);
     }
     if let Some(trust) = &args.trust.trust {
         // where the guest's collection looks for it
-        run.files.push(GuestFile::host(trust, format!("/{PLACE}")));
+        board.file(trust, format!("/{PLACE}"));
     }
     if kept.path().is_file() {
-        run.files.push(GuestFile::host(kept.path(), JOURNAL));
+        board.file(kept.path(), JOURNAL);
     }
-    let mut progress = Progress::bar();
+    let words = words(args, programs, &board.machine.name, &board.model_version()?);
     let mut lost = None;
     let mut said = Vec::new();
-    let outcome = run.execute(&cache, cancel, &mut |event| match event {
-        Event::Progress { what, .. } | Event::Note(what) => progress.note(&what),
-        Event::Console {
-            line,
-            from: Origin::Script,
-        } => {
-            progress.relay(&line);
-            if let Err(e) = kept.relay(&line) {
-                lost.get_or_insert(e);
-            }
-            if !is_run(&line) && !line.starts_with('@') {
-                said.push(line.trim_end().to_owned());
-            }
+    let outcome = board.execute(&words, cancel, &mut |line| {
+        if let Err(e) = kept.relay(line) {
+            lost.get_or_insert(e);
         }
-        Event::Console { .. } => {}
-    });
-    drop(progress);
-    if cancel.load(Ordering::Relaxed) {
+        if !is_run(line) && !line.starts_with('@') {
+            said.push(line.trim_end().to_owned());
+        }
+    })?;
+    let Some(outcome) = outcome else {
         return Err(Interrupted.into());
-    }
-    let outcome = outcome?;
+    };
     if let Some(e) = lost {
         log::warn!("{e:#}: finished runs would be lost by an interruption");
     }
@@ -151,8 +109,8 @@ fn why(complaint: &str, program: &str) -> String {
     line.unwrap_or("no windows").to_owned()
 }
 
-/// The guest's script. Every value in it is quoted: none is read by the shell.
-fn script(args: &CollectArgs, programs: &[Program], machine: &str, version: &str) -> String {
+/// The command in the guest.
+fn words(args: &CollectArgs, programs: &[Program], machine: &str, version: &str) -> Vec<String> {
     let today = time::OffsetDateTime::now_utc().date().to_string();
     let mut words = vec![
         "scx_amp".to_string(),
@@ -175,9 +133,7 @@ fn script(args: &CollectArgs, programs: &[Program], machine: &str, version: &str
         words.push(format!("--events={EVENTS}"));
     }
     words.extend(programs.iter().map(|p| format!("--only={}", p.name)));
-    let quoted: Vec<String> = words.iter().map(|w| quote(w)).collect();
-    // For half a second after boot something keeps the big CPUs busy; idle virtual time costs nothing.
-    format!("sleep 5\nexec {}\n", quoted.join(" "))
+    words
 }
 
 #[cfg(test)]
