@@ -531,7 +531,7 @@ impl Part {
         for g in &mut self.groups {
             let GroupCounts {
                 running, counts, ..
-            } = match patient(g, if last { LAST_TRIES } else { TRIES }) {
+            } = match patient(|| g.read(), if last { LAST_TRIES } else { TRIES }) {
                 Err(e) if e.is_passing() && !last => return Ok((0.0, nothing)),
                 c => c?,
             };
@@ -549,15 +549,18 @@ impl Part {
     }
 }
 
-/// Reads a group, again and again while the kernel takes one of its children apart.
-fn patient(g: &mut Group, tries: u32) -> Result<GroupCounts, GroupError> {
+/// Reads a group, up to so many times while the kernel takes one of its children apart.
+fn patient<T>(
+    mut read: impl FnMut() -> Result<T, GroupError>,
+    tries: u32,
+) -> Result<T, GroupError> {
     for _ in 1..tries {
-        match g.read() {
+        match read() {
             Err(e) if e.is_passing() => std::thread::sleep(PAUSE),
-            c => return c,
+            r => return r,
         }
     }
-    g.read()
+    read()
 }
 
 /// On which CPUs a unit is opened; one entry for each count that is to be shown.
@@ -594,5 +597,48 @@ fn open_all(
     match gone {
         Some(e) if groups.is_empty() => Err(e),
         _ => Ok(groups),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: i32) -> GroupError {
+        GroupError::Io {
+            event: "cycles".into(),
+            whom: Whom::Task(7),
+            source: std::io::Error::from_raw_os_error(code),
+        }
+    }
+
+    #[test]
+    fn a_reading_waits_for_a_child_that_ends_and_for_nothing_else() {
+        let tried = |mut errors: Vec<i32>, tries| {
+            let mut calls = 0;
+            let mut read = || {
+                calls += 1;
+                errors.pop().map_or(Ok(()), |code| Err(error(code)))
+            };
+            let done = patient(&mut read, tries).map_err(|e| e.is_passing());
+            (done, calls)
+        };
+        assert_eq!(tried(vec![], 5), (Ok(()), 1));
+        assert_eq!(tried(vec![libc::ECHILD; 2], 5), (Ok(()), 3));
+        assert_eq!(tried(vec![libc::ECHILD; 9], 5), (Err(true), 5));
+        assert_eq!(tried(vec![libc::EIO; 9], 5), (Err(false), 1));
+    }
+
+    #[test]
+    fn a_row_is_opened_where_it_counts() {
+        let here = |cpus: &[u32]| Unit::of_cpus("p", cpus);
+        let whom = |unit: &Unit, rows| -> Vec<Vec<Whom>> {
+            let all = split(unit, &[0, 1, 2], rows);
+            all.into_iter().map(|(_, whom)| whom).collect()
+        };
+        let two = here(&[1, 2]);
+        assert_eq!(whom(&two, Rows::Summed), [[Whom::Cpu(1), Whom::Cpu(2)]]);
+        assert_eq!(whom(&two, Rows::Cpus), [[Whom::Cpu(1)], [Whom::Cpu(2)]]);
+        assert_eq!(whom(&here(&[]), Rows::Cpus).len(), 3, "software events");
     }
 }
