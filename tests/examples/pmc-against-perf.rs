@@ -56,9 +56,7 @@ fn script(commands: &[(String, String)]) -> String {
         String::from("set -e; sleep 5; echo 0 >/proc/sys/kernel/randomize_va_space; mkdir /w; amp-workload inputs /w >/dev/null; cd /w\n");
     // What is in the caches when a program begins is not to depend on what ran before, nor where its stack lies on which tool
     // started it: perf adds variables to the environment, and gawk's refills of L1 differ by 8 % with the size of that.
-    // Perf shares the C library and the dynamic linker with the program, ours is linked statically: perf runs before both, so that
-    // what these leave in L2 is there for both.
-    s += "clear() { amp-workload run stream --size 16M --work 2M --pin $1 >/dev/null; amp-workload time --pin $1 -- perf --version >/dev/null; }\n";
+    s += "clear() { amp-workload run stream --size 16M --work 2M --pin $1 >/dev/null; }\n";
     for (name, command) in commands {
         // by its path: the guest's `env` takes BusyBox's own bzip2 and xz otherwise
         let command = format!("env -i \"PATH=$PATH\" $(which {name}) {command}");
