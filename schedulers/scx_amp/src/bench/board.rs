@@ -115,7 +115,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
             "the bench in the guest ended with status {} (kernel {}):\n{}",
             outcome.exit_code,
             outcome.kernel.release,
-            said.join("\n")
+            here(&said.join("\n"), args)
         );
     }
     let report = outcome
@@ -149,6 +149,14 @@ pub(crate) fn model_version(cache: &Cache, machine: &amp_machine::MachineFile) -
         .take(12)
         .map(|b| format!("{b:02x}"))
         .collect())
+}
+
+/// What the guest says, with the trust file's name of here.
+fn here(said: &str, args: &BenchArgs) -> String {
+    match &args.trust.trust {
+        Some(path) => said.replace(TRUST, &path.display().to_string()),
+        None => said.to_owned(),
+    }
 }
 
 /// Where a provider file is put in the guest. `..` is resolved by name: the guest has no symbolic links.
@@ -225,13 +233,15 @@ mod tests {
             #[command(flatten)]
             bench: BenchArgs,
         }
-        let script = |words: &[&str]| {
+        let args = |words: &[&str]| {
             let words = ["bench", "w.toml"].iter().chain(words);
-            let args = <Cli as clap::Parser>::try_parse_from(words).unwrap().bench;
-            script(&args, "juno", "1").unwrap()
+            <Cli as clap::Parser>::try_parse_from(words).unwrap().bench
         };
+        let script = |words: &[&str]| script(&args(words), "juno", "1").unwrap();
         let with = script(&["--provider", "model", "--trust", "it's here.toml"]);
         assert!(with.contains(" '--trust=/bench/trust.toml'"), "{with}");
+        let said = here("broken (/bench/trust.toml)", &args(&["--trust", "t.toml"]));
+        assert_eq!(said, "broken (t.toml)");
         // the board's events are not this machine's: what lies in its place is not for the guest
         assert!(!script(&["--provider", "model"]).contains("trust"));
     }
