@@ -1,5 +1,6 @@
 //! Sets of events on their targets, by turns.
 
+mod change;
 mod totals;
 
 pub use totals::Known;
@@ -331,22 +332,6 @@ impl Counting {
         self.switch(self.active, true)
     }
 
-    fn switch(&mut self, set: usize, on: bool) -> Result<(), GroupError> {
-        let groups = self
-            .parts
-            .iter_mut()
-            .filter(|p| p.set == set)
-            .flat_map(|p| &mut p.groups);
-        for g in groups {
-            if on {
-                g.start()?;
-            } else {
-                g.stop()?;
-            }
-        }
-        Ok(())
-    }
-
     /// Ends an interval at `at_s` seconds: notes what the set that is on has counted, and puts the next one on unless
     /// it was the `last`.
     ///
@@ -374,50 +359,6 @@ impl Counting {
         }
         self.since_s = at_s;
         Ok(window)
-    }
-
-    fn next(&mut self, at_s: f64) -> usize {
-        self.strategy.next(at_s).min(self.sets.len() - 1)
-    }
-
-    /// Puts set `to` on in place of `from`, group by group: each system call interrupts whoever is counted, and between the two
-    /// that concern it nothing counts.
-    fn replace(&mut self, from: usize, to: usize) -> Result<(), GroupError> {
-        if from == to {
-            self.switch(from, false)?;
-            return self.switch(to, true);
-        }
-        let of = |set: usize| {
-            let parts = self.parts.iter().enumerate();
-            parts.filter(move |(_, p)| p.set == set)
-        };
-        let mut new: HashMap<_, usize> = of(to).map(|(i, p)| (p.key(), i)).collect();
-        let old: Vec<(usize, Option<usize>)> =
-            of(from).map(|(i, p)| (i, new.remove(&p.key()))).collect();
-        let mut alone: Vec<usize> = new.into_values().collect();
-        alone.sort_unstable();
-        for (i, j) in old {
-            // a thread may have ended before all of its events were open
-            let pairs = self.parts[i].groups.len();
-            let same = |j: &usize| self.parts[*j].groups.len() == pairs;
-            let j = match j.filter(same) {
-                Some(j) => j,
-                None => {
-                    self.parts[i].groups.iter_mut().try_for_each(Group::stop)?;
-                    let new = j.map(|j| &mut self.parts[j].groups);
-                    new.into_iter().flatten().try_for_each(Group::start)?;
-                    continue;
-                }
-            };
-            for k in 0..pairs {
-                self.parts[i].groups[k].stop()?;
-                self.parts[j].groups[k].start()?;
-            }
-        }
-        for j in alone {
-            self.parts[j].groups.iter_mut().try_for_each(Group::start)?;
-        }
-        Ok(())
     }
 
     /// What `set` has counted since it was read last, and that the others have not.
