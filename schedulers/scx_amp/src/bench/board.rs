@@ -74,7 +74,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
             "the bench in the guest ended with status {} (kernel {}):\n{}",
             outcome.exit_code,
             outcome.kernel.release,
-            said.join("\n")
+            here(&said.join("\n"), args)
         );
     }
     let report = outcome
@@ -90,6 +90,14 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     report.environment.qemu = Some(outcome.qemu.version.clone());
     report.environment.commit = Some(env!("SCX_AMP_COMMIT").into());
     Ok(report)
+}
+
+/// What the guest says, with the trust file's name of here.
+fn here(said: &str, args: &BenchArgs) -> String {
+    match &args.trust.trust {
+        Some(path) => said.replace(TRUST, &path.display().to_string()),
+        None => said.to_owned(),
+    }
 }
 
 /// Where a provider file is put in the guest. `..` is resolved by name: the guest has no symbolic links.
@@ -148,13 +156,15 @@ mod tests {
             #[command(flatten)]
             bench: BenchArgs,
         }
-        let inside = |options: &[&str]| {
+        let args = |options: &[&str]| {
             let all = ["bench", "w.toml"].iter().chain(options);
-            let args = <Cli as clap::Parser>::try_parse_from(all).unwrap().bench;
-            words(&args, "juno", "1").unwrap().join(" ")
+            <Cli as clap::Parser>::try_parse_from(all).unwrap().bench
         };
+        let inside = |options: &[&str]| words(&args(options), "juno", "1").unwrap().join(" ");
         let with = inside(&["--provider", "model", "--trust", "it's here.toml"]);
         assert!(with.contains(" --trust=/bench/trust.toml"), "{with}");
+        let said = here("broken (/bench/trust.toml)", &args(&["--trust", "t.toml"]));
+        assert_eq!(said, "broken (t.toml)");
         // the board's events are not this machine's: what lies in its place is not for the guest
         assert!(!inside(&["--provider", "model"]).contains("trust"));
     }

@@ -1,5 +1,6 @@
 //! Sets of events on their targets, by turns.
 
+mod change;
 mod totals;
 
 pub use totals::Known;
@@ -331,22 +332,6 @@ impl Counting {
         self.switch(self.active, true)
     }
 
-    fn switch(&mut self, set: usize, on: bool) -> Result<(), GroupError> {
-        let groups = self
-            .parts
-            .iter_mut()
-            .filter(|p| p.set == set)
-            .flat_map(|p| &mut p.groups);
-        for g in groups {
-            if on {
-                g.start()?;
-            } else {
-                g.stop()?;
-            }
-        }
-        Ok(())
-    }
-
     /// Ends an interval at `at_s` seconds: notes what the set that is on has counted, and puts the next one on unless
     /// it was the `last`.
     ///
@@ -374,50 +359,6 @@ impl Counting {
         }
         self.since_s = at_s;
         Ok(window)
-    }
-
-    fn next(&mut self, at_s: f64) -> usize {
-        self.strategy.next(at_s).min(self.sets.len() - 1)
-    }
-
-    /// Puts set `to` on in place of `from`, group by group: each system call interrupts whoever is counted, and between the two
-    /// that concern it nothing counts.
-    fn replace(&mut self, from: usize, to: usize) -> Result<(), GroupError> {
-        if from == to {
-            self.switch(from, false)?;
-            return self.switch(to, true);
-        }
-        let of = |set: usize| {
-            let parts = self.parts.iter().enumerate();
-            parts.filter(move |(_, p)| p.set == set)
-        };
-        let mut new: HashMap<_, usize> = of(to).map(|(i, p)| (p.key(), i)).collect();
-        let old: Vec<(usize, Option<usize>)> =
-            of(from).map(|(i, p)| (i, new.remove(&p.key()))).collect();
-        let mut alone: Vec<usize> = new.into_values().collect();
-        alone.sort_unstable();
-        for (i, j) in old {
-            // a thread may have ended before all of its events were open
-            let pairs = self.parts[i].groups.len();
-            let same = |j: &usize| self.parts[*j].groups.len() == pairs;
-            let j = match j.filter(same) {
-                Some(j) => j,
-                None => {
-                    self.parts[i].groups.iter_mut().try_for_each(Group::stop)?;
-                    let new = j.map(|j| &mut self.parts[j].groups);
-                    new.into_iter().flatten().try_for_each(Group::start)?;
-                    continue;
-                }
-            };
-            for k in 0..pairs {
-                self.parts[i].groups[k].stop()?;
-                self.parts[j].groups[k].start()?;
-            }
-        }
-        for j in alone {
-            self.parts[j].groups.iter_mut().try_for_each(Group::start)?;
-        }
-        Ok(())
     }
 
     /// What `set` has counted since it was read last, and that the others have not.
@@ -531,7 +472,7 @@ impl Part {
         for g in &mut self.groups {
             let GroupCounts {
                 running, counts, ..
-            } = match patient(g, if last { LAST_TRIES } else { TRIES }) {
+            } = match patient(|| g.read(), if last { LAST_TRIES } else { TRIES }) {
                 Err(e) if e.is_passing() && !last => return Ok((0.0, nothing)),
                 c => c?,
             };
@@ -549,15 +490,18 @@ impl Part {
     }
 }
 
-/// Reads a group, again and again while the kernel takes one of its children apart.
-fn patient(g: &mut Group, tries: u32) -> Result<GroupCounts, GroupError> {
+/// Reads a group, up to so many times while the kernel takes one of its children apart.
+fn patient<T>(
+    mut read: impl FnMut() -> Result<T, GroupError>,
+    tries: u32,
+) -> Result<T, GroupError> {
     for _ in 1..tries {
-        match g.read() {
+        match read() {
             Err(e) if e.is_passing() => std::thread::sleep(PAUSE),
-            c => return c,
+            r => return r,
         }
     }
-    g.read()
+    read()
 }
 
 /// On which CPUs a unit is opened; one entry for each count that is to be shown.
@@ -594,5 +538,48 @@ fn open_all(
     match gone {
         Some(e) if groups.is_empty() => Err(e),
         _ => Ok(groups),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: i32) -> GroupError {
+        GroupError::Io {
+            event: "cycles".into(),
+            whom: Whom::Task(7),
+            source: std::io::Error::from_raw_os_error(code),
+        }
+    }
+
+    #[test]
+    fn a_reading_waits_for_a_child_that_ends_and_for_nothing_else() {
+        let tried = |mut errors: Vec<i32>, tries| {
+            let mut calls = 0;
+            let mut read = || {
+                calls += 1;
+                errors.pop().map_or(Ok(()), |code| Err(error(code)))
+            };
+            let done = patient(&mut read, tries).map_err(|e| e.is_passing());
+            (done, calls)
+        };
+        assert_eq!(tried(vec![], 5), (Ok(()), 1));
+        assert_eq!(tried(vec![libc::ECHILD; 2], 5), (Ok(()), 3));
+        assert_eq!(tried(vec![libc::ECHILD; 9], 5), (Err(true), 5));
+        assert_eq!(tried(vec![libc::EIO; 9], 5), (Err(false), 1));
+    }
+
+    #[test]
+    fn a_row_is_opened_where_it_counts() {
+        let here = |cpus: &[u32]| Unit::of_cpus("p", cpus);
+        let whom = |unit: &Unit, rows| -> Vec<Vec<Whom>> {
+            let all = split(unit, &[0, 1, 2], rows);
+            all.into_iter().map(|(_, whom)| whom).collect()
+        };
+        let two = here(&[1, 2]);
+        assert_eq!(whom(&two, Rows::Summed), [[Whom::Cpu(1), Whom::Cpu(2)]]);
+        assert_eq!(whom(&two, Rows::Cpus), [[Whom::Cpu(1)], [Whom::Cpu(2)]]);
+        assert_eq!(whom(&here(&[]), Rows::Cpus).len(), 3, "software events");
     }
 }

@@ -38,6 +38,24 @@ impl Unit {
         written.or_else(same)
     }
 
+    /// Nothing yet on these CPUs.
+    #[cfg(test)]
+    pub fn of_cpus(pmu: &str, cpus: &[u32]) -> Unit {
+        Unit::new(pmu, None, cpus.to_vec())
+    }
+
+    fn new(pmu: &str, core_type: Option<CoreTypeId>, cpus: Vec<u32>) -> Unit {
+        Unit {
+            pmu: pmu.to_owned(),
+            core_type,
+            cpus,
+            events: Vec::new(),
+            aliases: Vec::new(),
+            instructions: None,
+            cycles: None,
+        }
+    }
+
     fn add(&mut self, here: &Here, event: Event) {
         let at = self.events.len();
         let is = |name: &str| {
@@ -164,15 +182,7 @@ impl Set {
         if let Some(u) = self.units.iter_mut().find(same) {
             return u.add(here, event);
         }
-        let mut unit = Unit {
-            pmu: event.pmu.clone(),
-            core_type,
-            cpus,
-            events: Vec::new(),
-            aliases: Vec::new(),
-            instructions: None,
-            cycles: None,
-        };
+        let mut unit = Unit::new(&event.pmu, core_type, cpus);
         unit.add(here, event);
         self.units.push(unit);
     }

@@ -99,6 +99,9 @@ fn count(shape: &[Block], first: u64, last: u64, times: u64, blocks: &mut [u64])
 mod tests {
     use super::super::branches::Branch;
     use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+    use std::collections::VecDeque;
     use std::path::Path;
 
     fn shape() -> Vec<Block> {
@@ -120,6 +123,50 @@ mod tests {
         // into the midst of a block, and beyond the end
         assert_eq!(count(&shape, 8, 100, 1, &mut n), 6);
         assert_eq!(n, [0, 11, 2, 1]);
+    }
+
+    /// A walk through [`shape`]: its second block branches back to itself, its third one and its last one to the first; stacks of 16 at
+    /// every 31st taken branch.
+    #[test]
+    fn sampled_branches_tell_executions_without_bias() {
+        let (shape, file) = (shape(), Path::new("f"));
+        let mut rng = SmallRng::seed_from_u64(1);
+        let mut known = [0u64; 4];
+        let mut stack: VecDeque<Branch> = VecDeque::new();
+        let mut runs = Runs::default();
+        let (mut at, mut taken) = (0, 0u32);
+        for _ in 0..300_000 {
+            known[at] += 1;
+            let branch = match at {
+                1 if rng.random_bool(0.75) => Some((12, 1)),
+                2 if rng.random_bool(0.5) => Some((16, 0)),
+                3 => Some((24, 0)),
+                _ => None,
+            };
+            at = branch.map_or(at + 1, |(_, to)| to);
+            let Some((from, to)) = branch else { continue };
+            let to = shape[to].range.start;
+            stack.push_front(Branch { from, to });
+            stack.truncate(16);
+            taken += 1;
+            if taken % 31 == 0 {
+                runs.add(stack.make_contiguous(), |a| Some((file, a)));
+            }
+        }
+        let mut seen = vec![0; 4];
+        for (first, last, times) in runs.of(file) {
+            count(&shape, first, last, times, &mut seen);
+        }
+        let shares = |n: &[u64]| -> Vec<f64> {
+            let size = |(n, b): (&u64, &Block)| *n as f64 * f64::from(b.instructions);
+            let all: Vec<f64> = n.iter().zip(&shape).map(size).collect();
+            let sum: f64 = all.iter().sum();
+            all.iter().map(|x| x / sum).collect()
+        };
+        let pairs = shares(&seen).into_iter().zip(shares(&known));
+        let error: f64 = pairs.map(|(a, b)| (a - b).abs()).sum();
+        assert!(error < 0.01, "{error}: {seen:?} of {known:?}");
+        assert_eq!(runs.odd(), 0);
     }
 
     #[inline(never)]
