@@ -49,6 +49,15 @@ impl L1 {
         Some(moving)
     }
 
+    /// Whether `tag` is the most recent line of its set, so that [`L1::access`] would find it and change nothing.
+    #[inline]
+    pub fn is_first(&self, tag: u64) -> bool {
+        let first = (tag & self.mask) as usize * self.ways;
+        self.tags
+            .get(first)
+            .is_some_and(|w| w.load(Ordering::Relaxed) == tag)
+    }
+
     /// Takes back an access to `tag` that missed and put `victim` out.
     pub fn undo(&self, tag: u64, victim: u64) {
         let set = self.set(tag);

@@ -11,6 +11,8 @@ struct Cores {
     private: Vec<Private>,
     time: Vec<AtomicU64>,
     directory: Directory,
+    /// Whether accesses that change nothing are told from the others beforehand.
+    shortcuts: bool,
 }
 
 impl Peers for Cores {
@@ -31,13 +33,15 @@ impl Cores {
             private: (0..n).map(|_| Private::new(256, 2)).collect(),
             time: (0..n).map(|_| AtomicU64::new(1_000_000_000)).collect(),
             directory: Directory::new(512 * n, n, QUANTUM, TRANSFER),
+            shortcuts: true,
         }
     }
 
     /// As `exec` does it; the effect and whether the core had to fetch the line.
     fn access(&self, cpu: usize, tag: u64, store: bool) -> (Effect, bool) {
         let p = &self.private[cpu];
-        if store && p.may_store(tag) || !store && p.may_load(tag) {
+        let known = store && p.may_store(tag) || !store && p.may_load(tag);
+        if self.shortcuts && (known || p.quick(tag, tag, store)) {
             return (Effect::default(), false);
         }
         let Some(question) = p.access(tag, tag, store) else {
@@ -232,6 +236,44 @@ fn contention_ends() {
     let (e, refill) = c.access(0, TAG, true);
     assert_eq!((e.contended, refill, e.from), (false, false, None));
     assert!(c.private[0].has(TAG));
+}
+
+#[test]
+fn shortcuts_change_nothing() {
+    let (short, long) = (Cores::new(3), Cores::new(3));
+    let long = Cores {
+        shortcuts: false,
+        ..long
+    };
+    let mut random = 1u64;
+    let (mut fetched, mut contended) = (0, 0);
+    for i in 0..200_000 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let cpu = (random >> 8) as usize % 3;
+        // mostly a few lines of one's own, in two sets; some that all use
+        let own = TAG + 0x10_0000 * (cpu as u64 + 1);
+        let tag = match random >> 16 & 15 {
+            0 => TAG + (random >> 24 & 3),
+            n => own + (n & 1) + (random >> 24 & 3) * 256,
+        };
+        let store = random >> 40 & 3 == 0;
+        let (a, b) = (short.access(cpu, tag, store), long.access(cpu, tag, store));
+        assert_eq!(a, b, "access {i}");
+        fetched += u32::from(a.1);
+        contended += u32::from(a.0.contended);
+        for c in [&short, &long] {
+            c.go(cpu, 10_000 + (random >> 44 & 7) * 10_000);
+            if random >> 50 & 0x3ff == 0 {
+                c.go(cpu, 10 * QUANTUM);
+            }
+        }
+    }
+    assert!(
+        fetched > 10_000 && contended > 1000,
+        "{fetched} {contended}"
+    );
 }
 
 #[test]

@@ -150,9 +150,21 @@ pub extern "C" fn store(i: c_uint, info: u32, address: u64, data: *mut c_void) {
     }
 }
 
+/// A function that needs no stack, and calls the next one last.
 #[inline(never)]
 extern "C" fn other_line(v: &'static Vcpu, info: u32, address: u64, data: *mut c_void) {
     // SAFETY: called from the callbacks above, which hold no reference.
+    let own = unsafe { v.own() };
+    let store = data.addr() & STORE != 0;
+    let line = address >> (v.line_shift & 63);
+    if !v.private.quick(line, tag(v, own, line), store) {
+        older_line(v, info, address, data);
+    }
+}
+
+#[inline(never)]
+extern "C" fn older_line(v: &'static Vcpu, info: u32, address: u64, data: *mut c_void) {
+    // SAFETY: called from the function above, which is done with its reference.
     let own = unsafe { v.own() };
     let flags = data.addr();
     let store = flags & STORE != 0;

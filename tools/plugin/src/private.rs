@@ -21,7 +21,7 @@ pub const NO_LINE: u64 = u64::MAX;
 pub struct Private {
     /// Virtual line last accessed; another core that takes the line away puts [`NO_LINE`] here.
     last_line: AtomicU64,
-    /// The same line once it has been stored to and nobody else has it.
+    /// The same line when it may be stored to.
     last_owned: AtomicU64,
     l1: L1,
     /// Lines in `l1` that this core has stored to since anybody else asked for them: some of them, without asking the
@@ -59,14 +59,33 @@ impl Private {
         line == self.last_owned.load(Relaxed)
     }
 
+    /// An access to virtual line `line`, known as `tag`, if it changes nothing but what was used last, as most do; else
+    /// `false`, and [`Private::access`] is to do it.
+    #[inline]
+    pub fn quick(&self, line: u64, tag: u64, store: bool) -> bool {
+        self.last_line.store(line, Relaxed);
+        // before it is looked at
+        self.last_owned.store(line, Relaxed);
+        // after a load from a line of its own, a store to it is nothing new
+        let owned = self.owned.has(tag);
+        if !owned {
+            self.last_owned.store(NO_LINE, Relaxed);
+        }
+        self.l1.is_first(tag) && (owned || !store)
+    }
+
     /// An access to virtual line `line`, known as `tag`; `None` when that is all.
     #[inline]
     pub fn access(&self, line: u64, tag: u64, store: bool) -> Option<Question> {
         self.last_line.store(line, Relaxed);
-        let owned = if store { line } else { NO_LINE };
-        self.last_owned.store(owned, Relaxed);
+        self.last_owned.store(line, Relaxed);
+        let owned = self.owned.has(tag);
         let victim = self.l1.access(tag);
-        (victim.is_some() || store && !self.owned.has(tag)).then_some(Question { victim })
+        let asks = victim.is_some() || store && !owned;
+        if !store && (asks || !owned) {
+            self.last_owned.store(NO_LINE, Relaxed);
+        }
+        asks.then_some(Question { victim })
     }
 
     /// The directory is about to be asked: whoever takes the line from now on takes it out here, too.
