@@ -6,14 +6,12 @@
 //! The truth is the board's own totals of the CPU that the program has to itself, in user mode, of the same run: no second run
 //! that might differ.
 
-use amp_board::{Cache, Event, Guest, Origin, Run};
-use amp_tests::Reply;
+use amp_tests::Lab;
 use amp_workloads::catalogue::Catalogue;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
 
 const PROGRAMS: [&str; 6] = ["bzip2", "gawk", "lame", "perl", "sqlite3", "xz"];
 /// Kernels beside them: one that does the same all the time, and three with phases.
@@ -122,25 +120,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    let mut run = Run::new(Guest::amp("juno")?, script);
-    run.packages = needs
-        .packages
-        .iter()
-        .chain(&needs.data_packages)
-        .cloned()
-        .collect();
-    run.limits.total = None;
-    let outcome = run.execute(&Cache::open()?, &AtomicBool::new(false), &mut |e| {
-        if let Event::Console {
-            line,
-            from: Origin::Script,
-        } = e
-        {
-            let short: String = line.chars().take(60).collect();
-            eprintln!("{short}");
-        }
-    })?;
-    let reply = Reply(outcome).ok();
+    let lab = Lab::board("juno").measurement().needs(&needs);
+    let reply = lab.run(&script).ok();
 
     println!("| what | mean error (%) | median size | largest | half of the interval, median | holds the truth |\n|---|---|---|---|---|---|");
     for (w, (way, ..)) in WAYS.iter().enumerate() {

@@ -3,13 +3,11 @@
 //!
 //! `cargo run --release -p amp-tests --example pmc-against-perf`
 
-use amp_board::{Cache, Event, Guest, Origin, Run};
 use amp_metrics::uncertainty::Measured;
-use amp_tests::Reply;
+use amp_tests::{Lab, Reply};
 use amp_workloads::catalogue::Catalogue;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
 
 const PROGRAMS: [&str; 6] = ["bzip2", "gawk", "lame", "perl", "sqlite3", "xz"];
 const REPEATS: usize = 3;
@@ -123,25 +121,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             (p.executable.clone(), arguments.join(" "))
         })
         .collect();
-    let mut run = Run::new(Guest::amp("juno")?, script(&commands));
-    run.packages = needs
-        .packages
-        .iter()
-        .chain(&needs.data_packages)
-        .cloned()
-        .collect();
-    run.packages.push("linux-perf".into());
-    run.limits.total = None;
-    let outcome = run.execute(&Cache::open()?, &AtomicBool::new(false), &mut |e| {
-        if let Event::Console {
-            line,
-            from: Origin::Script,
-        } = e
-        {
-            eprintln!("{line}");
-        }
-    })?;
-    let reply = Reply(outcome).ok();
+    let lab = Lab::board("juno").measurement().needs(&needs);
+    let reply = lab.package("linux-perf").run(&script(&commands)).ok();
 
     println!(
         "{:<10} {:<8} {}",

@@ -10,13 +10,12 @@
 //! way; the second run's counts are laid over the windows of the first by position in the program, in instructions of user mode
 //! (the kernel's differ from run to run). Each file says in its first lines how far the two runs were apart.
 
-use amp_board::{Cache, Event, Guest, Origin, Run};
 use amp_metrics::multiplex::{Trace, Window};
+use amp_tests::Lab;
 use amp_workloads::catalogue::Catalogue;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 /// Milliseconds of a window: the kernels' phases are longer than the real programs', of which most run for less than a second.
 const WINDOW_MS: [u32; 2] = [10, 2];
@@ -84,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut script =
         String::from("set -e; sleep 5; mkdir /w; amp-workload inputs /w >/dev/null; cd /w\n");
-    let mut run = Run::new(Guest::amp("juno")?, "");
+    let mut lab = Lab::board("juno").measurement().needs(&needs);
     for (name, command, ms) in &commands {
         for (i, events) in EVENTS.iter().enumerate() {
             let (file, set) = (file(name, i), events.join(","));
@@ -95,29 +94,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                  awk -F, '$5 == \"big\" {{ if ($1 != t) {{ if (t) print l; t = $1; l = $8 }} l = l \" \" $7 }} END {{ print l }}' /w/csv >{file}\n\
                  echo {name} $(wc -l <{file}) windows"
             );
-            run.collect.push(file);
+            lab = lab.collect(&file);
         }
     }
-    run.script = script;
-    run.packages = needs
-        .packages
-        .iter()
-        .chain(&needs.data_packages)
-        .cloned()
-        .collect();
-    run.limits.total = None;
-    let outcome = run.execute(&Cache::open()?, &AtomicBool::new(false), &mut |e| {
-        if let Event::Console {
-            line,
-            from: Origin::Script,
-        } = e
-        {
-            eprintln!("{line}");
-        }
-    })?;
-    if outcome.exit_code != 0 {
-        return Err(format!("the guest's script ended with {}", outcome.exit_code).into());
-    }
+    let outcome = lab.run(&script).ok().0;
     for (name, command, ms) in &commands {
         let rows = |i: usize| -> Result<Vec<Row>, Box<dyn Error>> {
             let file = outcome.files.get(&file(name, i));

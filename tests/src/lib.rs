@@ -6,6 +6,7 @@
 use amp_board::{
     artifacts, Arch, Cache, Event, Guest, GuestFile, KernelChoice, Origin, Outcome, Run,
 };
+use amp_workloads::catalogue::Needs;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -44,6 +45,12 @@ impl Drop for Permit {
 pub struct Lab {
     run: Run,
     alone: bool,
+    show: fn(&str),
+}
+
+/// Shows a line of the guest with the test's output.
+fn beside_the_test(line: &str) {
+    println!("guest: {line}");
 }
 
 impl Lab {
@@ -52,6 +59,7 @@ impl Lab {
         Lab {
             run: Run::new(Guest::amp(name).expect("a shipped machine"), ""),
             alone: false,
+            show: beside_the_test,
         }
     }
 
@@ -65,7 +73,11 @@ impl Lab {
             "",
         );
         run.kernel = kernel;
-        Lab { run, alone: false }
+        Lab {
+            run,
+            alone: false,
+            show: beside_the_test,
+        }
     }
 
     /// Runs while no other guest does.
@@ -79,6 +91,32 @@ impl Lab {
     #[must_use]
     pub fn file(mut self, path: &str, text: &str) -> Lab {
         self.run.files.push(GuestFile::bytes(text.as_bytes(), path));
+        self
+    }
+
+    /// Installs what programs of the catalogue need.
+    #[must_use]
+    pub fn needs(mut self, needs: &Needs) -> Lab {
+        let packages = needs.packages.iter().chain(&needs.data_packages);
+        self.run.packages.extend(packages.cloned());
+        self
+    }
+
+    /// Installs a Debian package.
+    #[must_use]
+    pub fn package(mut self, name: &str) -> Lab {
+        self.run.packages.push(name.into());
+        self
+    }
+
+    /// For a measurement: it may take as long as it does, and what the guest prints is shown as progress, not among results.
+    #[must_use]
+    pub fn measurement(mut self) -> Lab {
+        self.run.limits.total = None;
+        self.show = |line| {
+            let short: String = line.chars().take(78).collect();
+            eprintln!("{short}");
+        };
         self
     }
 
@@ -125,7 +163,7 @@ impl Lab {
                 from: Origin::Script,
             } = e
             {
-                println!("guest: {line}");
+                (self.show)(&line);
             }
         });
         Reply(outcome.unwrap_or_else(|e| panic!("{e}")))
