@@ -23,6 +23,27 @@ const PROGRAMS: [(&str, Option<usize>); 9] = [
     ("counters-apart --threads 4 --cpus 2,3,4,5 --work 2k", None),
 ];
 
+/// What says that an event by which patterns are told is broken, under another name.
+const TRUST: &str = r#"
+format = 1
+kernel = "some other"
+repetitions = 1
+[[core_type]]
+name = "big"
+pmu = "armv8_cortex_a57"
+processor = "0x411fd070"
+cpu = 1
+[[core_type.event]]
+event = "armv8_cortex_a57/event=0x17/"
+quantity = "l2-refills"
+verdict = "broken"
+error_min = -1.0
+error_mean = -1.0
+error_max = -1.0
+worst_kernel = "load memory"
+comparisons = 1
+"#;
+
 #[test]
 fn programs_have_the_patterns_they_have() {
     // what memory of `juno` can do, at a dilation of 8
@@ -33,8 +54,12 @@ fn programs_have_the_patterns_they_have() {
              echo \"run-{i} $(cat /o.json)\"\n"
         );
     }
-    script += "scx_amp pmc patterns --attainable 1211M -- /no/such 2>/err; echo \"nosuch $?\"; sed 's/^/says /' /err\n";
-    let reply = Lab::board("juno").run(&script).ok();
+    script += "scx_amp pmc patterns --attainable 1211M -- /no/such 2>/err; echo \"nosuch $?\"; sed 's/^/says /' /err\n\
+               scx_amp pmc patterns --attainable 1211M --trust /trust.toml -- true 2>/err; echo \"broken $?\"; sed 's/^/told /' /err\n";
+    let reply = Lab::board("juno")
+        .file("/trust.toml", TRUST)
+        .run(&script)
+        .ok();
     for (i, (program, pattern)) in PROGRAMS.iter().enumerate() {
         let tag = format!("run-{i}");
         let line = reply.lines(&tag).next().expect("a run");
@@ -61,4 +86,10 @@ fn programs_have_the_patterns_they_have() {
     }
     assert_eq!(reply.lines("nosuch").next(), Some("2"));
     assert!(reply.lines("says").any(|l| l.contains("/no/such")));
+    let told: Vec<&str> = reply.lines("told").collect();
+    let told = told.join(" ");
+    assert_eq!(reply.lines("broken").next(), Some("2"), "{told}");
+    for part in ["l2d_cache_refill", "broken", "big", "/trust.toml"] {
+        assert!(told.contains(part), "no {part}: {told}");
+    }
 }

@@ -13,8 +13,10 @@ mod watch;
 
 use super::here::Here;
 use super::target::{self, Held, Target};
+use crate::trust::TrustArgs;
 use crate::usage::bad_input;
-use amp_metrics::trust::{Trust, Verdict as Trusted};
+use amp_metrics::trust::TrustFile;
+use amp_metrics::Pmus;
 use amp_workloads::quantity::parse_count;
 use anyhow::Result;
 use clap::Args;
@@ -44,9 +46,8 @@ pub struct PatternsArgs {
     /// Bytes per second that memory can do, for example 10G, instead of measuring it on all CPUs first
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     attainable: Option<u64>,
-    /// Verdicts of `pmc validate` on the events: broken ones are refused, and what is known of the others is told
-    #[arg(long, value_name = "FILE")]
-    trust: Option<PathBuf>,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -63,8 +64,8 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let here = Here::detect()?;
     let signatures = Signatures::shipped()?;
     let plans = signatures.plans(&here)?;
-    let trusted = match &args.trust {
-        Some(path) => trusted(&Trust::load(path).map_err(bad_input)?, &plans)?,
+    let trusted = match args.trust.find()? {
+        Some(file) => trusted(&file, &here.pmus, &plans)?,
         None => Vec::new(),
     };
     let attainable = match args.attainable {
@@ -136,24 +137,23 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
     })
 }
 
-/// What a trust file says of the events; those that it does not know are named.
-fn trusted(trust: &Trust, plans: &[Plan]) -> Result<Vec<String>> {
+/// What a trust file says of the events, whatever they are called there; those that it does not know are named.
+///
+/// # Errors
+/// [`crate::usage::BadInput`] when one is broken.
+fn trusted(file: &TrustFile, pmus: &Pmus, plans: &[Plan]) -> Result<Vec<String>> {
     let mut told = Vec::new();
     for p in plans {
         for (_, e) in &p.events {
-            let name = e.name.trim_end_matches(":u");
-            let verdict = trust.verdict(&p.pmu, name);
-            if verdict == Some(Trusted::Broken) {
-                return Err(bad_input(format!(
-                    "event `{}` of PMU `{}`: broken, says the trust file, and a pattern is told by it",
-                    e.name, p.pmu
-                )));
+            if let Some(broken) = file.broken(pmus, p.core_type, e) {
+                return Err(bad_input(format!("a pattern is told by it: {broken}")));
             }
+            let known = file.of(pmus, p.core_type, e);
             told.push(format!(
                 "{} ({}): {}",
-                name,
+                e.name.trim_end_matches(":u"),
                 p.name,
-                verdict.map_or("not tried", Trusted::name)
+                known.map_or("not tried", |k| k.verdict.name())
             ));
         }
     }
