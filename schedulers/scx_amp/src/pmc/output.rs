@@ -105,6 +105,14 @@ fn grouped(v: f64) -> String {
     out
 }
 
+/// A count; a mean of few is not a whole number.
+fn mean_or_count(v: f64) -> String {
+    match v.abs() < 1000.0 && (v - v.round()).abs() > 1e-6 {
+        true => format!("{v:.2}"),
+        false => grouped(v),
+    }
+}
+
 /// Where it was counted.
 fn place(pmu: &str, core_type: Option<&str>, row: &Row) -> String {
     row.named(&match core_type {
@@ -343,7 +351,7 @@ fn table(r: &Report) -> String {
             let _ = write!(event, " [{}]", c.set);
         }
         rows.push_record([
-            c.count.map_or_else(|| "not counted".into(), grouped),
+            c.count.map_or_else(|| "not counted".into(), mean_or_count),
             event,
             place(&c.pmu, c.core_type.as_deref(), &c.row),
             remark(c, r.repeated.is_some()),
@@ -469,6 +477,13 @@ mod tests {
             field("cpu/event=1,umask=\"2\"/"),
             "\"cpu/event=1,umask=\"\"2\"\"/\""
         );
+    }
+
+    #[test]
+    fn means_of_few_are_not_rounded() {
+        for (v, text) in [(1.25, "1.25"), (3.0, "3"), (1234.5, "1,234")] {
+            assert_eq!(mean_or_count(v), text);
+        }
     }
 
     #[test]
