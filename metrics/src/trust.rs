@@ -204,12 +204,7 @@ impl TrustFile {
     /// are counted; `None` when it was not tried. Of several entries for the same event the worst counts.
     pub fn of(&self, pmus: &Pmus, t: CoreTypeId, event: &Event) -> Option<&EventTrust> {
         let pmu = pmus.of_core_type(t)?;
-        let code = |a: &EventAttr| (a.type_, a.config, a.config1, a.config2);
-        let same = |e: &&EventTrust| {
-            let spec = e.event.parse::<EventSpec>().ok();
-            let resolved = spec.and_then(|s| pmus.resolve(t, &s).ok());
-            resolved.is_some_and(|r| code(&r.attr) == code(&event.attr))
-        };
+        let same = |e: &&EventTrust| pmus.is(t, event, &e.event);
         let types = self.trust.core_types.iter().filter(|c| c.pmu == pmu.name);
         let events = types.flat_map(|c| &c.events);
         events.filter(same).max_by_key(|e| e.verdict)

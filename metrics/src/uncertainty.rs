@@ -198,14 +198,14 @@ pub fn confidence(k: f64) -> f64 {
     statrs::function::erf::erf(k / std::f64::consts::SQRT_2)
 }
 
-/// Student's t: by how much to multiply the standard uncertainty of a mean of `degrees_of_freedom` + 1 observations so that the
-/// interval holds the truth with probability `level`. `None` where that makes no sense (no freedom, a level outside 0 to 1).
-pub fn coverage_factor(level: f64, degrees_of_freedom: usize) -> Option<f64> {
-    if degrees_of_freedom == 0 || !(0.0..1.0).contains(&level) {
-        return None;
-    }
-    let t = StudentsT::new(0.0, 1.0, degrees_of_freedom as f64).ok()?;
-    Some(t.inverse_cdf((1.0 + level) / 2.0))
+/// Student's t: by how much to multiply a standard uncertainty of so many degrees of freedom (of a mean of n observations: n − 1)
+/// so that the interval holds the truth with probability `level`. `None` where that makes no sense (no freedom, a level
+/// outside 0 to 1).
+pub fn coverage_factor(level: f64, degrees_of_freedom: f64) -> Option<f64> {
+    let t = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
+    (0.0..1.0)
+        .contains(&level)
+        .then(|| t.inverse_cdf(0.5 + level / 2.0))
 }
 
 /// √Σu², or `None` as soon as one of them is unknown.
@@ -293,13 +293,15 @@ mod tests {
     #[test]
     fn factors_of_students_t() {
         // from tables
-        for (level, freedom, factor) in [(0.95, 1, 12.706), (0.95, 9, 2.262), (0.99, 4, 4.604)] {
+        for (level, freedom, factor) in
+            [(0.95, 1.0, 12.706), (0.95, 9.0, 2.262), (0.99, 4.0, 4.604)]
+        {
             let got = coverage_factor(level, freedom).unwrap();
             assert!((got - factor).abs() < 1e-3, "{level} {freedom}: {got}");
         }
-        assert_eq!(coverage_factor(0.95, 0), None);
-        assert_eq!(coverage_factor(1.0, 5), None);
-        assert_eq!(coverage_factor(f64::NAN, 5), None);
+        assert_eq!(coverage_factor(0.95, 0.0), None);
+        assert_eq!(coverage_factor(1.0, 5.0), None);
+        assert_eq!(coverage_factor(f64::NAN, 5.0), None);
     }
 
     #[test]

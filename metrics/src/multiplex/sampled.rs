@@ -12,8 +12,7 @@
 //! What no window has seen nobody knows: sets that take turns in step with the program are off by more than they say, which
 //! [`super::Turns`] keeps from happening.
 
-use crate::uncertainty::Measured;
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use crate::uncertainty::{coverage_factor, Measured};
 
 /// A change of sets is a pair of interrupts: whoever is counted is in the kernel from the first one to its end and from the second
 /// one on, and in between in user mode for this part of the time, which cannot be told from outside. On the virtual board it was
@@ -322,10 +321,7 @@ impl Sampled {
             // no scatter at all, or nothing between windows
             self.steps as f64
         };
-        let t = StudentsT::new(0.0, 1.0, freedom).ok()?;
-        (0.0..1.0)
-            .contains(&level)
-            .then(|| t.inverse_cdf(0.5 + level / 2.0))
+        coverage_factor(level, freedom)
     }
 }
 

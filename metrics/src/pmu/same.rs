@@ -49,9 +49,15 @@ impl Pmus {
             // nothing counts then, and no name says so
             (true, true) => return Vec::new(),
         };
+        // a vendor's tables have thousands
+        let code = self.code(event);
+        let same = |name: &String| {
+            let named = self.named(t, name);
+            named.is_some_and(|e| e.pmu == event.pmu && self.code(&e) == code)
+        };
         let names = Generic::names().chain(pmu.events.keys().cloned());
         let mut out = Vec::new();
-        for name in names.filter(|n| self.is(t, event, n)) {
+        for name in names.filter(same) {
             let colon = if modes.is_empty() { "" } else { ":" };
             out.push(format!("{name}{colon}{modes}"));
             if pmu.events.contains_key(&name) {
@@ -88,10 +94,11 @@ impl Pmus {
     /// The code that `pmu` counts for a generic event; `None` where that is not known.
     fn behind(&self, pmu: &Pmu, g: Generic) -> Option<EventAttr> {
         let is = |name: &str| Generic::by_name(name) == Some(g);
-        let own = pmu.events.keys().find(|n| is(n)).map(String::as_str);
+        let own = Generic::names().find(|n| is(n) && pmu.events.contains_key(n));
         let arm = || {
             let (_, names) = ARM.iter().find(|(n, _)| is(n))?;
-            names.iter().find(|n| pmu.events.contains_key(**n)).copied()
+            let first = names.iter().find(|n| pmu.events.contains_key(**n));
+            first.map(|n| (*n).to_owned())
         };
         let name = own.or_else(arm)?;
         let mut attr = EventAttr {
@@ -99,7 +106,7 @@ impl Pmus {
             ..EventAttr::default()
         };
         let spec: EventSpec = name.parse().ok()?;
-        self.apply_name(&mut attr, pmu, &spec, name).ok()?;
+        self.apply_name(&mut attr, pmu, &spec, &name).ok()?;
         Some(attr)
     }
 }

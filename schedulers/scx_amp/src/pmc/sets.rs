@@ -162,14 +162,10 @@ impl Set {
                 if e.attr.exclude_kernel || e.attr.exclude_user || kernels_own(e) {
                     continue;
                 }
+                let terms = e.name.ends_with('/') || e.name.contains(':');
+                let name = format!("{}{}", e.name, if terms { "u" } else { ":u" });
                 // whoever writes a formula uses the name that he gave
-                aliases.push(std::mem::take(&mut e.name));
-                e.name = aliases.last().map_or_else(String::new, |n| {
-                    match n.ends_with('/') || n.contains(':') {
-                        true => format!("{n}u"),
-                        false => format!("{n}:u"),
-                    }
-                });
+                aliases.push(std::mem::replace(&mut e.name, name));
                 e.attr.exclude_kernel = true;
                 changed = true;
             }

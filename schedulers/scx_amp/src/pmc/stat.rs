@@ -105,7 +105,8 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn of(args: &'a StatArgs) -> Result<Plan<'a>> {
+    /// The plan, and the virtual counters of its first run.
+    fn of(args: &'a StatArgs) -> Result<(Plan<'a>, Option<Virtuals>)> {
         args.target.check("counted")?;
         let here = Here::detect()?;
         let (texts, metrics) = asked(args, &here)?;
@@ -160,13 +161,14 @@ impl<'a> Plan<'a> {
                 args.repeat
             )));
         }
-        Ok(Plan {
+        let plan = Plan {
             args,
             here,
             sets,
             formulas,
             trust,
-        })
+        };
+        Ok((plan, virtuals))
     }
 
     fn format(&self) -> Format {
@@ -190,11 +192,11 @@ fn virtuals(args: &StatArgs, here: &Here) -> Result<Option<Virtuals>> {
 /// # Errors
 /// Bad input ([`crate::usage::BadInput`]), naming the event, metric or process; others when counting fails.
 pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
-    let plan = Plan::of(args)?;
+    let (plan, virtuals) = Plan::of(args)?;
     let mut out = open_output(args)?;
     let (report, status) = match args.repeat {
-        0 | 1 => plan.count(&mut out, stop)?,
-        runs => plan.repeat(runs, &mut out, stop)?,
+        0 | 1 => plan.count(virtuals, &mut out, stop)?,
+        runs => plan.repeat(runs, virtuals, &mut out, stop)?,
     };
     if let (Some(path), Some(windows)) = (&args.html, &report.intervals) {
         crate::write_out(path, &plot::page(&report, windows)?)?;

@@ -1,9 +1,9 @@
 //! A command counted several times: means over its runs.
 
-use super::Plan;
+use super::{virtuals, Plan};
 use crate::pmc::counting::{Count, Derived, LEVEL};
 use crate::pmc::output::{Repeated, Report};
-use crate::pmc::virtuals::VirtualCount;
+use crate::pmc::virtuals::{VirtualCount, Virtuals};
 use amp_metrics::uncertainty::{coverage_factor, Measured};
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -17,14 +17,20 @@ impl Plan<'_> {
     pub(super) fn repeat(
         &self,
         runs: u32,
+        first: Option<Virtuals>,
         out: &mut dyn Write,
         stop: &AtomicBool,
     ) -> Result<(Report, ExitCode)> {
+        let mut first = Some(first);
         let bar = ProgressBar::new(u64::from(runs));
         let mut reports: Vec<Report> = Vec::new();
         let mut status = ExitCode::SUCCESS;
         for _ in 0..runs {
-            let (report, of_run) = self.count(out, stop)?;
+            let others = match first.take() {
+                Some(others) => others,
+                None => virtuals(self.args, &self.here)?,
+            };
+            let (report, of_run) = self.count(others, out, stop)?;
             let stopped = stop.load(Ordering::Relaxed);
             if !stopped || reports.is_empty() {
                 reports.push(report);
@@ -45,7 +51,7 @@ impl Plan<'_> {
 /// Mean of the values that there are, with its standard uncertainty, and half of the interval at [`LEVEL`].
 fn mean_of(values: &[f64]) -> Option<(Measured, Option<f64>)> {
     let mean = Measured::mean(values)?;
-    let factor = coverage_factor(LEVEL, values.len().saturating_sub(1));
+    let factor = coverage_factor(LEVEL, values.len() as f64 - 1.0);
     let half = mean.u.zip(factor).map(|(u, t)| u * t);
     Some((mean, half))
 }
@@ -55,48 +61,36 @@ fn same_count(a: &Count, b: &Count) -> bool {
     (&a.event, a.set, &a.pmu, &a.row) == (&b.event, b.set, &b.pmu, &b.row)
 }
 
+/// Takes a part out of every report.
+fn parts<T>(reports: &mut [Report], part: fn(&mut Report) -> &mut Vec<T>) -> Vec<Vec<T>> {
+    let all = reports.iter_mut();
+    all.map(|r| std::mem::take(part(r))).collect()
+}
+
 /// The report of all runs, of which there is one at least.
 fn mean(mut reports: Vec<Report>) -> Result<Report> {
+    let counts = parts(&mut reports, |r| &mut r.counts);
+    let metrics = parts(&mut reports, |r| &mut r.metrics);
+    let others = parts(&mut reports, |r| &mut r.virtual_counters);
+    let elapsed: Vec<f64> = reports.iter().map(|r| r.elapsed_s).collect();
+    let turns = reports.iter().filter_map(|r| r.multiplexing.as_ref());
+    let turns = turns.map(|m| m.turns).sum();
+    let runs = reports.len();
+    // the last is the frame: sets and strategy are the same in all
     let Some(mut out) = reports.pop() else {
         anyhow::bail!("the command never ran");
     };
-    let runs = reports.len() + 1;
-    // the last is the frame: sets and strategy are the same in all
-    let last = std::mem::take(&mut out.counts);
-    let mut counts: Vec<Vec<Count>> = reports
-        .iter_mut()
-        .map(|r| std::mem::take(&mut r.counts))
-        .collect();
-    counts.push(last);
     out.counts = means_of_counts(&counts);
-    let mut metrics: Vec<Vec<Derived>> = reports
-        .iter_mut()
-        .map(|r| std::mem::take(&mut r.metrics))
-        .collect();
-    metrics.push(std::mem::take(&mut out.metrics));
     out.metrics = means_of_metrics(&metrics);
-    let mut others: Vec<Vec<VirtualCount>> = reports
-        .iter_mut()
-        .map(|r| std::mem::take(&mut r.virtual_counters))
-        .collect();
-    others.push(std::mem::take(&mut out.virtual_counters));
     out.virtual_counters = means_of_virtuals(&others);
-    let mut elapsed: Vec<f64> = reports.iter().map(|r| r.elapsed_s).collect();
-    elapsed.push(out.elapsed_s);
-    let mut elapsed_u = None;
-    if let Some(mean) = Measured::mean(&elapsed) {
-        (out.elapsed_s, elapsed_u) = (mean.value, mean.u);
-    }
+    let mean = Measured::mean(&elapsed).unwrap_or(Measured::single(out.elapsed_s));
+    out.elapsed_s = mean.value;
     if let Some(m) = &mut out.multiplexing {
-        m.turns += reports
-            .iter()
-            .filter_map(|r| r.multiplexing.as_ref())
-            .map(|m| m.turns)
-            .sum::<u64>();
+        m.turns = turns;
     }
     out.repeated = Some(Repeated {
         runs,
-        elapsed_u,
+        elapsed_u: mean.u,
         counts,
     });
     Ok(out)

@@ -1,6 +1,6 @@
 //! One run of `scx_amp pmc stat`.
 
-use super::{emit, refused, virtuals, Plan};
+use super::{emit, refused, Plan};
 use crate::pmc::counting::{Count, Counting, Rows, Scope, Window};
 use crate::pmc::here::Here;
 use crate::pmc::output::{self, Multiplexing, Report};
@@ -31,14 +31,14 @@ const THREADS: Duration = Duration::from_millis(10);
 const NAMES: u32 = 32;
 
 impl Plan<'_> {
-    /// Counts once; prints intervals meanwhile.
+    /// Counts once, `virtuals` beside the events; prints intervals meanwhile.
     pub(super) fn count(
         &self,
+        mut virtuals: Option<Virtuals>,
         out: &mut dyn Write,
         stop: &AtomicBool,
     ) -> Result<(Report, ExitCode)> {
         let (args, here, sets) = (self.args, &self.here, &self.sets);
-        let mut virtuals = virtuals(args, here)?;
         let strategy = by_name(&args.strategy, sets.len()).map_err(bad_input)?;
         let mut cutter = match args.window.and_then(NonZeroU64::new) {
             None => None,
