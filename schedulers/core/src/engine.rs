@@ -14,12 +14,12 @@ mod activity;
 pub mod change;
 mod done;
 
+pub use crate::done::Done;
 pub use activity::ActivityRule;
 pub use change::{ChangeError, Changes};
-pub use done::Done;
 
 use crate::machine::{Machine, MachineError, Placement, Topology};
-use crate::policy::Policy;
+use crate::policy::contract::Policy;
 use crate::view::{AppView, ThreadView, View};
 use activity::Activity;
 use amp_metrics::{

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod closest;
+mod done;
 pub mod engine;
 pub mod evaluation;
 mod machine;

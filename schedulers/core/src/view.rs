@@ -1,6 +1,6 @@
 //! What a policy sees.
 
-use crate::engine::Done;
+use crate::done::Done;
 use crate::machine::Topology;
 use crate::utility::Utility;
 use amp_metrics::{

@@ -6,8 +6,10 @@ mod frontier;
 mod steadiness;
 mod table;
 
-use super::*;
 use crate::engine::Engine;
+use crate::policy::by_name;
+use crate::policy::contract::Entry;
+use crate::policy::registry::{ENTRIES, NAMES};
 use crate::testing::{Fake, Noisy};
 use amp_metrics::{CoreTypeId, CoreTypeSet, Nanos, Provider, ThreadKey, MAX_CORE_TYPES};
 use proptest::prelude::*;

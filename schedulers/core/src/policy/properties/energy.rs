@@ -2,6 +2,7 @@
 
 use super::table::{Row, Table};
 use super::*;
+use crate::policy::registry::prim;
 
 fn run(policy: &str, rows: &[(f64, f64, Option<f64>)], ticks: usize) -> Vec<bool> {
     let mut fake = Fake::new(&[2, 4]);

@@ -5,20 +5,30 @@ pub mod rules;
 pub use rules::{Rules, RulesError};
 
 use crate::machine::Placement;
+use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::seats::{Claim, Seats};
 use crate::policy::smooth::Smoothed;
 use crate::policy::threads::PerThread;
 use crate::policy::turns::Turns;
-use crate::policy::Policy;
 use crate::view::{ThreadView, View};
 use amp_metrics::{CoreTypeId, MetricId, MAX_CORE_TYPES};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rules::Pair;
 
+/// How the policy is registered.
+pub const ENTRY: Entry = Entry {
+    name: "prim",
+    help: HELP,
+    max_core_types: MAX_CORE_TYPES,
+    uses_metrics: true,
+    takes_turns: false,
+    make: |seed| Box::new(Prim::new(seed)),
+};
+
 /// A page about the policy.
-pub const HELP: &str = "\
+const HELP: &str = "\
 prim: rule-guided random pairs.
 
 A new thread starts on a core type chosen at random, load kept balanced. Every interval so many random pairs of a thread on
@@ -109,7 +119,7 @@ impl Prim {
 
     fn of(rules: Vec<Rules>, seed: u64) -> Prim {
         Prim {
-            knobs: Knobs::new("prim", KNOBS),
+            knobs: Knobs::new(ENTRY.name, KNOBS),
             rules,
             random: SmallRng::seed_from_u64(seed),
             states: PerThread::default(),
@@ -255,10 +265,6 @@ fn smoothed(
 }
 
 impl Policy for Prim {
-    fn name(&self) -> &'static str {
-        "prim"
-    }
-
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         const TURN: f64 = 0.25; // seconds, of threads that are fair-shared
         self.rate(view);

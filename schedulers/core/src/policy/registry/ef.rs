@@ -1,6 +1,7 @@
 //! EF-driven: fast cores to those who use energy best there.
 
 use crate::machine::Placement;
+use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::ledger::Ledger;
 use crate::policy::room::Reach;
@@ -8,13 +9,22 @@ use crate::policy::seats::{Claim, Seats};
 use crate::policy::smooth::Smoothed;
 use crate::policy::threads::PerThread;
 use crate::policy::turns::Turns;
-use crate::policy::Policy;
 use crate::utility::Utility;
 use crate::view::View;
 use amp_metrics::{CoreTypeId, MetricId, Nanos, ThreadKey, MAX_CORE_TYPES};
 
+/// How the policy is registered.
+pub const ENTRY: Entry = Entry {
+    name: "ef",
+    help: HELP,
+    max_core_types: 2,
+    uses_metrics: true,
+    takes_turns: false,
+    make: |_| Box::new(EfDriven::new()),
+};
+
 /// A page about the policy.
-pub const HELP: &str = "\
+const HELP: &str = "\
 ef: efficiency-factor driven.
 
 Gives fast cores to the threads with the highest efficiency factor [PMCTrack s. 4.2.2, eq. 3-7]
@@ -119,7 +129,7 @@ impl EfDriven {
     /// The policy with default parameters.
     pub fn new() -> EfDriven {
         EfDriven {
-            knobs: Knobs::new("ef", KNOBS),
+            knobs: Knobs::new(ENTRY.name, KNOBS),
             states: PerThread::default(),
             siblings: Ledger::default(),
             turns: Turns::default(),
@@ -249,10 +259,6 @@ impl Default for EfDriven {
 }
 
 impl Policy for EfDriven {
-    fn name(&self) -> &'static str {
-        "ef"
-    }
-
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let turn = self.knobs.number(TURN) / 1e3;
         let hysteresis = self.knobs.number(HYSTERESIS) / 100.0;

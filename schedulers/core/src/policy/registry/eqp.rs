@@ -1,18 +1,28 @@
 //! EQP: equal progress for all threads.
 
 use crate::machine::Placement;
+use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, Knobs};
 use crate::policy::seats::{Claim, Seats};
 use crate::policy::smooth::Smoothed;
 use crate::policy::speedups::{self, Speedups};
 use crate::policy::threads::PerThread;
 use crate::policy::turns::Turns;
-use crate::policy::Policy;
 use crate::view::{ThreadView, View};
 use amp_metrics::{CoreTypeId, Nanos, MAX_CORE_TYPES};
 
+/// How the policy is registered.
+pub const ENTRY: Entry = Entry {
+    name: "eqp",
+    help: HELP,
+    max_core_types: MAX_CORE_TYPES,
+    uses_metrics: true,
+    takes_turns: true,
+    make: |_| Box::new(EqualProgress::new()),
+};
+
 /// A page about the policy.
-pub const HELP: &str = "\
+const HELP: &str = "\
 eqp: equal progress.
 
 Gives fast cores to the threads with the largest slowdown so far [EQP]:
@@ -63,7 +73,7 @@ impl EqualProgress {
     /// The policy with default parameters.
     pub fn new() -> EqualProgress {
         EqualProgress {
-            knobs: Knobs::new("eqp", KNOBS),
+            knobs: Knobs::new(ENTRY.name, KNOBS),
             states: PerThread::default(),
             turns: Turns::default(),
             seats: Seats::default(),
@@ -132,10 +142,6 @@ impl Default for EqualProgress {
 }
 
 impl Policy for EqualProgress {
-    fn name(&self) -> &'static str {
-        "eqp"
-    }
-
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let turn = self.knobs.number(TURN) / 1e3;
         self.claim(view, turn);

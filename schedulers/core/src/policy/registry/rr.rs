@@ -1,15 +1,25 @@
 //! RR: equal time on fast cores for all.
 
 use crate::machine::Placement;
+use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::ledger::Ledger;
 use crate::policy::seats::{Claim, Seats};
-use crate::policy::Policy;
 use crate::view::View;
 use amp_metrics::{AppId, CoreTypeId, ThreadKey, MAX_CORE_TYPES};
 
+/// How the policy is registered.
+pub const ENTRY: Entry = Entry {
+    name: "rr",
+    help: HELP,
+    max_core_types: MAX_CORE_TYPES,
+    uses_metrics: false,
+    takes_turns: true,
+    make: |_| Box::new(RoundRobin::new()),
+};
+
 /// A page about the policy.
-pub const HELP: &str = "\
+const HELP: &str = "\
 rr: asymmetry-aware round-robin.
 
 Fair-shares the fast cores among applications [PMCTrack], however many threads each has; `share=thread` shares them
@@ -57,7 +67,7 @@ impl RoundRobin {
     /// The policy with default parameters.
     pub fn new() -> RoundRobin {
         RoundRobin {
-            knobs: Knobs::new("rr", KNOBS),
+            knobs: Knobs::new(ENTRY.name, KNOBS),
             apps: Ledger::default(),
             threads: Ledger::default(),
             seats: Seats::default(),
@@ -88,10 +98,6 @@ impl Default for RoundRobin {
 }
 
 impl Policy for RoundRobin {
-    fn name(&self) -> &'static str {
-        "rr"
-    }
-
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let threshold = self.knobs.number(THRESHOLD) / 1e3;
         let by_app = self.knobs.choice(SHARE) == "app";

@@ -1,15 +1,25 @@
 //! A-DWRR: equal scaled CPU time for all threads.
 
 use crate::machine::{Placement, Topology};
+use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::progress::{Join, Past, Progress};
 use crate::policy::seats::{Claim, Seats};
-use crate::policy::Policy;
 use crate::view::View;
 use amp_metrics::{Nanos, MAX_CORE_TYPES};
 
+/// How the policy is registered.
+pub const ENTRY: Entry = Entry {
+    name: "adwrr",
+    help: HELP,
+    max_core_types: MAX_CORE_TYPES,
+    uses_metrics: false,
+    takes_turns: true,
+    make: |_| Box::new(Adwrr::new()),
+};
+
 /// A page about the policy.
-pub const HELP: &str = "\
+const HELP: &str = "\
 adwrr: asymmetry-aware distributed weighted round-robin.
 
 Evens out the scaled CPU time of threads, by weight [ADWRR]: a second on core type t is worth rating_t seconds on the
@@ -56,7 +66,7 @@ impl Adwrr {
     /// The policy with default parameters.
     pub fn new() -> Adwrr {
         Adwrr {
-            knobs: Knobs::new("adwrr", KNOBS),
+            knobs: Knobs::new(ENTRY.name, KNOBS),
             scaled: Progress::default(),
             seats: Seats::default(),
         }
@@ -95,10 +105,6 @@ impl Default for Adwrr {
 }
 
 impl Policy for Adwrr {
-    fn name(&self) -> &'static str {
-        "adwrr"
-    }
-
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let round = self.knobs.number(ROUND) / 1e3;
         let ratings = ratings(view.topology, self.knobs.chosen(RATING));

@@ -1,6 +1,7 @@
 //! HSP: fast cores to those who gain most from them.
 
 use crate::machine::Placement;
+use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, Knobs};
 use crate::policy::ledger::Ledger;
 use crate::policy::seats::{Claim, Seats};
@@ -8,12 +9,21 @@ use crate::policy::smooth::Smoothed;
 use crate::policy::speedups;
 use crate::policy::threads::PerThread;
 use crate::policy::turns::Turns;
-use crate::policy::Policy;
 use crate::view::View;
 use amp_metrics::{CoreTypeId, ThreadKey, MAX_CORE_TYPES};
 
+/// How the policy is registered.
+pub const ENTRY: Entry = Entry {
+    name: "hsp",
+    help: HELP,
+    max_core_types: MAX_CORE_TYPES,
+    uses_metrics: true,
+    takes_turns: false,
+    make: |_| Box::new(Hsp::new()),
+};
+
 /// A page about the policy.
-pub const HELP: &str = "\
+const HELP: &str = "\
 hsp: high speedup first.
 
 Gives fast cores to the threads with the highest application-wide speedup SP = (min(NB,N)/N)(SF-1)+1, N being the
@@ -67,7 +77,7 @@ impl Hsp {
     /// The policy with default parameters.
     pub fn new() -> Hsp {
         Hsp {
-            knobs: Knobs::new("hsp", KNOBS),
+            knobs: Knobs::new(ENTRY.name, KNOBS),
             smoothed: PerThread::default(),
             siblings: Ledger::default(),
             turns: Turns::default(),
@@ -117,10 +127,6 @@ impl Default for Hsp {
 }
 
 impl Policy for Hsp {
-    fn name(&self) -> &'static str {
-        "hsp"
-    }
-
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let turn = self.knobs.number(TURN) / 1e3;
         // a holder's gain counts for so much more

@@ -4,6 +4,7 @@ pub mod solve;
 
 use crate::machine::Placement;
 use crate::policy::apps::PerApp;
+use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::room::{Reach, Room};
 use crate::policy::seats::Seats;
@@ -12,13 +13,22 @@ use crate::policy::speedups;
 use crate::policy::steering::Steering;
 use crate::policy::threads::PerThread;
 use crate::policy::turns::Turns;
-use crate::policy::Policy;
 use crate::view::{AppView, View};
 use amp_metrics::CoreTypeId;
 use solve::{Problem, Share};
 
+/// How the policy is registered.
+pub const ENTRY: Entry = Entry {
+    name: "pareto",
+    help: HELP,
+    max_core_types: 2,
+    uses_metrics: true,
+    takes_turns: true,
+    make: |_| Box::new(Pareto::new()),
+};
+
 /// A page about the policy.
-pub const HELP: &str = "\
+const HELP: &str = "\
 pareto: most throughput under a bound on unfairness (our own).
 
 You state the unfairness that you accept; every interval the shares of fast-core time are chosen that maximise the predicted
@@ -154,7 +164,7 @@ impl Pareto {
     /// The policy with default parameters.
     pub fn new() -> Pareto {
         Pareto {
-            knobs: Knobs::new("pareto", KNOBS),
+            knobs: Knobs::new(ENTRY.name, KNOBS),
             past: PerApp::default(),
             smoothed: PerThread::default(),
             turns: Turns::default(),
@@ -301,10 +311,6 @@ impl Default for Pareto {
 }
 
 impl Policy for Pareto {
-    fn name(&self) -> &'static str {
-        "pareto"
-    }
-
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let turn = self.knobs.number(TURN) / 1e3;
         self.rate(view);

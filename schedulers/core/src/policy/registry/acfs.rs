@@ -1,17 +1,27 @@
 //! ACFS: equal slowdowns for all applications.
 
 use crate::machine::Placement;
+use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::progress::{Join, Past, Progress};
 use crate::policy::seats::{Claim, Seats};
 use crate::policy::speedups::{self, Speedups};
 use crate::policy::turns::Turns;
-use crate::policy::Policy;
 use crate::view::{ThreadView, View};
 use amp_metrics::{Nanos, MAX_CORE_TYPES};
 
+/// How the policy is registered.
+pub const ENTRY: Entry = Entry {
+    name: "acfs",
+    help: HELP,
+    max_core_types: MAX_CORE_TYPES,
+    uses_metrics: true,
+    takes_turns: true,
+    make: |_| Box::new(Acfs::new()),
+};
+
 /// A page about the policy.
-pub const HELP: &str = "\
+const HELP: &str = "\
 acfs: asymmetry-aware completely fair scheduler.
 
 Evens out the progress that threads make, in the past and present phases of their applications, relative to running on the
@@ -106,7 +116,7 @@ impl Acfs {
     /// The policy with default parameters.
     pub fn new() -> Acfs {
         Acfs {
-            knobs: Knobs::new("acfs", KNOBS),
+            knobs: Knobs::new(ENTRY.name, KNOBS),
             progress: Progress::default(),
             turns: Turns::default(),
             seats: Seats::default(),
@@ -186,10 +196,6 @@ impl Default for Acfs {
 }
 
 impl Policy for Acfs {
-    fn name(&self) -> &'static str {
-        "acfs"
-    }
-
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let t_swap = self.t_swap(view);
         let uf = self.knobs.number(UF);

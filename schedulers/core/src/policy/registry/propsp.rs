@@ -1,6 +1,7 @@
 //! Prop-SP: fast cores in proportion to what they are worth to an application.
 
 use crate::machine::Placement;
+use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, Knobs};
 use crate::policy::level::Demands;
 use crate::policy::room::{Reach, Room};
@@ -8,12 +9,21 @@ use crate::policy::seats::{Claim, Seats};
 use crate::policy::speedups;
 use crate::policy::steering::Steering;
 use crate::policy::turns::Turns;
-use crate::policy::Policy;
 use crate::view::View;
 use amp_metrics::CoreTypeId;
 
+/// How the policy is registered.
+pub const ENTRY: Entry = Entry {
+    name: "propsp",
+    help: HELP,
+    max_core_types: 2,
+    uses_metrics: true,
+    takes_turns: true,
+    make: |_| Box::new(PropSp::new()),
+};
+
 /// A page about the policy.
-pub const HELP: &str = "\
+const HELP: &str = "\
 propsp: proportional to speedup.
 
 Shares fast cores among applications in proportion to weight and benefit [PropSP]:
@@ -64,7 +74,7 @@ impl PropSp {
     /// The policy with default parameters.
     pub fn new() -> PropSp {
         PropSp {
-            knobs: Knobs::new("propsp", KNOBS),
+            knobs: Knobs::new(ENTRY.name, KNOBS),
             turns: Turns::default(),
             seats: Seats::default(),
             room: Room::default(),
@@ -122,10 +132,6 @@ impl Default for PropSp {
 }
 
 impl Policy for PropSp {
-    fn name(&self) -> &'static str {
-        "propsp"
-    }
-
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let turn = self.knobs.number(TURN) / 1e3;
         self.rate(view);
