@@ -1,7 +1,7 @@
 //! Which events of a platform count what they should: the outcome of holding them against kernels of known counts
 //! [VAL], kept in a file.
 
-use crate::event::{Event, EventAttr, EventSpec};
+use crate::event::Event;
 use crate::pmu::Pmus;
 use crate::CoreTypeId;
 use serde::{Deserialize, Serialize};
