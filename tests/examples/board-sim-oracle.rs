@@ -9,10 +9,10 @@
 //! The simulator gets each program as one steady phase of the speeds that the board measured of it alone, and true speedup
 //! factors. What it leaves out is what the columns differ by: contention for caches, start-up, the cost of scheduling.
 
+use amp_eval::evaluation::{BenchReport, PolicyResult};
+use amp_eval::report::measured;
+use amp_eval::workload::{App, Phase, Schedule, Workload};
 use amp_metrics::uncertainty::Measured;
-use amp_sched::evaluation::{BenchReport, PolicyResult};
-use amp_sched::report::measured;
-use amp_sched::workload::{App, Phase, Schedule, Workload};
 use amp_sim::bench::{bench, BenchOptions};
 use amp_tests::{command, repository};
 use std::error::Error;
@@ -110,7 +110,7 @@ fn workload(board: &BenchReport) -> Result<Workload, Box<dyn Error>> {
         .first()
         .ok_or("a report without results")?
         .apps;
-    let app = |a: &amp_sched::evaluation::AppResult| {
+    let app = |a: &amp_eval::evaluation::AppResult| {
         // a unit of work is what takes a nanosecond on a slow core
         let instructions = a.ct_slow_s * 1e9;
         App {

@@ -9,9 +9,9 @@
 //!
 //! A mix is named by its file, `juno-1`; the machine is what stands before the dash. What is in DIR already is not measured again.
 
+use amp_eval::evaluation::{BenchReport, PolicyResult};
+use amp_eval::report::measured;
 use amp_metrics::uncertainty::Measured;
-use amp_sched::evaluation::{BenchReport, PolicyResult};
-use amp_sched::report::measured;
 use amp_tests::{command, repository};
 use std::error::Error;
 use std::path::{Path, PathBuf};

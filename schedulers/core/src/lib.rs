@@ -1,4 +1,4 @@
-//! The engine, the policies and the evaluation of scx_amp.
+//! The engine and the policies of scx_amp.
 //!
 //! ```text
 //! Machine ──Snapshot──► Engine ──View──► Policy ──Placement──► Engine ──► Machine
@@ -12,15 +12,12 @@
 mod closest;
 mod done;
 pub mod engine;
-pub mod evaluation;
 mod machine;
 pub mod policy;
-pub mod report;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod utility;
 mod view;
-pub mod workload;
 
 pub use closest::closest;
 pub use engine::{ChangeError, Changes, Done, Engine, Tick};

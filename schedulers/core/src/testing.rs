@@ -25,8 +25,10 @@ pub fn topology(cpus: &[u32]) -> Topology {
     Topology::new(types.collect()).unwrap()
 }
 
+/// A made-up machine.
 pub struct Fake {
     topology: Topology,
+    /// What the machine shows at present.
     pub snapshot: Snapshot,
     interval: Nanos,
     /// CPUs that had nothing to run in the last quantum although a thread waited that may run there.
@@ -36,6 +38,7 @@ pub struct Fake {
 }
 
 impl Fake {
+    /// A machine with these many CPUs per type, fastest first, and no thread.
     pub fn new(cpus: &[u32]) -> Fake {
         Fake {
             topology: topology(cpus),
@@ -47,6 +50,7 @@ impl Fake {
         }
     }
 
+    /// Starts a thread of that application.
     pub fn spawn(&mut self, app: u64) -> ThreadKey {
         let key = ThreadKey {
             slot: self.next,
@@ -68,6 +72,7 @@ impl Fake {
         key
     }
 
+    /// The thread of that key, which must exist.
     pub fn thread(&mut self, key: ThreadKey) -> &mut ThreadSample {
         self.snapshot
             .threads
@@ -76,6 +81,7 @@ impl Fake {
             .unwrap()
     }
 
+    /// Ends a thread.
     pub fn exit(&mut self, key: ThreadKey) {
         self.snapshot.threads.retain(|t| t.key != key);
     }
@@ -162,13 +168,16 @@ impl Machine for Fake {
 
 /// A provider that declares one speedup factor (fastest over slowest) per application, with relative noise.
 pub struct Noisy {
+    /// The factors without noise.
     pub inner: Declared,
+    /// Largest relative noise.
     pub amplitude: f64,
     rng: SmallRng,
     noise: HashMap<ThreadKey, f64>,
 }
 
 impl Noisy {
+    /// These factors by application, with noise up to `amplitude`.
     pub fn new(sf: &[(u64, f64)], amplitude: f64, seed: u64) -> Noisy {
         let d = Declarations::default();
         for (app, sf) in sf {

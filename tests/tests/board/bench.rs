@@ -1,6 +1,6 @@
 //! The main job: what policies do to a mix of programs on `juno`, against each other and against the analytic oracle.
 
-use amp_sched::evaluation::{BenchReport, PolicyResult, COMPLETIONS};
+use amp_eval::evaluation::{BenchReport, PolicyResult, COMPLETIONS};
 use amp_tests::{command, repository};
 
 /// Enough for an uncertainty, and for what is asserted here; figures to quote take the command's default of five.

@@ -2,7 +2,7 @@
 //! x86_64 machine with two kernels.
 
 use amp_board::KernelChoice;
-use amp_sched::evaluation::BenchReport;
+use amp_eval::evaluation::BenchReport;
 use amp_tests::{Lab, Reply};
 
 /// Starts the scheduler, ends it in every way there is, and reports the kernel's state before and after. `$BIG` is

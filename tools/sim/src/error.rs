@@ -1,6 +1,6 @@
 //! What can go wrong.
 
-use amp_sched::evaluation::EvaluationError;
+use amp_eval::evaluation::EvaluationError;
 use amp_sched::policy::{KnobError, UnknownPolicy};
 use amp_sched::TopologyError;
 use thiserror::Error;

@@ -1,7 +1,7 @@
 //! Speed and power of a phase on each core type.
 
+use amp_eval::workload::Phase;
 use amp_metrics::MAX_CORE_TYPES;
-use amp_sched::workload::Phase;
 use amp_sched::Topology;
 
 /// What one thread does per second in a phase, by core type.
@@ -90,7 +90,7 @@ fn positions(topology: &Topology) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amp_sched::workload::Schedule;
+    use amp_eval::workload::Schedule;
     use amp_sched::CoreType;
 
     fn topology(capacities: &[u32]) -> Topology {

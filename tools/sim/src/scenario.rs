@@ -1,8 +1,8 @@
 //! What is simulated: applications with their phases, arrivals and affinities.
 
 use crate::error::SimError;
+use amp_eval::workload::{Phase, Schedule, Workload};
 use amp_metrics::Nanos;
-use amp_sched::workload::{Phase, Schedule, Workload};
 
 /// An application of a simulated mix.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +58,7 @@ impl SimApp {
 /// # Errors
 /// When an application has no phases: the error names it.
 pub fn apps_of(workload: &Workload) -> Result<Vec<SimApp>, SimError> {
-    let app = |a: &amp_sched::workload::App| match a.instructions {
+    let app = |a: &amp_eval::workload::App| match a.instructions {
         Some(instructions) if !a.phases.is_empty() => Ok(SimApp {
             name: a.name.clone(),
             threads: a.threads,

@@ -1,6 +1,6 @@
 //! The mixes against the scheduler's parser and the catalogue.
 
-use amp_sched::workload::Workload;
+use amp_eval::workload::Workload;
 use amp_workloads::catalogue::Catalogue;
 use std::path::PathBuf;
 

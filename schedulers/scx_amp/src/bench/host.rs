@@ -16,14 +16,14 @@ use crate::scheduling::Scheduling;
 use crate::topology::{self, Detected};
 use crate::usage::bad_input;
 use crate::user;
-use amp_metrics::providers::{Declarations, Declared, Speedups};
-use amp_metrics::uncertainty::Measured;
-use amp_metrics::Nanos;
-use amp_sched::evaluation::{
+use amp_eval::evaluation::{
     self, oracle, AppRun, AppSpec, BenchReport, Environment, MachineFacts, PolicyResult, Run, Solo,
     Timeline,
 };
-use amp_sched::workload::Workload;
+use amp_eval::workload::Workload;
+use amp_metrics::providers::{Declarations, Declared, Speedups};
+use amp_metrics::uncertainty::Measured;
+use amp_metrics::Nanos;
 use anyhow::{Context, Result};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;

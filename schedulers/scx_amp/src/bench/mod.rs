@@ -25,11 +25,12 @@ mod where_ran;
 
 use crate::trust::TrustArgs;
 use crate::usage::bad_input;
+use amp_eval::evaluation::BenchReport;
+use amp_eval::report;
+use amp_eval::workload::{App, Workload};
 use amp_machine::CpuList;
 use amp_metrics::trust::Trust;
-use amp_sched::evaluation::BenchReport;
-use amp_sched::workload::{App, Workload};
-use amp_sched::{policy, report};
+use amp_sched::policy;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};

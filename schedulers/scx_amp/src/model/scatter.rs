@@ -2,12 +2,12 @@
 
 use super::over_time;
 use super::tables::core_type;
+use amp_eval::report::escape;
 use amp_models::accuracy::{Predicted, COVERAGE_FACTOR};
 use amp_models::data::Dataset;
 use amp_models::matching::MatchedData;
 use amp_models::platform::{Evaluated, Platform};
 use amp_models::sample::Target;
-use amp_sched::report::escape;
 use anyhow::{anyhow, Result};
 use plotters::prelude::{
     ChartBuilder, Circle, Color, DashedLineSeries, IntoDrawingArea, IntoFont, LineSeries, RGBColor,

@@ -2,7 +2,7 @@
 
 use super::counting::{Window, WindowCount};
 use super::output::Report;
-use amp_sched::report::escape;
+use amp_eval::report::escape;
 use anyhow::{anyhow, Result};
 use plotters::prelude::{
     ChartBuilder, IntoDrawingArea, IntoFont, LineSeries, PathElement, RGBColor, SVGBackend, BLACK,

@@ -4,16 +4,16 @@ use super::BenchOptions;
 use crate::error::SimError;
 use crate::machine::{Discipline, MachineOptions, SimMachine};
 use crate::scenario::SimApp;
+use amp_eval::evaluation::{AppRun, Run, Timeline, TimelineEntry};
 use amp_machine::MachineFile;
 use amp_metrics::{Nanos, MAX_CORE_TYPES};
 use amp_sched::engine::Totals;
-use amp_sched::evaluation::{AppRun, Run, Timeline, TimelineEntry};
 use amp_sched::{Engine, Machine};
 
 /// A run of a mix, as the evaluation wants it, and what else is known of it.
 #[derive(Clone, Debug)]
 pub struct MixRun {
-    /// For [`amp_sched::evaluation::evaluate`].
+    /// For [`amp_eval::evaluation::evaluate`].
     pub run: Run,
     /// Which application was on which core type when.
     pub timeline: Vec<TimelineEntry>,

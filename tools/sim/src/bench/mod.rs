@@ -14,14 +14,14 @@ use crate::error::SimError;
 use crate::machine::{topology_of, MachineOptions};
 use crate::provider::ProviderSpec;
 use crate::scenario::apps_of;
-use amp_machine::MachineFile;
-use amp_metrics::Nanos;
-use amp_sched::evaluation::{
+use amp_eval::evaluation::{
     evaluate, oracle, AppSpec, BenchReport, Environment, MachineFacts, PolicyResult, Solo,
     COMPLETIONS,
 };
+use amp_eval::workload::Workload;
+use amp_machine::MachineFile;
+use amp_metrics::Nanos;
 use amp_sched::policy::{self, BASELINE};
-use amp_sched::workload::Workload;
 use amp_sched::{Policy, Topology};
 use std::ops::ControlFlow;
 
@@ -207,7 +207,7 @@ fn predict(
     workload: &Workload,
     solos: &[Solo],
     topology: &Topology,
-) -> Option<amp_sched::evaluation::OracleResult> {
+) -> Option<amp_eval::evaluation::OracleResult> {
     if topology.core_types().len() != 2 || workload.apps.iter().any(|a| a.threads != 1) {
         return None;
     }

@@ -6,8 +6,8 @@ use crate::error::SimError;
 use crate::machine::topology_of;
 use crate::provider::ProviderSpec;
 use crate::scenario::SimApp;
+use amp_eval::evaluation::Solo;
 use amp_machine::MachineFile;
-use amp_sched::evaluation::Solo;
 
 /// The policy under which an application that has the machine to itself uses the fast cores: it keeps them busy and lets
 /// its threads take turns on them, which is what the application-wide speedup assumes [TR5028 §4].

@@ -1,7 +1,7 @@
 //! Published figures, as claims that hold or do not.
 
+use amp_eval::evaluation::PolicyResult;
 use amp_metrics::uncertainty::Measured;
-use amp_sched::evaluation::PolicyResult;
 use serde::Deserialize;
 use std::fmt;
 

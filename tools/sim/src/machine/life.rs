@@ -3,8 +3,8 @@
 use super::state::{Process, State, Thread};
 use super::SimMachine;
 use crate::event::Event;
+use amp_eval::workload::Schedule;
 use amp_metrics::{AppId, CoreTypeId, Nanos, MAX_CORE_TYPES};
-use amp_sched::workload::Schedule;
 use rand::seq::SliceRandom;
 
 impl SimMachine {

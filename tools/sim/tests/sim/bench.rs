@@ -1,8 +1,8 @@
 //! The bench as a whole: protocol, report, reproducibility, errors.
 
+use amp_eval::workload::Workload;
 use amp_machine::MachineFile;
 use amp_metrics::Nanos;
-use amp_sched::workload::Workload;
 use amp_sim::bench::{bench, BenchOptions, Step};
 use amp_sim::{ProviderSpec, SimError};
 use std::ops::ControlFlow;
@@ -43,7 +43,7 @@ fn machine() -> MachineFile {
 fn run(
     policies: &[&str],
     options: &BenchOptions,
-) -> Result<amp_sched::evaluation::BenchReport, SimError> {
+) -> Result<amp_eval::evaluation::BenchReport, SimError> {
     bench(&workload(MIX), &machine(), policies, options, &mut |_| {
         ControlFlow::Continue(())
     })

@@ -1,8 +1,8 @@
 //! Shared by the tests.
 
+use amp_eval::workload::{Phase, Schedule};
 use amp_machine::MachineFile;
 use amp_metrics::{CoreTypeId, Nanos, ThreadKey};
-use amp_sched::workload::{Phase, Schedule};
 use amp_sched::{Machine, Placement};
 use amp_sim::{SimApp, SimMachine};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What was published of the paper's mixes holds on the simulator.
 
+use amp_eval::workload::{App, Phase, Schedule, Workload};
 use amp_machine::MachineFile;
-use amp_sched::workload::{App, Phase, Schedule, Workload};
 use amp_sim::bench::{bench, BenchOptions, Step};
 use amp_sim::compare::Comparison;
 use amp_sim::ProviderSpec;

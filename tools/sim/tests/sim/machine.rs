@@ -1,8 +1,8 @@
 //! What the simulated machine does, case by case, with numbers that can be worked out by hand.
 
 use crate::common::{app, keys, machine, ms, phase, place, ran_ms};
+use amp_eval::workload::{Phase, Schedule};
 use amp_metrics::{CoreTypeId, Nanos};
-use amp_sched::workload::{Phase, Schedule};
 use amp_sched::Machine;
 use amp_sim::bench::{solo, BenchOptions};
 use amp_sim::{Discipline, MachineOptions, SimApp, SimMachine};

@@ -5,8 +5,8 @@
 #[allow(dead_code)]
 mod synth;
 
+use amp_eval::workload::{App, Workload};
 use amp_machine::MachineFile;
-use amp_sched::workload::{App, Workload};
 use std::path::PathBuf;
 
 fn folder(platform: &str) -> PathBuf {
@@ -173,8 +173,7 @@ fn efficiency_and_speedup_put_other_programs_first() {
 
 /// Mean factors of a program: EF = EDP on the small core over EDP on the big one [PMCTrack eq. 3].
 fn sf_and_ef(app: &App) -> (f64, f64) {
-    let sum =
-        |f: &dyn Fn(&amp_sched::workload::Phase) -> f64| app.phases.iter().map(f).sum::<f64>();
+    let sum = |f: &dyn Fn(&amp_eval::workload::Phase) -> f64| app.phases.iter().map(f).sum::<f64>();
     let (small, big) = (
         sum(&|p| p.instructions / p.ips_small),
         sum(&|p| p.instructions / p.ips_big),

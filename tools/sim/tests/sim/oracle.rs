@@ -1,7 +1,7 @@
 //! Steady single-threaded mixes: the simulated figures are those of the analytic oracle [TR5028].
 
+use amp_eval::evaluation::{evaluate, oracle, AppSpec, Solo};
 use amp_machine::MachineFile;
-use amp_sched::evaluation::{evaluate, oracle, AppSpec, Solo};
 use amp_sim::bench::{run_mix, solo, BenchOptions};
 use amp_sim::SimApp;
 use rand::{Rng, SeedableRng};

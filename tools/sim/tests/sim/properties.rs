@@ -1,8 +1,8 @@
 //! What holds for every scenario: nothing is lost, nobody waits for an idle core, the same seed is the same run.
 
 use crate::common::{machine, ms};
+use amp_eval::workload::{Phase, Schedule};
 use amp_metrics::{CoreTypeId, Nanos, MAX_CORE_TYPES};
-use amp_sched::workload::{Phase, Schedule};
 use amp_sched::{Machine, Placement};
 use amp_sim::{Discipline, MachineOptions, SimApp, SimMachine};
 use proptest::prelude::*;

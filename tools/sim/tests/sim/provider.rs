@@ -1,8 +1,8 @@
 //! What stands between the truth and the policy.
 
 use crate::common::{app, keys, machine, ms, phase, place};
+use amp_eval::workload::Phase;
 use amp_metrics::{CoreTypeId, MetricId, Provider, Quality};
-use amp_sched::workload::Phase;
 use amp_sched::Machine;
 use amp_sim::{MachineOptions, ProviderSpec, SimApp, SimMachine};
 

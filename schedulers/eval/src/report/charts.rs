@@ -1,11 +1,11 @@
 //! The charts of the page.
 
 use crate::evaluation::{BenchReport, PolicyResult, TimelineEntry};
-use crate::policy::BASELINE;
 use crate::report::number::{measured, rounded};
 use crate::report::scale::Scale;
 use crate::report::svg::{Anchor, Svg};
 use amp_metrics::uncertainty::Measured;
+use amp_sched::policy::BASELINE;
 
 /// Colours there are for policies; further ones repeat them.
 const COLOURS: usize = 8;

@@ -1,11 +1,11 @@
 //! One self-contained page: no script, no external reference, readable in light and dark.
 
 use crate::evaluation::{BenchReport, PolicyResult};
-use crate::policy::BASELINE;
 use crate::report::charts::{self, Quantity};
 use crate::report::number::{maybe, measured, percent, rounded, UNKNOWN};
 use crate::report::svg::escape;
 use crate::report::text::slowdown;
+use amp_sched::policy::BASELINE;
 
 const STYLE: &str = include_str!("page.css");
 

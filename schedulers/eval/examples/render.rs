@@ -1,7 +1,7 @@
 //! Renders the JSON of a bench: `render REPORT.json [PAGE.html]` prints the tables and writes the page.
 
-use amp_sched::evaluation::BenchReport;
-use amp_sched::report;
+use amp_eval::evaluation::BenchReport;
+use amp_eval::report;
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -46,7 +46,7 @@ pub struct CoreTypeFacts {
 
 impl MachineFacts {
     /// The facts about `topology`.
-    pub fn of(name: &str, topology: &crate::machine::Topology) -> MachineFacts {
+    pub fn of(name: &str, topology: &amp_sched::Topology) -> MachineFacts {
         let types = topology.core_types();
         let core_types: Vec<_> = types
             .iter()

@@ -186,7 +186,7 @@ fn the_report_has_the_agreed_shape_and_can_be_read_back() {
     let mut r = evaluate("acfs", &apps, &solos, &[run(&[&[21.0, 20.9], &[45.0]])]).unwrap();
     r.edp = None;
     r.energy_j = None;
-    let topology = crate::testing::topology(&[2, 4]);
+    let topology = amp_sched::testing::topology(&[2, 4]);
     let report = BenchReport {
         workload: "mix".into(),
         machine: MachineFacts::of("juno", &topology),

@@ -1,12 +1,10 @@
 use super::*;
-use crate::engine::Engine;
 use crate::evaluation::{
     evaluate, oracle, AppRun, AppSpec, BenchReport, Environment, MachineFacts, Run, Solo, Timeline,
 };
-use crate::machine::Machine;
-use crate::policy;
-use crate::testing::{Fake, Noisy};
 use amp_metrics::{AppId, Nanos};
+use amp_sched::testing::{Fake, Noisy};
+use amp_sched::{policy, Engine, Machine};
 
 const APPS: [(&str, f64); 6] = [
     ("calculix", 3.1),
