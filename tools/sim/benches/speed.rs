@@ -57,7 +57,7 @@ fn one_second(c: &mut Criterion) {
         }
         for name in ["hsp", "rr"] {
             let mut s = sim(cpus, threads, Discipline::Placed);
-            let provider = ProviderSpec::TRUE.make(s.truth(), 1).expect("no noise");
+            let provider = ProviderSpec::TRUE.make(&mut s, 1).expect("no noise");
             let policy = policy::by_name(name, 1).expect("a policy of this name");
             let mut engine = Engine::new(s.topology().clone(), policy, provider);
             group.bench_function(id(name), |b| {

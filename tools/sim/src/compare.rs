@@ -47,13 +47,14 @@ pub struct Column {
     pub label: String,
     /// The policy, or the baseline.
     pub policy: String,
-    /// Where its metrics come from.
-    #[serde(default)]
-    pub provider: Source,
-    /// Relative noise of [`Source::True`]; 0 when absent.
+    /// Where its metrics come from, as [`ProviderSpec::named`] has it; the truth when absent. A provider file is looked up
+    /// from this one's folder.
+    #[serde(default = "truth")]
+    pub provider: String,
+    /// Relative noise of the truth; 0 when absent.
     #[serde(default)]
     pub sigma: f64,
-    /// Age of the metrics of [`Source::True`], in intervals; 0 when absent.
+    /// Age of the metrics of the truth, in intervals; 0 when absent.
     #[serde(default)]
     pub latency: u32,
     /// Parameters to turn.
@@ -61,38 +62,25 @@ pub struct Column {
     pub knobs: BTreeMap<String, String>,
 }
 
-/// A source of metrics, as a file names it ([`ProviderSpec`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Source {
-    /// The truth of the present phase.
-    #[default]
-    True,
-    /// The truth of the whole program: a static assignment.
-    Average,
-    /// IPC sampling.
-    IpcSampling,
-    /// None.
-    None,
+fn truth() -> String {
+    ProviderSpec::TRUE.name()
 }
 
 impl Column {
-    fn provider(&self) -> ProviderSpec {
-        match self.provider {
-            Source::True => ProviderSpec::Exact {
+    fn provider(&self) -> Result<ProviderSpec, SimError> {
+        Ok(match ProviderSpec::named(&self.provider)? {
+            ProviderSpec::Exact { .. } => ProviderSpec::Exact {
                 sigma: self.sigma,
                 latency: self.latency,
             },
-            Source::Average => ProviderSpec::Average,
-            Source::IpcSampling => ProviderSpec::IpcSampling,
-            Source::None => ProviderSpec::None,
-        }
+            other => other,
+        })
     }
 
-    fn options(&self, runs: u32, seed: u64) -> BenchOptions {
+    fn options(&self, runs: u32, seed: u64) -> Result<BenchOptions, SimError> {
         let knobs = self.knobs.iter();
-        BenchOptions {
-            provider: self.provider(),
+        Ok(BenchOptions {
+            provider: self.provider()?,
             provider_of: Vec::new(),
             knobs: knobs
                 .map(|(k, v)| (self.policy.clone(), k.clone(), v.clone()))
@@ -100,7 +88,7 @@ impl Column {
             runs,
             seed,
             ..BenchOptions::default()
-        }
+        })
     }
 }
 
@@ -131,6 +119,15 @@ impl Comparison {
         let mut c: Comparison = toml::from_str(&text).map_err(|e| bad(e.to_string()))?;
         if let Some(folder) = path.parent() {
             c.mixes = folder.join(&c.mixes);
+            for column in &mut c.columns {
+                if column.provider.ends_with(".toml") {
+                    column.provider = folder.join(&column.provider).display().to_string();
+                }
+            }
+        }
+        for column in &c.columns {
+            let provider = column.provider();
+            provider.map_err(|e| bad(format!("column `{}`: {e}", column.label)))?;
         }
         for (i, a) in c.columns.iter().enumerate() {
             if c.columns[..i].iter().any(|b| b.label == a.label) {
@@ -187,7 +184,7 @@ impl Comparison {
         for workload in self.workloads()? {
             let mut results = Vec::with_capacity(self.columns.len());
             for column in &self.columns {
-                let options = column.options(runs, seed);
+                let options = column.options(runs, seed)?;
                 let watch = &mut |step: Step<'_>| watch(&workload.name, step);
                 let report = bench(&workload, &machine, &[&column.policy], &options, watch)?;
                 results.extend(report.results);

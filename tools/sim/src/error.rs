@@ -60,6 +60,15 @@ pub enum SimError {
         /// What is wrong with it.
         source: TopologyError,
     },
+    /// There is no such source of metrics, or it cannot work here.
+    #[error("{0}")]
+    Provider(Box<amp_metrics::providers::ProviderError>),
+    /// A provider wants something counted that the simulated PMUs do not count.
+    #[error("event `{event}`: the simulated machine counts instructions and cycles only")]
+    Uncounted {
+        /// The event.
+        event: String,
+    },
     /// There is no such policy.
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
@@ -89,6 +98,12 @@ pub enum SimError {
     /// Somebody wants it to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl From<amp_metrics::providers::ProviderError> for SimError {
+    fn from(e: amp_metrics::providers::ProviderError) -> SimError {
+        SimError::Provider(Box::new(e))
+    }
 }
 
 impl From<amp_sched::policy::PolicyError> for SimError {

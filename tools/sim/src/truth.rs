@@ -18,8 +18,6 @@ pub struct ThreadTruth {
     pub mean_speedup: [f64; MAX_CORE_TYPES],
     /// Efficiency factor of its whole program.
     pub mean_efficiency: Option<[f64; MAX_CORE_TYPES]>,
-    /// Instructions retired by core type since it started: what its counters would say.
-    pub instructions: [f64; MAX_CORE_TYPES],
 }
 
 /// The truth about all threads, renewed with every snapshot.
@@ -78,13 +76,7 @@ impl Truth {
 
 impl Renewal<'_> {
     /// Records one thread: its present rates and those of its whole program.
-    pub fn record(
-        &mut self,
-        key: ThreadKey,
-        now: Option<&Rates>,
-        mean: &Rates,
-        instructions: &[f64; MAX_CORE_TYPES],
-    ) {
+    pub fn record(&mut self, key: ThreadKey, now: Option<&Rates>, mean: &Rates) {
         let Some(now) = now else { return };
         let slowest = self.0.slowest.index();
         let (speedup, efficiency) = factors(now, slowest);
@@ -95,7 +87,6 @@ impl Renewal<'_> {
             efficiency,
             mean_speedup,
             mean_efficiency,
-            instructions: *instructions,
         });
     }
 }

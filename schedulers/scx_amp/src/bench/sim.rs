@@ -19,19 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// # Errors
 /// [`crate::usage::BadInput`] naming the ones there are.
 pub fn provider(name: &str) -> Result<ProviderSpec> {
-    Ok(match name {
-        // the workload file declares phases, and the truth is what they say
-        "declared" | "true" => ProviderSpec::TRUE,
-        "average" => ProviderSpec::Average,
-        "ipc-sampling" => ProviderSpec::IpcSampling,
-        "none" => ProviderSpec::None,
-        other => {
-            return Err(bad_input(format!(
-                "--provider {other}: on the simulator there are declared (as the phases say), average, \
-                 ipc-sampling, none"
-            )))
-        }
-    })
+    ProviderSpec::named(name).map_err(|e| bad_input(format!("--provider: {e}")))
 }
 
 /// Runs the whole protocol on the simulated machine.

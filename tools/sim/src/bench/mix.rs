@@ -60,7 +60,7 @@ pub fn run_mix(
         Some(p) => {
             let provider = options
                 .provider_for(policy)
-                .make(sim.truth(), derive(options.seed, run, 2))?;
+                .make(&mut sim, derive(options.seed, run, 2))?;
             Some(Engine::new(sim.topology().clone(), p, provider))
         }
     };

@@ -53,7 +53,7 @@ impl Default for BenchOptions {
     fn default() -> BenchOptions {
         BenchOptions {
             provider: ProviderSpec::TRUE,
-            provider_of: vec![("eqp".to_owned(), ProviderSpec::IpcSampling)],
+            provider_of: vec![("eqp".to_owned(), ProviderSpec::IPC_SAMPLING)],
             knobs: Vec::new(),
             interval: Nanos::from_millis(100),
             seed: 1,
@@ -86,7 +86,7 @@ impl BenchOptions {
     /// The source of metrics of `policy`.
     pub fn provider_for(&self, policy: &str) -> ProviderSpec {
         let own = self.provider_of.iter().find(|(name, _)| name == policy);
-        own.map_or(self.provider, |(_, spec)| *spec)
+        own.map_or(&self.provider, |(_, spec)| spec).clone()
     }
 
     /// `policy` with its knobs turned; `None` for the baseline.

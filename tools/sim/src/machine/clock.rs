@@ -18,6 +18,7 @@ impl SimMachine {
         let Some(slot) = c.running else {
             self.totals.idle[ty] += dt;
             self.totals.idle_energy_j += self.idle_watts[ty] * seconds;
+            self.joules[ty] += self.idle_watts[ty] * seconds;
             return;
         };
         self.totals.busy[ty] += dt;
@@ -48,6 +49,7 @@ impl SimMachine {
             .energy_j
             .zip(rates.power)
             .map(|(e, p)| e + p[ty] * seconds);
+        self.joules[ty] += rates.power.map_or(0.0, |p| p[ty] * seconds);
         let (clock, vtime) = (t.clock, t.vtime);
         self.clocks[clock] = self.clocks[clock].max(vtime);
     }

@@ -12,10 +12,12 @@
 //! | `queues` | run queues and virtual time, shared by both disciplines |
 //! | `placed` | the discipline of scx_amp's BPF side |
 //! | `fair` | the discipline of a core-type-unaware fair scheduler, the baseline |
+//! | `counting` | hardware counters, for providers |
 //! | `audit` | what must hold at any moment |
 
 mod audit;
 mod clock;
+mod counting;
 mod fair;
 mod life;
 mod placed;
@@ -28,8 +30,12 @@ use crate::rates::Rates;
 use crate::scenario::{self, SimApp};
 use crate::truth::{Truth, TruthHandle};
 use amp_machine::MachineFile;
-use amp_metrics::{AppId, CoreTypeSet, Nanos, Snapshot, ThreadSample};
+use amp_metrics::{
+    AppId, CoreTypeId, CoreTypeSet, Nanos, Snapshot, Subject, ThreadSample, VirtualCounter,
+    VirtualReading, MAX_CORE_TYPES,
+};
 use amp_sched::{CoreType, Machine, MachineError, Placement, Topology};
+use counting::Counting;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use state::{App, Cpu, State, Thread};
@@ -116,6 +122,10 @@ pub struct SimMachine {
     totals: MachineStats,
     rng: ChaCha8Rng,
     snapshot: Snapshot,
+    counting: Counting,
+    /// Energy by core type, and what it was at the last snapshot, in joules.
+    joules: [f64; MAX_CORE_TYPES],
+    metered: [f64; MAX_CORE_TYPES],
     truth: TruthHandle,
     moved: Vec<u32>,
     /// The thread whose share of the phase has just ended, while it wakes those of the next phase.
@@ -136,6 +146,11 @@ pub fn topology_of(machine: &MachineFile) -> Result<Topology, SimError> {
         machine: machine.name.clone(),
         source,
     })
+}
+
+/// Cycles in a microsecond. Without a model a thousand: providers compare cycles within a core type only.
+fn frequency(t: &amp_machine::CoreType) -> u32 {
+    t.model.as_ref().map_or(1000, |m| m.mhz)
 }
 
 impl SimMachine {
@@ -207,6 +222,9 @@ impl SimMachine {
             totals: MachineStats::default(),
             rng: ChaCha8Rng::seed_from_u64(seed),
             snapshot: Snapshot::default(),
+            counting: Counting::new(machine.core_types.iter().map(frequency)),
+            joules: [0.0; MAX_CORE_TYPES],
+            metered: [0.0; MAX_CORE_TYPES],
             truth: TruthHandle::new(topology.slowest()),
             moved: Vec::new(),
             leaving: None,
@@ -269,6 +287,30 @@ impl SimMachine {
             .position(|a| a.process.as_ref().is_some_and(|p| p.id == process))
     }
 
+    /// Whether the energy of each core type is known: every phase states its power.
+    pub fn energy_per_core_type(&self) -> bool {
+        let mut rates = self.apps.iter().flat_map(|a| &a.rates);
+        rates.all(|r| r.power.is_some())
+    }
+
+    /// What the sensors of the core types show, of the time since the last snapshot.
+    fn read_energy(&mut self, over: Nanos) {
+        self.snapshot.virtual_counters.clear();
+        if !self.energy_per_core_type() {
+            return;
+        }
+        let meters = self.joules.iter().zip(&mut self.metered).enumerate();
+        for (t, (joules, metered)) in meters.take(self.by_type.len()) {
+            self.snapshot.virtual_counters.push(VirtualReading {
+                counter: VirtualCounter::Energy,
+                of: Subject::CoreType(CoreTypeId(t as u8)),
+                value: joules - *metered,
+                over,
+            });
+            *metered = *joules;
+        }
+    }
+
     /// What the machine has done so far.
     pub fn stats(&self) -> &MachineStats {
         &self.totals
@@ -302,8 +344,10 @@ impl Machine for SimMachine {
 
     fn sample(&mut self) -> Result<&Snapshot, MachineError> {
         self.settle_all();
+        self.read_energy(self.now.saturating_sub(self.snapshot.now));
         self.snapshot.now = self.now;
         self.snapshot.threads.clear();
+        self.snapshot.readings.clear();
         let mut truth = Truth::begin(&self.truth, self.now);
         for (slot, t) in self.threads.iter().enumerate() {
             if t.state == State::Free {
@@ -323,7 +367,9 @@ impl Machine for SimMachine {
                 placed: t.placed,
                 runtime: t.runtime,
             });
-            truth.record(key, app.rates.get(t.phase), &app.mean, &t.instructions);
+            self.counting
+                .read(slot as u32, t, &mut self.snapshot.readings);
+            truth.record(key, app.rates.get(t.phase), &app.mean);
         }
         drop(truth);
         Ok(&self.snapshot)
@@ -331,6 +377,11 @@ impl Machine for SimMachine {
 
     fn apply(&mut self, placement: &Placement) -> Result<(), MachineError> {
         self.carry_out(placement);
+        Ok(())
+    }
+
+    fn count(&mut self, active: &dyn Fn(CoreTypeId) -> usize) -> Result<(), MachineError> {
+        self.turn(active);
         Ok(())
     }
 

@@ -40,7 +40,7 @@ fn under_every_policy(
                 assert!(cpus.len() > 2, "{name}");
                 continue;
             };
-            let provider = source.make(sim.truth(), seed).unwrap();
+            let provider = source.make(&mut sim, seed).unwrap();
             let mut engine = Engine::new(sim.topology().clone(), made, provider);
             each(
                 &format!("{name} on {cpus:?} with {}", source.name()),
