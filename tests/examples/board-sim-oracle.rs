@@ -11,8 +11,9 @@
 
 use amp_eval::evaluation::{BenchReport, PolicyResult};
 use amp_eval::report::measured;
-use amp_eval::workload::{App, Phase, Schedule, Workload};
+use amp_eval::workload::{App, Workload};
 use amp_metrics::uncertainty::Measured;
+use amp_sim::alone::Alone;
 use amp_sim::bench::{bench, BenchOptions};
 use amp_tests::{command, repository};
 use std::error::Error;
@@ -111,26 +112,17 @@ fn workload(board: &BenchReport) -> Result<Workload, Box<dyn Error>> {
         .ok_or("a report without results")?
         .apps;
     let app = |a: &amp_eval::evaluation::AppResult| {
-        // a unit of work is what takes a nanosecond on a slow core
-        let instructions = a.ct_slow_s * 1e9;
-        App {
+        let mut app = App {
             name: a.name.clone(),
             threads: 1,
             weight: a.weight,
             speedup: None,
             command: None,
-            instructions: Some(instructions),
-            phases: vec![Phase {
-                instructions,
-                ips_big: instructions / a.ct_fast_s,
-                ips_small: 1e9,
-                power_big: None,
-                power_small: None,
-                parallel: true,
-                schedule: Schedule::Static,
-                loops: 1,
-            }],
-        }
+            instructions: None,
+            phases: Vec::new(),
+        };
+        Alone::of(a).give(&mut app);
+        app
     };
     Ok(Workload {
         name: board.workload.clone(),

@@ -10,13 +10,21 @@ use thiserror::Error;
 pub enum SimError {
     /// An application of the workload cannot be simulated.
     #[error(
-        "workload `{workload}`: application `{app}` has no `phases` and `instructions`: the simulator needs them"
+        "workload `{workload}`: application `{app}` has no `phases` and `instructions`: the simulator needs them, or kept times of it alone"
     )]
     NoPhases {
         /// The workload.
         workload: String,
         /// The application.
         app: String,
+    },
+    /// A file of programs measured alone does not serve.
+    #[error("{path}: {message}")]
+    Kept {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong.
+        message: String,
     },
     /// An application is not right.
     #[error("application `{app}`: {what}")]
@@ -80,13 +88,15 @@ pub enum SimError {
     Machine(#[from] amp_sched::MachineError),
     /// The mix does not end.
     #[error(
-        "policy `{policy}`: no end after {limit_s:.0} simulated seconds; still short of {needed} completions: {short}"
+        "policy `{policy}`: no end after {after_s:.0} simulated seconds{events}; still short of {needed} completions: {short}"
     )]
     Endless {
         /// The policy.
         policy: String,
-        /// The limit.
-        limit_s: f64,
+        /// Simulated time until it was given up.
+        after_s: f64,
+        /// The number of events, where that was the limit.
+        events: String,
         /// Completions that were asked for.
         needed: usize,
         /// Applications that have fewer.

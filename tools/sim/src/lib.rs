@@ -16,6 +16,7 @@
 //! memory, simultaneous multithreading, frequency changes, the cost of the scheduler itself.
 #![forbid(unsafe_code)]
 
+pub mod alone;
 pub mod bench;
 pub mod compare;
 mod error;

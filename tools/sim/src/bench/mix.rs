@@ -67,6 +67,7 @@ pub fn run_mix(
     let labels: Vec<&str> = apps.iter().map(|a| a.name.as_str()).collect();
     let types = sim.topology().core_types().len();
     let mut timeline = Timeline::new(&labels, types, Nanos::ZERO);
+    let mut ticks = 0;
     let mut seen = vec![[Nanos::ZERO; MAX_CORE_TYPES]; apps.len()];
     loop {
         let before = sim.now();
@@ -85,7 +86,8 @@ pub fn run_mix(
         if sim.is_over() {
             break;
         }
-        if sim.now() > options.limit {
+        ticks += 1;
+        if sim.now() > options.limit || ticks + sim.stats().events > options.most_events {
             return Err(endless(policy, &sim, apps, options));
         }
         if let Some(engine) = &mut engine {
@@ -128,9 +130,14 @@ fn endless(policy: &str, sim: &SimMachine, apps: &[SimApp], options: &BenchOptio
         (done < options.completions).then(|| format!("{} ({done})", a.name))
     };
     let short: Vec<String> = apps.iter().enumerate().filter_map(short).collect();
+    let in_time = sim.now() <= options.limit;
     SimError::Endless {
         policy: policy.to_owned(),
-        limit_s: options.limit.as_secs_f64(),
+        after_s: sim.now().min(options.limit).as_secs_f64(),
+        events: match in_time {
+            true => format!(" and {} events", options.most_events),
+            false => String::new(),
+        },
         needed: options.completions,
         short: short.join(", "),
     }

@@ -42,8 +42,10 @@ pub struct BenchOptions {
     pub runs: u32,
     /// Completions of the longest application that end a run; ≥ 1.
     pub completions: usize,
-    /// The longest a run may take, in simulated time.
+    /// The longest a run may take, in simulated time; the largest value is no limit.
     pub limit: Nanos,
+    /// Events and decisions after which a run is given up: what has no end must stop somewhere.
+    pub most_events: u64,
     /// The machine's parameters; `discipline` and `completions` are set by the bench.
     pub machine: MachineOptions,
 }
@@ -59,7 +61,8 @@ impl Default for BenchOptions {
             seed: 1,
             runs: 5,
             completions: COMPLETIONS,
-            limit: Nanos::from_millis(100_000_000),
+            limit: Nanos(u64::MAX),
+            most_events: 200_000_000,
             machine: MachineOptions::default(),
         }
     }

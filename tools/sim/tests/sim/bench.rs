@@ -166,6 +166,15 @@ fn bad_input_is_named_and_a_watcher_may_stop_it() {
         ..d()
     };
     assert!(e(&["rr"], short).contains("no end after 5 simulated seconds"));
+    let few = BenchOptions {
+        most_events: 1000,
+        ..d()
+    };
+    let e_few = e(&["rr"], few);
+    assert!(
+        e_few.contains("no end after") && e_few.contains("1000 events"),
+        "{e_few}"
+    );
 
     let live = workload("name = \"l\"\n[[app]]\nname = \"bzip2\"\ncommand = [\"bzip2\"]\n");
     let go = &mut |_: Step<'_>| ControlFlow::Continue(());
