@@ -1,81 +1,8 @@
 //! The contract between the engine and whatever it schedules.
 
-use amp_metrics::{CoreTypeId, Nanos, Snapshot, ThreadKey, MAX_CORE_TYPES};
+pub use amp_metrics::{CoreType, Topology, TopologyError};
+use amp_metrics::{CoreTypeId, Nanos, Snapshot, ThreadKey};
 use thiserror::Error;
-
-/// A class of identical cores.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CoreType {
-    /// Name for people, for example `big`.
-    pub name: String,
-    /// Its CPUs, ascending.
-    pub cpus: Vec<u32>,
-    /// Capacity as the kernel defines it: 1024 for the fastest core of the machine.
-    pub capacity: u32,
-}
-
-/// The cores of a machine, fastest core type first.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Topology {
-    core_types: Vec<CoreType>,
-}
-
-/// Why a list of core types is not a topology.
-#[derive(Debug, Error, PartialEq)]
-pub enum TopologyError {
-    /// No core type at all, or more than the tables hold.
-    #[error("{0} core types: between 1 and {MAX_CORE_TYPES} are supported")]
-    Count(usize),
-    /// A core type that no CPU has.
-    #[error("core type `{0}` has no CPU")]
-    NoCpu(String),
-    /// A CPU that is listed twice.
-    #[error("CPU {0} belongs to more than one core type")]
-    Twice(u32),
-}
-
-impl Topology {
-    /// A topology of these core types, fastest first.
-    ///
-    /// # Errors
-    /// When there are none or too many, one is empty, or a CPU is listed twice.
-    pub fn new(core_types: Vec<CoreType>) -> Result<Topology, TopologyError> {
-        if core_types.is_empty() || core_types.len() > MAX_CORE_TYPES {
-            return Err(TopologyError::Count(core_types.len()));
-        }
-        let mut seen = std::collections::BTreeSet::new();
-        for t in &core_types {
-            if t.cpus.is_empty() {
-                return Err(TopologyError::NoCpu(t.name.clone()));
-            }
-            if let Some(cpu) = t.cpus.iter().find(|c| !seen.insert(**c)) {
-                return Err(TopologyError::Twice(*cpu));
-            }
-        }
-        Ok(Topology { core_types })
-    }
-
-    /// The core types, fastest first.
-    pub fn core_types(&self) -> &[CoreType] {
-        &self.core_types
-    }
-
-    /// The slowest core type, to which speedups refer.
-    pub fn slowest(&self) -> CoreTypeId {
-        CoreTypeId((self.core_types.len() - 1) as u8)
-    }
-
-    /// How many CPUs are of type `t` (0 for an unknown one).
-    pub fn nr_cpus(&self, t: CoreTypeId) -> usize {
-        self.core_types.get(t.index()).map_or(0, |c| c.cpus.len())
-    }
-
-    /// The core type of `cpu`.
-    pub fn core_type_of(&self, cpu: u32) -> Option<CoreTypeId> {
-        let i = self.core_types.iter().position(|t| t.cpus.contains(&cpu))?;
-        Some(CoreTypeId(i as u8))
-    }
-}
 
 /// What a policy decided: a core type for each thread it has an opinion on. A thread that is not named keeps the
 /// placement it had.

@@ -1,7 +1,7 @@
 //! `scx_amp compare`: policies over whole folders of mixes on the simulator, beside what was published of them.
 
-use crate::bench::progress::Progress;
-use crate::usage::bad_input;
+use amp_host::bad_input;
+use amp_host::progress::Progress;
 use amp_sim::bench::Step;
 use amp_sim::compare::Comparison;
 use amp_sim::SimError;

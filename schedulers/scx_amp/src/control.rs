@@ -10,7 +10,7 @@
 //! alone touches the engine: calls wait for it between two ticks.
 
 use crate::status::{Metric, Status, ThreadStatus};
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use anyhow::{anyhow, bail, Context, Result};
 use scx_stats::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -158,7 +158,7 @@ pub fn ask() -> Result<Status> {
 /// Changes the running scheduler; what is different now.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] when the request is not right; failed work when it cannot be done, none is running, or the caller may
+/// [`amp_host::BadInput`] when the request is not right; failed work when it cannot be done, none is running, or the caller may
 /// not ask it.
 pub fn change(request: &Request) -> Result<String> {
     let request = serde_json::to_string(request)?;

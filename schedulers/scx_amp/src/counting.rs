@@ -20,9 +20,9 @@ use std::path::Path;
 
 mod lost;
 
-use crate::topology::compact;
 use crate::trust::TrustArgs;
-use crate::usage::bad_input;
+use amp_host::bad_input;
+use amp_machine::CpuList;
 use lost::{BackOff, Due, Watch};
 
 /// What can be counted on this machine, found out by trying.
@@ -83,7 +83,7 @@ impl Countable {
     /// trial has shown is kept; one that failed is made again the next time.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] naming the ones there are, or the file, line and key at fault; failed work when it is not
+    /// [`amp_host::BadInput`] naming the ones there are, or the file, line and key at fault; failed work when it is not
     /// possible here, saying why.
     pub fn provider(&mut self, name: &str) -> Result<Prepared> {
         providers::prepare(name, &self.context()).map_err(|e| told(name, e))
@@ -141,7 +141,7 @@ pub(crate) fn sensor_labels<'a>(
 /// Whether `name` can be a provider on some machine.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] naming the ones there are, or the file, line and key at fault.
+/// [`amp_host::BadInput`] naming the ones there are, or the file, line and key at fault.
 pub fn check_name(name: &str) -> Result<()> {
     if name.ends_with(".toml") {
         return providers::files_of(Path::new(name))
@@ -401,11 +401,11 @@ impl Counting {
         }
         if let Some((_, why)) = lost.first() {
             let cpus: Vec<u32> = lost.iter().map(|(cpu, _)| *cpu).collect();
-            let cpus = compact(&cpus);
+            let cpus = CpuList(cpus);
             log::warn!("nothing is counted on CPU {cpus} any more ({why}); it is tried again, after 1 s at first");
         }
         if !found.is_empty() {
-            log::info!("counting on CPU {} again", compact(&found));
+            log::info!("counting on CPU {} again", CpuList(found));
         }
     }
 
@@ -417,7 +417,7 @@ impl Counting {
                 let lost = s.watches.iter().filter_map(|(c, w)| Some((*c, w.why()?)));
                 let (cpus, why): (Vec<u32>, Vec<&str>) = lost.unzip();
                 let why = why.first()?;
-                Some(format!("not counted on CPU {}: {why}", compact(&cpus)))
+                Some(format!("not counted on CPU {}: {why}", CpuList(cpus)))
             }
         };
         let all: Vec<String> = self.sides.iter().filter_map(of_side).collect();
@@ -530,7 +530,7 @@ fn begin(scheduler: &mut Scheduler, sides: &mut [Side]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::usage::BadInput;
+    use amp_host::BadInput;
 
     fn side(generation: u64) -> Side {
         Side {

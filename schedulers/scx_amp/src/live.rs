@@ -1,10 +1,10 @@
 //! The machine we run on, through the BPF scheduler.
 
-use crate::clock;
 use crate::counting::{Countable, Counting};
-use crate::topology::Detected;
-use crate::usage::bad_input;
 use amp_bpf::{Config, LoadError, Scheduler, State};
+use amp_host::bad_input;
+use amp_host::clock;
+use amp_host::topology::Detected;
 use amp_metrics::virtual_counters::VirtualCounters;
 use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, EventSets, Nanos, Snapshot, ThreadKey, ThreadSample,

@@ -2,7 +2,6 @@
 
 mod bench;
 mod board_cli;
-mod clock;
 mod compare;
 mod control;
 mod counting;
@@ -11,26 +10,20 @@ mod model;
 mod on_board;
 mod only;
 mod pmc;
-mod realtime;
 mod run;
 mod running;
 mod scheduling;
 mod status;
 mod top;
-mod topology;
 mod trust;
-mod usage;
-mod user;
 
+use amp_host::{bad_input, on_signal, stop_flag, topology, write_out, BadInput};
 use amp_machine::CpuList;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::Arc;
 
 /// Scheduling for machines whose cores are not alike.
 #[derive(Parser)]
@@ -134,7 +127,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(e) => {
             eprintln!("scx_amp: {e:#}");
-            ExitCode::from(if e.downcast_ref::<usage::BadInput>().is_some() {
+            ExitCode::from(if e.downcast_ref::<BadInput>().is_some() {
                 2
             } else {
                 1
@@ -173,10 +166,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Help {
             topic: Help::Policy { name: Some(name) },
         } => {
-            print!(
-                "{}",
-                amp_sched::policy::help(&name).map_err(usage::bad_input)?
-            );
+            print!("{}", amp_sched::policy::help(&name).map_err(bad_input)?);
         }
         Command::Topology { big_cpus, json } => {
             let found = topology::detect(big_cpus.as_ref())?;
@@ -207,29 +197,6 @@ fn ctl(what: Ctl) -> Result<()> {
     };
     println!("{}", control::change(&request)?);
     Ok(())
-}
-
-/// Calls `then` on SIGINT, SIGTERM and SIGHUP.
-fn on_signal(then: impl FnMut() + Send + 'static) -> Result<()> {
-    ctrlc::set_handler(then).context("cannot handle signals")
-}
-
-/// A flag that SIGINT, SIGTERM and SIGHUP set.
-fn stop_flag() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let shared = stop.clone();
-    on_signal(move || shared.store(true, Ordering::Relaxed))?;
-    Ok(stop)
-}
-
-/// Writes to a file, or to standard output for `-`.
-fn write_out(path: &std::path::Path, text: &str) -> Result<()> {
-    if path.as_os_str() == "-" {
-        // whoever read it may have had enough of it
-        let _ = std::io::stdout().lock().write_all(text.as_bytes());
-        return Ok(());
-    }
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! This command again, in a guest of the virtual AMP board that runs the script made here.
 
-use crate::bench::progress::Progress;
-use crate::usage::bad_input;
 use amp_board::{artifacts, Arch, Cache, Content, Event, Guest, GuestFile, Origin, Outcome, Run};
+use amp_host::bad_input;
+use amp_host::progress::Progress;
 use amp_machine::MachineFile;
 use amp_workloads::catalogue::Needs;
 use anyhow::{Context, Result};
@@ -29,7 +29,7 @@ impl OnBoard {
     /// A guest on `machine` with that kernel (`newest`, or the beginning of a version), and what programs need.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] when there is no such machine or the kernel makes no sense; others when there is no cache.
+    /// [`amp_host::BadInput`] when there is no such machine or the kernel makes no sense; others when there is no cache.
     pub fn new(machine: Option<&str>, kernel: &str, needs: &Needs) -> Result<OnBoard> {
         let name = machine.unwrap_or(MACHINE);
         let guest = Guest::amp(name).map_err(bad_input)?;
@@ -162,7 +162,7 @@ mod tests {
             ("juno", "nosuch", "--kernel"),
         ] {
             let e = OnBoard::new(Some(machine), kernel, &needs).err().unwrap();
-            assert!(e.is::<crate::usage::BadInput>(), "{e:#}");
+            assert!(e.is::<amp_host::BadInput>(), "{e:#}");
             assert!(e.to_string().contains(says), "{e:#}");
         }
     }

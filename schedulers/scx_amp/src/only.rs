@@ -3,7 +3,7 @@
 //! The mechanism is loaded for threads of scheduling class `SCHED_EXT` only; whoever is in the group, or in one below it, is put
 //! into that class, and put back when it leaves or the scheduler ends. Threads inherit the class from who creates them.
 
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use anyhow::{Context, Result};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl OnlyCgroup {
     /// The group at `path`, absolute or below `/sys/fs/cgroup`. Takes nobody yet.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] when it is not a control group.
+    /// [`amp_host::BadInput`] when it is not a control group.
     pub fn new(path: &Path) -> Result<OnlyCgroup> {
         let dir = Path::new(ROOT).join(path);
         if !dir.join("cgroup.procs").is_file() {
@@ -121,7 +121,7 @@ mod tests {
     fn what_is_no_control_group_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let e = OnlyCgroup::new(dir.path()).unwrap_err();
-        assert!(e.is::<crate::usage::BadInput>());
+        assert!(e.is::<amp_host::BadInput>());
         assert!(e.to_string().contains("cgroup.procs"), "{e}");
     }
 

@@ -1,13 +1,13 @@
 //! `scx_amp run`: schedules this machine until it is told to stop.
 
-use crate::clock;
 use crate::control::{Call, Server};
 use crate::counting::check_name;
 use crate::only::OnlyCgroup;
 use crate::running::{Running, Ticked};
 use crate::status::Status;
 use crate::trust::TrustArgs;
-use crate::usage::bad_input;
+use amp_host::bad_input;
+use amp_host::clock;
 use amp_machine::CpuList;
 use amp_metrics::Nanos;
 use amp_sched::policy::{self, Policy};
@@ -55,7 +55,7 @@ pub struct RunArgs {
 /// The policy called `name`, for a machine of that `topology` where it is known, with those of `settings` (`policy.knob=value`) that are meant for it.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] naming the policies there are, or the knob at fault and its range.
+/// [`amp_host::BadInput`] naming the policies there are, or the knob at fault and its range.
 pub fn policy_by_name(
     name: &str,
     seed: u64,
@@ -80,7 +80,7 @@ pub fn policy_by_name(
 /// Policy, knob and value of a setting.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] when it is not of that form.
+/// [`amp_host::BadInput`] when it is not of that form.
 pub fn parse_setting(setting: &str) -> Result<(&str, &str, &str)> {
     let parts = setting
         .split_once('=')
@@ -96,7 +96,7 @@ pub fn parse_setting(setting: &str) -> Result<(&str, &str, &str)> {
 /// Every setting is meant for one of `policies`.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] naming the one that is not.
+/// [`amp_host::BadInput`] naming the one that is not.
 pub fn check_settings(settings: &[String], policies: &[String]) -> Result<()> {
     for setting in settings {
         let (of, ..) = parse_setting(setting)?;

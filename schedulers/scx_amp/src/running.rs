@@ -4,16 +4,16 @@
 //! machine as it is: the same policy with its parameters as they were turned, the same provider. Meanwhile the kernel
 //! schedules by itself. What threads had done by then is forgotten, as if the policy had only begun.
 
-use crate::clock;
 use crate::control::{Answer, Request};
 use crate::counting::{why_this, Countable};
 use crate::live::{Live, LiveOptions};
 use crate::run::{policy_by_name, RunArgs};
 use crate::scheduling::Scheduling;
 use crate::status::{self, Status};
-use crate::topology::{self, Detected};
 use crate::trust::TrustArgs;
-use crate::usage::{bad_input, BadInput};
+use amp_host::clock;
+use amp_host::topology::{self, Detected};
+use amp_host::{bad_input, BadInput};
 use amp_machine::CpuList;
 use amp_metrics::providers::Prepared;
 use amp_metrics::Nanos;
@@ -184,7 +184,7 @@ impl Running {
     pub fn what_where(&self) -> String {
         let types = self.scheduling.machine().topology().core_types().iter();
         let types: Vec<String> = types
-            .map(|t| format!("{} {}", t.name, topology::compact(&t.cpus)))
+            .map(|t| format!("{} {}", t.name, CpuList(t.cpus.clone())))
             .collect();
         format!("{}: {}", self.what(), types.join(", "))
     }

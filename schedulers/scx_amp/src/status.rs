@@ -1,7 +1,7 @@
 //! What a running scheduler is doing: figures, and one line per thread.
 
-use crate::clock;
 use crate::live::Live;
+use amp_host::clock;
 use amp_metrics::{
     CoreTypeId, Estimate, Health, MetricId, Nanos, Provider, Quality, Snapshot, Subject,
     ThreadSample, MAX_CORE_TYPES,

@@ -1,6 +1,6 @@
 //! Which events of this machine are known to be broken: the trust file of `pmc validate`.
 
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::trust::TrustFile;
 use anyhow::Result;
 use clap::Args;
@@ -20,7 +20,7 @@ impl TrustArgs {
     /// faults of their own.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] naming the file, and line and key at fault.
+    /// [`amp_host::BadInput`] naming the file, and line and key at fault.
     pub fn find(&self) -> Result<Option<TrustFile>> {
         let found = TrustFile::find(Path::new("/"), self.trust.as_deref()).map_err(bad_input)?;
         if let Some(f) = &found {

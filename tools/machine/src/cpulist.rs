@@ -89,6 +89,12 @@ mod tests {
     }
 
     #[test]
+    fn lists_are_written_as_the_kernel_does() {
+        assert_eq!(CpuList(vec![0, 1, 4, 6, 7, 8]).to_string(), "0-1,4,6-8");
+        assert_eq!(CpuList(Vec::new()).to_string(), "");
+    }
+
+    #[test]
     fn refusals_name_the_part() {
         for (s, part) in [
             ("0-x", "`0-x`"),

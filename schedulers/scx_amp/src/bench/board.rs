@@ -3,9 +3,9 @@
 use super::solo_cache::SoloCache;
 use super::{BenchArgs, Interrupted};
 use crate::on_board::OnBoard;
-use crate::usage::bad_input;
 use amp_eval::evaluation::BenchReport;
 use amp_eval::workload::Workload;
+use amp_host::bad_input;
 use amp_metrics::providers::files_of;
 use amp_workloads::catalogue::Catalogue;
 use anyhow::{bail, Context, Result};

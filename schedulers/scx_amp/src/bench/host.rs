@@ -4,23 +4,24 @@
 use super::apps::{Launcher, Program};
 use super::counts::{Counts, Meter};
 use super::inputs::WorkDir;
-use super::progress::Progress;
 use super::session::{self, MixRun, Rules, Slice, Under};
 use super::solo_cache::{self, SoloCache, SoloTimes};
 use super::{BenchArgs, BASELINE};
 use crate::counting::{why_this, Countable};
 use crate::live::{Live, LiveOptions};
-use crate::realtime::become_real_time;
 use crate::run::policy_by_name;
 use crate::scheduling::Scheduling;
-use crate::topology::{self, Detected};
-use crate::usage::bad_input;
-use crate::user;
 use amp_eval::evaluation::{
     self, oracle, AppRun, AppSpec, BenchReport, Environment, MachineFacts, PolicyResult, Run, Solo,
     Timeline,
 };
 use amp_eval::workload::Workload;
+use amp_host::bad_input;
+use amp_host::progress::Progress;
+use amp_host::realtime::become_real_time;
+use amp_host::topology::{self, Detected};
+use amp_host::user;
+use amp_machine::CpuList;
 use amp_metrics::providers::{Declarations, Declared, Speedups};
 use amp_metrics::uncertainty::Measured;
 use amp_metrics::Nanos;
@@ -155,7 +156,7 @@ impl Bench<'_> {
             .last()
             .map(|t| t.cpus.as_slice())
             .unwrap_or_default();
-        super::apps::stay_on(slow)
+        amp_host::affinity::stay_on(slow)
     }
 
     fn solos(&mut self) -> Result<Vec<SoloTimes>> {
@@ -190,7 +191,7 @@ impl Bench<'_> {
             .topology
             .core_types()
             .iter()
-            .map(|t| format!("{}={}", t.capacity, topology::compact(&t.cpus)))
+            .map(|t| format!("{}={}", t.capacity, CpuList(t.cpus.clone())))
             .collect();
         let kernel = std::fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
         let parts = [
@@ -251,8 +252,8 @@ impl Bench<'_> {
         } else {
             Some(self.attach(policy, solos, workload)?)
         };
-        let began = crate::clock::now();
-        while crate::clock::now().saturating_sub(began).0 < SETTLE.as_nanos() as u64 {
+        let began = amp_host::clock::now();
+        while amp_host::clock::now().saturating_sub(began).0 < SETTLE.as_nanos() as u64 {
             if let Some(s) = &mut scheduling {
                 s.tick()?;
             }

@@ -1,6 +1,6 @@
 //! The folder that programs run in, with the input files that the catalogue makes.
 
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_workloads::catalogue::{Catalogue, CatalogueError, Needs};
 use amp_workloads::inputs;
 use anyhow::{Context, Result};

@@ -5,29 +5,28 @@
 //! sim    the same protocol on the simulated machine
 //! host   solo runs, then the mix under each policy, by turns
 //!   session    one run of the mix: start, restart, time, tick
-//!   apps       starting programs and knowing when they end
+//!   apps       starting programs
 //!   where_ran  which application was on which core type
 //!   inputs     the folder they run in
 //!   counts     instructions and energy, where the machine tells
 //!   solo_cache times of programs alone, kept
 //! ```
 
-pub(crate) mod apps;
+mod apps;
 pub(crate) mod board;
 mod counts;
 mod host;
 pub(crate) mod inputs;
-pub(crate) mod progress;
 mod session;
 mod sim;
 mod solo_cache;
 mod where_ran;
 
 use crate::trust::TrustArgs;
-use crate::usage::bad_input;
 use amp_eval::evaluation::BenchReport;
 use amp_eval::report;
 use amp_eval::workload::{App, Workload};
+use amp_host::bad_input;
 use amp_machine::CpuList;
 use amp_metrics::trust::Trust;
 use amp_sched::policy;
@@ -231,7 +230,7 @@ fn show(args: &BenchArgs, results: &BenchReport) -> Result<()> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(path) = &args.json {
-        crate::write_out(
+        amp_host::write_out(
             path,
             &format!("{}\n", serde_json::to_string_pretty(results)?),
         )?;

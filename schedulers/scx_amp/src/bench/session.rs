@@ -4,8 +4,8 @@
 use super::apps::{wait_any, Launcher, Program, Running};
 use super::where_ran::{PerType, WhereRan};
 use super::Interrupted;
-use crate::clock;
 use crate::scheduling::Scheduling;
+use amp_host::clock;
 use amp_metrics::Nanos;
 use amp_sched::Topology;
 use anyhow::{bail, Result};
@@ -101,7 +101,7 @@ pub fn run(
         }
         for i in 0..programs.len() {
             let Some(r) = &mut running[i] else { continue };
-            if !r.ended(&programs[i].name)? {
+            if !r.ended()? {
                 continue;
             }
             out.completions[i].push(clock::now().saturating_sub(r.started));
@@ -168,7 +168,7 @@ pub fn solo(
     rules: &Rules<'_>,
 ) -> Result<Nanos> {
     let mut r = launcher.start(program, cpus)?;
-    while !r.ended(&program.name)? {
+    while !r.ended()? {
         if rules.cancel.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
         }

@@ -1,11 +1,11 @@
 //! The bench on the simulated machine: seconds instead of minutes, and machines that nobody has.
 
-use super::progress::Progress;
 use super::{BenchArgs, Interrupted};
 use crate::run::parse_setting;
-use crate::usage::bad_input;
 use amp_eval::evaluation::BenchReport;
 use amp_eval::workload::Workload;
+use amp_host::bad_input;
+use amp_host::progress::Progress;
 use amp_machine::MachineFile;
 use amp_metrics::Nanos;
 use amp_sim::bench::{BenchOptions, Step};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Source of metrics by its name on the command line.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] naming the ones there are.
+/// [`amp_host::BadInput`] naming the ones there are.
 pub fn provider(name: &str) -> Result<ProviderSpec> {
     ProviderSpec::named(name).map_err(|e| bad_input(format!("--provider: {e}")))
 }

@@ -6,9 +6,9 @@ mod phases;
 mod scatter;
 mod tables;
 
-use crate::bench::progress::Progress;
-use crate::usage::bad_input;
-use crate::write_out;
+use amp_host::bad_input;
+use amp_host::progress::Progress;
+use amp_host::write_out;
 use amp_models::data::Dataset;
 use amp_models::matching::{matched, MatchedData};
 use amp_models::metrology::{compatible, Rule, Verdict};

@@ -2,7 +2,7 @@
 
 use super::here::Here;
 use super::sets::Set;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use anyhow::Result;
 use serde::Deserialize;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn read(name: &str) -> Result<File> {
 /// The group called `name`, or in the file `name`: what of it suits this machine.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] when there is no such group, its file is not one, or no variant suits: then with what is
+/// [`amp_host::BadInput`] when there is no such group, its file is not one, or no variant suits: then with what is
 /// wrong with the last.
 pub fn find(here: &Here, name: &str) -> Result<Variant> {
     let file = read(name)?;
@@ -79,7 +79,7 @@ pub fn find(here: &Here, name: &str) -> Result<Variant> {
     }
     Err(match refused {
         // no PMU at all: that is not the group's fault
-        Some(e) if !e.is::<crate::usage::BadInput>() => e,
+        Some(e) if !e.is::<amp_host::BadInput>() => e,
         Some(e) => bad_input(format!("-g {name} ({}): {e}", file.about)),
         None => bad_input(format!("-g {name}: it has no [[variant]]")),
     })
@@ -129,7 +129,7 @@ mod tests {
         ] {
             let e = read(name).unwrap_err();
             assert!(
-                e.is::<crate::usage::BadInput>() && format!("{e:#}").contains(part),
+                e.is::<amp_host::BadInput>() && format!("{e:#}").contains(part),
                 "{e:#}"
             );
         }

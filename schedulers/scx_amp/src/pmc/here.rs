@@ -1,7 +1,7 @@
 //! What can be counted on this machine.
 
-use crate::topology;
-use crate::usage::bad_input;
+use amp_host::bad_input;
+use amp_host::topology;
 use amp_metrics::pmu::{Processor, Tables, DEVICES, TABLES_VARIABLE};
 use amp_metrics::{CoreTypeId, Pmu, Pmus};
 use anyhow::{Context, Result};
@@ -31,7 +31,7 @@ impl Here {
     ///
     /// # Errors
     /// When sysfs cannot be read or understood, or the folder that [`TABLES_VARIABLE`] names is not one of tables
-    /// ([`crate::usage::BadInput`]).
+    /// ([`amp_host::BadInput`]).
     pub fn detect() -> Result<Here> {
         Here::of(&topology::detect(None)?)
     }

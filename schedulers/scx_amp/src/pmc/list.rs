@@ -2,8 +2,8 @@
 
 use super::describe::describe;
 use super::here::Here;
-use crate::topology::compact;
-use crate::usage::bad_input;
+use amp_host::bad_input;
+use amp_machine::CpuList;
 use amp_metrics::{perf, Pmu};
 use anyhow::Result;
 use clap::Args;
@@ -59,7 +59,7 @@ struct PmuRow {
 /// The command.
 ///
 /// # Errors
-/// [`super::here::NoPmu`] after the list of what else there is; [`crate::usage::BadInput`] when nothing matches.
+/// [`super::here::NoPmu`] after the list of what else there is; [`amp_host::BadInput`] when nothing matches.
 pub fn main(args: &ListArgs) -> Result<ExitCode> {
     let here = Here::detect()?;
     let wanted = args.pattern.as_deref().map(matcher).transpose()?;
@@ -78,9 +78,9 @@ pub fn main(args: &ListArgs) -> Result<ExitCode> {
     match &args.json {
         Some(path) => {
             let text = serde_json::to_string_pretty(&serde_json::json!({ "pmus": rows }))?;
-            crate::write_out(path, &format!("{text}\n"))?;
+            amp_host::write_out(path, &format!("{text}\n"))?;
         }
-        None => crate::write_out("-".as_ref(), &text(&rows))?,
+        None => amp_host::write_out("-".as_ref(), &text(&rows))?,
     }
     usable.map(|()| ExitCode::SUCCESS)
 }
@@ -121,7 +121,7 @@ fn row(here: &Here, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRow {
         type_: pmu.type_,
         core: pmu.core,
         core_types: types.iter().map(|t| here.name(*t).to_owned()).collect(),
-        cpus: compact(&pmu.cpus),
+        cpus: CpuList(pmu.cpus.clone()).to_string(),
         counters,
         counters_unknown,
         formats: pmu.formats.keys().cloned().collect(),

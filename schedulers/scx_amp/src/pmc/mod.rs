@@ -48,13 +48,13 @@ pub enum Pmc {
 /// Runs `scx_amp pmc`.
 ///
 /// # Errors
-/// Bad input ([`crate::usage::BadInput`]), or why the work failed.
+/// Bad input ([`amp_host::BadInput`]), or why the work failed.
 pub fn main(what: &Pmc) -> Result<ExitCode> {
     match what {
         Pmc::List(args) => list::main(args),
-        Pmc::Stat(args) => stat::main(args, crate::stop_flag()?.as_ref()),
-        Pmc::Record(args) => record::main(args, crate::stop_flag()?.as_ref()),
-        Pmc::Patterns(args) => patterns::main(args, crate::stop_flag()?.as_ref()),
-        Pmc::Validate(args) => validate::main(args, crate::stop_flag()?.as_ref()),
+        Pmc::Stat(args) => stat::main(args, amp_host::stop_flag()?.as_ref()),
+        Pmc::Record(args) => record::main(args, amp_host::stop_flag()?.as_ref()),
+        Pmc::Patterns(args) => patterns::main(args, amp_host::stop_flag()?.as_ref()),
+        Pmc::Validate(args) => validate::main(args, amp_host::stop_flag()?.as_ref()),
     }
 }

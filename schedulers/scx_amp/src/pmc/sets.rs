@@ -1,7 +1,7 @@
 //! What `-e` asks for, on the PMUs of this machine.
 
 use super::here::Here;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::event::{split_list, SpecKind};
 use amp_metrics::group::{software, Group, Whom, SOFTWARE};
 use amp_metrics::{CoreTypeId, Event, EventSpec};
@@ -91,7 +91,7 @@ impl Set {
     /// Reads a set. An event without a PMU is counted on every core type whose PMU has it.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] naming the event at fault, with the closest names; [`super::here::NoPmu`] when the
+    /// [`amp_host::BadInput`] naming the event at fault, with the closest names; [`super::here::NoPmu`] when the
     /// machine has no PMU for it.
     pub fn parse(here: &Here, text: &str) -> Result<Set> {
         let mut set = Set {
@@ -284,7 +284,7 @@ mod tests {
     fn refusals_name_the_event() {
         let e = |h: &Here, t: &str| Set::parse(h, t).unwrap_err();
         let unknown = e(&here(true), "cycles,bot");
-        assert!(unknown.is::<crate::usage::BadInput>());
+        assert!(unknown.is::<amp_host::BadInput>());
         assert!(unknown.to_string().contains("`both`"), "{unknown}");
         assert!(e(&here(true), "a72/event=1/").to_string().contains("a57"));
         assert!(e(&here(true), ",").to_string().contains("no event"));

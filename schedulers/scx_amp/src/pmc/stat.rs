@@ -13,7 +13,7 @@ use super::sets::{Set, USER_MODE_ONLY};
 use super::target::TargetArgs;
 use super::virtuals::Virtuals;
 use crate::trust::TrustArgs;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::group::GroupError;
 use amp_metrics::multiplex::by_name;
 use amp_metrics::perf;
@@ -190,7 +190,7 @@ fn virtuals(args: &StatArgs, here: &Here) -> Result<Option<Virtuals>> {
 /// The command.
 ///
 /// # Errors
-/// Bad input ([`crate::usage::BadInput`]), naming the event, metric or process; others when counting fails.
+/// Bad input ([`amp_host::BadInput`]), naming the event, metric or process; others when counting fails.
 pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let (plan, virtuals) = Plan::of(args)?;
     let mut out = open_output(args)?;
@@ -199,12 +199,12 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
         runs => plan.repeat(runs, virtuals, &mut out, stop)?,
     };
     if let (Some(path), Some(windows)) = (&args.html, &report.intervals) {
-        crate::write_out(path, &plot::page(&report, windows)?)?;
+        amp_host::write_out(path, &plot::page(&report, windows)?)?;
     }
     match &args.json {
         Some(path) => {
             let text = serde_json::to_string(&report)?;
-            crate::write_out(path, &format!("{text}\n"))?;
+            amp_host::write_out(path, &format!("{text}\n"))?;
         }
         None => emit(&mut out, &output::report(&report, plan.format())),
     }

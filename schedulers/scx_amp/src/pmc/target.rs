@@ -1,20 +1,14 @@
 //! Whom `pmc stat` and `record` watch: a command that it starts, a process that is there already, or the machine.
 
-use crate::usage::bad_input;
-use crate::user;
-use anyhow::{bail, Context, Result};
+use amp_host::launch::{wait_any, Held, Launch, LaunchError, Process};
+use amp_host::{bad_input, user};
+use anyhow::{bail, Result};
 use clap::Args;
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::pipe::{pipe_with, PipeFlags};
-use rustix::process::{kill_process, pidfd_open, Pid, PidfdFlags, Resource, Signal};
+use rustix::fd::OwnedFd;
+use rustix::process::{pidfd_open, Pid, PidfdFlags, Resource};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often whoever reads as it goes does so where nothing else says when.
@@ -23,146 +17,40 @@ pub const LOOK: Duration = Duration::from_millis(100);
 /// came between two. Each look runs on some CPU, and what it leaves in the caches there a program on the same one must fetch
 /// anew.
 const LONGEST: Duration = Duration::from_secs(1);
-/// How long a signal's handler may take to say what is to be done.
-const HANDLER: Duration = Duration::from_millis(10);
-
 /// The nice value of who counts.
 const FIRST: i32 = -20;
 
-/// A command that stands just before its program: it waits to be let go.
-pub struct Held {
-    name: String,
-    pid: Pid,
-    go: File,
-    starter: JoinHandle<std::io::Result<Child>>,
+/// Starts `command` up to its program, as the invoking user when run through sudo. Its standard output is our standard
+/// error with `quiet`.
+///
+/// # Errors
+/// [`amp_host::BadInput`] when there is no command or sudo's variables are odd; others when no process can be made.
+pub fn hold(command: &[String], quiet: bool) -> Result<Held> {
+    if command.is_empty() {
+        return Err(bad_input("no command behind `--`"));
+    }
+    let mut launch = Launch::new(command)?.as_user(user::behind_sudo()?);
+    if quiet {
+        launch = launch.output_to_stderr()?;
+    }
+    Ok(launch.hold()?)
 }
 
-impl Held {
-    /// Starts `command` up to its program, as the invoking user when run through sudo. Its standard output is our
-    /// standard error with `quiet`.
-    ///
-    /// # Errors
-    /// [`crate::usage::BadInput`] when there is no command or sudo's variables are odd; others when no process can be
-    /// made.
-    pub fn start(command: &[String], quiet: bool) -> Result<Held> {
-        let Some((program, args)) = command.split_first() else {
-            return Err(bad_input("no command behind `--`"));
-        };
-        let mut cmd = Command::new(program);
-        cmd.args(args);
-        if quiet {
-            let ours = rustix::io::dup(rustix::stdio::stderr()).context("standard error")?;
-            cmd.stdout(Stdio::from(ours));
-        }
-        if let Some((uid, gid)) = user::behind_sudo()? {
-            cmd.uid(uid).gid(gid);
-        }
-        Held::of(cmd)
-    }
-
-    /// Starts `cmd` up to its program. The process is a child of a thread that ends then: a parent-death signal would
-    /// come at once.
-    ///
-    /// # Errors
-    /// When no process can be made.
-    pub fn of(mut cmd: Command) -> Result<Held> {
-        let program = cmd.get_program().to_string_lossy().into_owned();
-        let (ready_end, ready) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
-        let (wait_end, go) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
-        let ours = go.as_raw_fd();
-        // SAFETY: between fork and exec the closure only makes system calls, which is async-signal-safe; it allocates
-        // nothing and takes no lock. `ours` is open in the child, which has a copy of all our descriptors, and nothing else
-        // there uses it: our `go` is the parent's.
-        unsafe {
-            cmd.pre_exec(move || {
-                // else the child would wait for itself should we die
-                rustix::io::close(ours);
-                let pid = rustix::process::getpid().as_raw_nonzero().get();
-                rustix::io::write(&ready, &pid.to_ne_bytes())?;
-                match rustix::io::read(&wait_end, &mut [0u8; 1])? {
-                    1 => Ok(()),
-                    _ => Err(rustix::io::Errno::CANCELED.into()),
-                }
-            });
-        }
-        // `spawn` returns only when the program runs, so that somebody else must wait for it
-        let starter = std::thread::spawn(move || cmd.spawn());
-        let mut pid = [0; 4];
-        if File::from(ready_end).read_exact(&mut pid).is_err() {
-            return Err(match join(starter) {
-                Ok(_) => anyhow::anyhow!("`{program}` did not start"),
-                Err(e) => anyhow::Error::from(e).context(format!("cannot start `{program}`")),
-            });
-        }
-        let pid = Pid::from_raw(i32::from_ne_bytes(pid)).context("a process without a number")?;
-        Ok(Held {
-            name: program,
-            pid,
-            go: File::from(go),
-            starter,
-        })
-    }
-
-    /// Its process.
-    pub fn pid(&self) -> i32 {
-        self.pid.as_raw_nonzero().get()
-    }
-
-    /// Lets the program run.
-    ///
-    /// # Errors
-    /// [`crate::usage::BadInput`] when there is no such program.
-    pub fn release(mut self) -> Result<Running> {
-        self.go
-            .write_all(&[1])
-            .context("cannot start the command")?;
-        let child = join(self.starter)
-            .map_err(|e| bad_input(format!("cannot run `{}`: {e}", self.name)))?;
-        let pidfd =
-            pidfd_open(self.pid, PidfdFlags::empty()).context("cannot watch the command")?;
-        Ok(Running { child, pidfd })
-    }
-}
-
-fn join(starter: JoinHandle<std::io::Result<Child>>) -> std::io::Result<Child> {
-    starter
-        .join()
-        .unwrap_or_else(|_| Err(std::io::Error::other("the starting thread failed")))
-}
-
-/// A command that runs.
-pub struct Running {
-    child: Child,
-    pidfd: OwnedFd,
-}
-
-impl Running {
-    /// Asks it to end.
-    pub fn end(&self) {
-        if let Ok(pid) = i32::try_from(self.child.id()) {
-            // one that is gone needs no asking
-            let _ = Pid::from_raw(pid).map(|p| kill_process(p, Signal::TERM));
-        }
-    }
-
-    /// Its exit status as a shell tells it: 128 + signal when one ended it.
-    ///
-    /// # Errors
-    /// When the system cannot tell.
-    pub fn status(mut self) -> Result<u8> {
-        let status = self.child.wait().context("cannot wait for the command")?;
-        let code = status
-            .code()
-            .or_else(|| status.signal().map(|s| 128 + s))
-            .unwrap_or(1);
-        Ok(u8::try_from(code).unwrap_or(1))
-    }
+/// Lets a command run.
+///
+/// # Errors
+/// [`amp_host::BadInput`] when there is no such program.
+pub fn release(held: Held) -> Result<Process> {
+    held.release().map_err(|e| match e {
+        LaunchError::Program { ref source, .. } => bad_input(format!("{e}: {source}")),
+        e => e.into(),
+    })
 }
 
 /// Whose end is waited for.
 pub enum Target {
     /// A command of ours.
-    Command(Running),
+    Command(Process),
     /// Somebody's process.
     Process(OwnedFd),
     /// Nobody's.
@@ -177,31 +65,19 @@ impl Target {
     pub fn wait(&self, until: Option<Instant>) -> Result<bool> {
         let left = until.map_or(LONGEST, |t| t.saturating_duration_since(Instant::now()));
         let left = left.min(LONGEST);
-        let fd = match self {
-            Target::Command(r) => Some(&r.pidfd),
-            Target::Process(fd) => Some(fd),
-            Target::Machine => None,
+        let ended = match self {
+            Target::Command(p) => wait_any(std::iter::once(p), left),
+            Target::Process(fd) => wait_any(std::iter::once(fd), left),
+            Target::Machine => wait_any(std::iter::empty::<&OwnedFd>(), left),
         };
-        let mut fds: Vec<PollFd> = fd.iter().map(|f| PollFd::new(f, PollFlags::IN)).collect();
-        let time = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        match poll(&mut fds, Some(&time)) {
-            Ok(n) => Ok(n > 0),
-            Err(rustix::io::Errno::INTR) => {
-                std::thread::sleep(HANDLER.min(left));
-                Ok(false)
-            }
-            Err(e) => Err(e).context("cannot wait for the process"),
-        }
+        Ok(ended?)
     }
 }
 
 /// A process by its number.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] when there is none.
+/// [`amp_host::BadInput`] when there is none.
 pub fn process(pid: i32) -> Result<OwnedFd> {
     let id = Pid::from_raw(pid).filter(|_| pid > 0);
     let id = id.ok_or_else(|| bad_input(format!("-p {pid}: not the number of a process")))?;
@@ -304,7 +180,7 @@ impl TargetArgs {
     /// That there is something to watch; `done` says what is to be done with it.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`].
+    /// [`amp_host::BadInput`].
     pub fn check(&self, done: &str) -> Result<()> {
         if self.all_cpus || self.pid.is_some() || !self.command.is_empty() {
             return Ok(());
@@ -323,11 +199,11 @@ impl TargetArgs {
     /// `quiet`; and lets us open many files, and go before others where that is allowed.
     ///
     /// # Errors
-    /// As [`process`], [`threads`] and [`Held::start`].
+    /// As [`process`] and [`threads`]; when the command cannot be started.
     pub fn choose(&self, quiet: bool) -> Result<Chosen> {
         let held = match self.command.is_empty() {
             true => None,
-            false => Some(Held::start(&self.command, quiet)?),
+            false => Some(hold(&self.command, quiet)?),
         };
         let mut chosen = Chosen {
             watched: self.pid.map(process).transpose()?,
@@ -371,14 +247,14 @@ impl Chosen {
     /// Lets the command run, where it is one.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] when there is no such program.
+    /// [`amp_host::BadInput`] when there is no such program.
     pub fn release(self, stop: &AtomicBool) -> Result<Watched<'_>> {
         let begin = Instant::now();
         Ok(Watched {
             begin,
             end: self.timeout.map(|t| begin + t),
             target: match (self.held, self.watched) {
-                (Some(h), _) => Target::Command(h.release()?),
+                (Some(h), _) => Target::Command(release(h)?),
                 (None, Some(fd)) => Target::Process(fd),
                 (None, None) => Target::Machine,
             },
@@ -413,11 +289,11 @@ impl Watched<'_> {
         if gone || !over {
             return Ok(gone);
         }
-        let Target::Command(r) = &self.target else {
+        let Target::Command(p) = &self.target else {
             return Ok(true);
         };
         if !self.asked {
-            r.end();
+            p.end();
             self.asked = true;
         }
         Ok(false)
@@ -429,7 +305,7 @@ impl Watched<'_> {
     /// When the system cannot tell.
     pub fn status(self) -> Result<ExitCode> {
         Ok(match self.target {
-            Target::Command(r) => ExitCode::from(r.status()?),
+            Target::Command(mut p) => ExitCode::from(p.status()?),
             _ => ExitCode::SUCCESS,
         })
     }
@@ -440,10 +316,8 @@ mod tests {
     use super::*;
 
     fn held(command: &[&str]) -> Result<Held> {
-        Held::start(
-            &command.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>(),
-            false,
-        )
+        let command: Vec<String> = command.iter().map(|s| (*s).to_owned()).collect();
+        hold(&command, false)
     }
 
     #[test]
@@ -454,36 +328,27 @@ mod tests {
         let held = held(&["sh", "-c", &script]).unwrap();
         assert!(std::path::Path::new(&format!("/proc/{}", held.pid())).exists());
         assert!(!mark.exists());
-        let target = Target::Command(held.release().unwrap());
+        let target = Target::Command(release(held).unwrap());
         while !target.wait(None).unwrap() {}
         assert!(mark.exists());
-        let Target::Command(r) = target else { return };
-        assert_eq!(r.status().unwrap(), 7);
-    }
-
-    #[test]
-    fn a_signal_is_told_as_shells_do() {
-        let r = held(&["sleep", "1000"]).unwrap().release().unwrap();
-        r.end();
-        assert_eq!(r.status().unwrap(), 128 + 15);
+        let Target::Command(mut p) = target else {
+            return;
+        };
+        assert_eq!(p.status().unwrap(), 7);
     }
 
     #[test]
     fn what_does_not_exist_is_bad_input() {
-        let e = held(&["/no/such/program"])
-            .unwrap()
-            .release()
-            .err()
-            .unwrap();
+        let e = release(held(&["/no/such/program"]).unwrap()).unwrap_err();
         assert!(
-            e.is::<crate::usage::BadInput>() && e.to_string().contains("/no/such"),
+            e.is::<amp_host::BadInput>() && e.to_string().contains("/no/such"),
             "{e}"
         );
         assert!(held(&[]).is_err());
         for pid in [0, -1, i32::MAX] {
             let e = process(pid).unwrap_err();
             assert!(
-                e.is::<crate::usage::BadInput>() && e.to_string().contains("-p"),
+                e.is::<amp_host::BadInput>() && e.to_string().contains("-p"),
                 "{e}"
             );
         }

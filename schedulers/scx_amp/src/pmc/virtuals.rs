@@ -3,7 +3,7 @@
 use super::counting::Known;
 use super::here::Here;
 use crate::counting::sensor_labels;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::virtual_counters::{Roots, VirtualCounters};
 use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, Nanos, Snapshot, Subject, ThreadKey, ThreadSample,
@@ -67,7 +67,7 @@ impl Virtuals {
     /// Finds what `names` ask for. CPUs are told apart with `per_cpu`.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] for a name that there is not; else, when the machine has no source, where it was looked for.
+    /// [`amp_host::BadInput`] for a name that there is not; else, when the machine has no source, where it was looked for.
     pub fn open(here: &Here, names: &[String], per_cpu: bool) -> Result<Virtuals> {
         let mut wanted = Vec::new();
         for n in names {
@@ -327,7 +327,7 @@ mod tests {
             .err()
             .unwrap();
         assert!(
-            e.is::<crate::usage::BadInput>() && e.to_string().contains("energy, llc, traffic"),
+            e.is::<amp_host::BadInput>() && e.to_string().contains("energy, llc, traffic"),
             "{e}"
         );
     }

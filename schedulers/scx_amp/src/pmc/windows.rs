@@ -2,7 +2,7 @@
 
 use super::counting::{Row, Window, WindowCount};
 use super::sets::Set;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::windows::Cutter;
 use anyhow::Result;
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ impl Windows {
     /// Windows of `size` instructions, for what `sets` counts.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] unless it is one set with instructions on each of its PMUs.
+    /// [`amp_host::BadInput`] unless it is one set with instructions on each of its PMUs.
     pub fn new(size: NonZeroU64, sets: &[Set]) -> Result<Windows> {
         let [set] = sets else {
             return Err(bad_input(

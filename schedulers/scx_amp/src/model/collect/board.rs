@@ -4,7 +4,7 @@ use super::here::{write_data, Interrupted};
 use super::journal::{is_run, Kept};
 use super::{journal_path, list, CollectArgs, Outcome};
 use crate::on_board::OnBoard;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::trust::PLACE;
 use amp_models::data::Dataset;
 use amp_models::journal::Journal;

@@ -37,7 +37,7 @@ impl Meter {
             return Ok(None);
         };
         let mut readings = Vec::new();
-        source.sample(Nanos(crate::clock::now().0), &[], &mut readings)?;
+        source.sample(Nanos(amp_host::clock::now().0), &[], &mut readings)?;
         let of = |subject: Subject| readings.iter().find(|r| r.of == subject).map(|r| r.value);
         let value = of(Subject::Cpu(cpu)).or_else(|| of(Subject::Machine));
         Ok(Some(value.unwrap_or(0.0)))

@@ -1,6 +1,6 @@
 //! The journal's file.
 
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_models::journal::{Finished, Journal, Plan};
 use anyhow::{Context, Result};
 use std::fs::File;
@@ -23,7 +23,7 @@ impl Kept {
     /// Reads the journal of an earlier collection, if there is one. `console`: runs are printed, too.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] when it is not one.
+    /// [`amp_host::BadInput`] when it is not one.
     pub fn open(path: PathBuf, console: bool) -> Result<Kept> {
         let journal = match std::fs::read_to_string(&path) {
             Ok(text) => Journal::parse(&path, &text).map_err(bad_input)?,

@@ -17,7 +17,7 @@ mod plan;
 mod run;
 
 use crate::trust::TrustArgs;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_machine::CpuList;
 use amp_models::candidates::Candidates;
 use amp_models::programs::{self, Program};

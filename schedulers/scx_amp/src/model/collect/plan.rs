@@ -2,7 +2,7 @@
 
 use super::CollectArgs;
 use crate::pmc::here::Here;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::group::{Group, Whom};
 use amp_metrics::trust::TrustFile;
 use amp_metrics::{perf, CoreTypeId, Event, EventSpec};
@@ -48,7 +48,7 @@ impl Place {
 /// Every core type, fastest first, with the candidates that its PMU counts; those that it does not are named.
 ///
 /// # Errors
-/// Machines with one core type, or with one that has no PMU; PMUs without candidates ([`crate::usage::BadInput`]); a
+/// Machines with one core type, or with one that has no PMU; PMUs without candidates ([`amp_host::BadInput`]); a
 /// kernel that does not let us count.
 pub fn places(here: &Here, candidates: &Candidates, args: &CollectArgs) -> Result<Vec<Place>> {
     here.need_pmu()?;

@@ -1,24 +1,20 @@
 //! One run of a program: started on one CPU, read every few milliseconds, cut into windows.
 
 use super::energy::Meter;
-use crate::bench::apps::on_cpus;
-use crate::pmc::target::{Held, Target};
+use amp_host::launch::{wait_any, Launch, LaunchError};
 use amp_metrics::group::{Group, GroupError, Whom};
 use amp_metrics::windows::Cutter;
 use amp_metrics::Event;
 use amp_models::journal::Counted;
 use amp_models::programs::Program;
-use anyhow::{Context, Result};
-use rustix::process::{kill_process_group, Pid, Resource, Signal};
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use anyhow::Result;
 use std::num::NonZeroU64;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Longest time in one wait: then the user may have interrupted.
+const LONGEST: Duration = Duration::from_secs(1);
 /// Most windows of a run; a program that has more is cut off there.
 const MOST_WINDOWS: usize = 100_000;
 
@@ -66,18 +62,6 @@ pub struct Ran {
     pub windows: Vec<Counted>,
 }
 
-/// Kills what is left of a program.
-struct Group9(Option<Pid>);
-
-impl Drop for Group9 {
-    fn drop(&mut self) {
-        if let Some(pid) = self.0 {
-            // it may be gone
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-    }
-}
-
 /// Runs `program` once on `cpu`, counting `events`: instructions, cycles and others.
 ///
 /// # Errors
@@ -89,10 +73,8 @@ pub fn run(
     meter: &mut Meter,
     rules: &Rules<'_>,
 ) -> Result<Ran, Failed> {
-    let mut errors = tempfile::tempfile().context("cannot create a temporary file")?;
-    let cmd = command(program, rules, &errors).context("cannot create a temporary file")?;
-    let held = on_cpus(&[cpu], || Held::of(cmd))?;
-    let held = held.map_err(|e| Failed::Program(format!("{e:#}")))?;
+    let launch = launch(program, cpu, rules)?;
+    let held = launch.hold().map_err(fault)?;
     let pid = held.pid();
     let mut group = Group::open_at_once(events, Whom::Task(pid), true)?;
     let mut cutter = Cutter::new(rules.window);
@@ -104,16 +86,13 @@ pub fn run(
     };
     counted.take(&mut group, &mut cutter)?;
     let began = Instant::now();
-    // declared before the process is known to run: on any way out its group is killed, and then waited for
-    let _group = Group9(Pid::from_raw(pid));
-    let running = held
-        .release()
-        .map_err(|e| Failed::Program(format!("{e:#}")))?;
-    let target = Target::Command(running);
+    // on any way out its process group is killed, and then waited for
+    let mut process = held.release().map_err(fault)?;
     let mut next = began;
     loop {
         next += rules.sample;
-        let ended = target.wait(Some(next))?;
+        let left = next.saturating_duration_since(Instant::now());
+        let ended = wait_any(std::iter::once(&process), left.min(LONGEST)).map_err(fault)?;
         if let (Some(sum), Some(more)) = (&mut counted.energy, meter.joules(cpu)?) {
             *sum += more;
         }
@@ -133,16 +112,15 @@ pub fn run(
         next = next.max(Instant::now());
     }
     let instructions = counted.instructions;
-    let Target::Command(running) = target else {
-        return Err(Failed::Machine(anyhow::anyhow!("no command")));
-    };
-    match running.status()? {
+    match process.status().map_err(fault)? {
         0 => {}
         s => {
-            return Err(Failed::Program(format!(
-                "ended with status {s}{}",
-                last_words(&mut errors)
-            )))
+            let words = process.last_words(500).trim().replace('\n', " | ");
+            let words = match words.is_empty() {
+                true => words,
+                false => format!(": {words}"),
+            };
+            return Err(Failed::Program(format!("ended with status {s}{words}")));
         }
     }
     if counted.windows.is_empty() {
@@ -202,50 +180,23 @@ impl Counting {
     }
 }
 
-fn command(program: &Program, rules: &Rules<'_>, errors: &File) -> Result<Command> {
-    let (exe, args) = program.command.split_first().context("an empty command")?;
-    let mut cmd = Command::new(exe);
-    cmd.args(args).current_dir(&rules.workdir).process_group(0);
-    // the same on every machine, and short: the environment is copied to the stack, whose layout counts
-    cmd.env_clear();
-    for name in ["PATH", "HOME"] {
-        cmd.env(name, std::env::var_os(name).unwrap_or_default());
-    }
-    cmd.env("LC_ALL", "C");
-    cmd.stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(errors.try_clone()?);
-    if let Some((uid, gid)) = rules.user {
-        cmd.uid(uid).gid(gid);
-    }
-    let seconds = rules.limit.as_secs().saturating_add(1);
-    // SAFETY: between fork and exec the closure only makes system calls, which is async-signal-safe; it allocates
-    // nothing and takes no lock.
-    unsafe {
-        cmd.pre_exec(move || {
-            // The same addresses in every run: with them go cache conflicts and collisions in the branch predictor.
-            // A kernel without it, or one that does not let us, gives runs that differ more.
-            libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
-            // should we be killed, it ends by itself
-            let mut limit = rustix::process::getrlimit(Resource::Cpu);
-            limit.current = Some(limit.maximum.map_or(seconds, |m| m.min(seconds)));
-            Ok(rustix::process::setrlimit(Resource::Cpu, limit)?)
-        });
-    }
-    Ok(cmd)
+fn launch(program: &Program, cpu: u32, rules: &Rules<'_>) -> Result<Launch> {
+    let launch = Launch::new(&program.command)?
+        .in_dir(&rules.workdir)
+        .as_user(rules.user)
+        .on_cpus(&[cpu])
+        .clean_environment()
+        .fixed_addresses()
+        // should we be killed, it ends by itself
+        .cpu_time_limit(rules.limit.saturating_add(Duration::from_secs(1)))
+        .apart()?;
+    Ok(launch)
 }
 
-fn last_words(errors: &mut File) -> String {
-    let mut text = Vec::new();
-    let from = errors.metadata().map_or(0, |m| m.len().saturating_sub(500));
-    let read = errors
-        .seek(SeekFrom::Start(from))
-        .and_then(|_| errors.take(500).read_to_end(&mut text));
-    match read {
-        Ok(n) if n > 0 => format!(
-            ": {}",
-            String::from_utf8_lossy(&text).trim().replace('\n', " | ")
-        ),
-        _ => String::new(),
+/// Whose fault it is that a program did not run.
+fn fault(e: LaunchError) -> Failed {
+    match e {
+        LaunchError::System { .. } => Failed::Machine(e.into()),
+        e => Failed::Program(format!("{:#}", anyhow::Error::from(e))),
     }
 }

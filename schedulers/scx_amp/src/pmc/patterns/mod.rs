@@ -12,9 +12,9 @@ mod signatures;
 mod watch;
 
 use super::here::Here;
-use super::target::{self, Held, Target};
+use super::target::{self, Target};
 use crate::trust::TrustArgs;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::trust::TrustFile;
 use amp_metrics::Pmus;
 use amp_workloads::quantity::parse_count;
@@ -59,7 +59,7 @@ pub struct PatternsArgs {
 /// The command.
 ///
 /// # Errors
-/// Bad input ([`crate::usage::BadInput`]); others when counting fails.
+/// Bad input ([`amp_host::BadInput`]); others when counting fails.
 pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let here = Here::detect()?;
     let signatures = Signatures::shipped()?;
@@ -77,10 +77,10 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
     };
     target::open_many_files();
     let quiet = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
-    let held = Held::start(&args.command, quiet)?;
+    let held = target::hold(&args.command, quiet)?;
     let mut watch = watch::Watch::start(&plans, held.pid())?;
     let begin = Instant::now();
-    let target = Target::Command(held.release()?);
+    let target = Target::Command(target::release(held)?);
     let interval = Duration::from_millis(args.interval);
     let (mut intervals, mut last, mut asked) = (Vec::new(), begin, false);
     loop {
@@ -128,11 +128,11 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
         trusted,
     };
     match &args.json {
-        Some(path) => crate::write_out(path, &format!("{}\n", serde_json::to_string(&report)?))?,
+        Some(path) => amp_host::write_out(path, &format!("{}\n", serde_json::to_string(&report)?))?,
         None => eprint!("{}", report.text()),
     }
     Ok(match target {
-        Target::Command(r) => ExitCode::from(r.status()?),
+        Target::Command(mut r) => ExitCode::from(r.status()?),
         _ => ExitCode::SUCCESS,
     })
 }
@@ -140,7 +140,7 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
 /// What a trust file says of the events, whatever they are called there; those that it does not know are named.
 ///
 /// # Errors
-/// [`crate::usage::BadInput`] when one is broken.
+/// [`amp_host::BadInput`] when one is broken.
 fn trusted(file: &TrustFile, pmus: &Pmus, plans: &[Plan]) -> Result<Vec<String>> {
     let mut told = Vec::new();
     for p in plans {

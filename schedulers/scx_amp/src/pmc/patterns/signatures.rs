@@ -1,7 +1,7 @@
 //! Which events tell of which pattern on which PMU, and from when on: data (`metrics/groups/patterns.toml`).
 
 use super::super::here::Here;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::{CoreTypeId, Event, EventSpec};
 use anyhow::Result;
 use serde::Deserialize;
@@ -123,7 +123,7 @@ impl Signatures {
     /// What to count on each core type of this machine.
     ///
     /// # Errors
-    /// [`crate::usage::BadInput`] when a PMU is none that the file knows, or does not have its events;
+    /// [`amp_host::BadInput`] when a PMU is none that the file knows, or does not have its events;
     /// [`super::super::here::NoPmu`].
     pub fn plans(&self, here: &Here) -> Result<Vec<Plan>> {
         here.need_pmu()?;

@@ -20,7 +20,7 @@ mod sampler;
 use super::here::Here;
 use super::sets::{Set, Unit, USER_MODE_ONLY};
 use super::target::{TargetArgs, LOOK};
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::Event;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -82,7 +82,7 @@ pub struct RecordArgs {
 /// The command.
 ///
 /// # Errors
-/// Bad input ([`crate::usage::BadInput`]), naming the event or process; others when sampling fails.
+/// Bad input ([`amp_host::BadInput`]), naming the event or process; others when sampling fails.
 pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     args.target.check("sampled")?;
     let here = Here::detect()?;
@@ -186,7 +186,7 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     match &args.json {
         Some(path) => {
             let text = serde_json::to_string(&report)?;
-            crate::write_out(path, &format!("{text}\n"))?;
+            amp_host::write_out(path, &format!("{text}\n"))?;
         }
         None => super::stat::emit(&mut std::io::stderr(), &output::tables(&report, args.top)),
     }

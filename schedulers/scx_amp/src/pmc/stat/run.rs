@@ -8,7 +8,7 @@ use crate::pmc::sets::Set;
 use crate::pmc::target;
 use crate::pmc::virtuals::Virtuals;
 use crate::pmc::windows::Windows;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::multiplex::{by_name, Turns};
 use amp_metrics::trust::TrustFile;
 use anyhow::Result;

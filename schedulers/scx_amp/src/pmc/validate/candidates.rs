@@ -2,7 +2,7 @@
 
 use super::{usual, ValidateArgs};
 use crate::pmc::here::Here;
-use crate::usage::bad_input;
+use amp_host::bad_input;
 use amp_metrics::group::{Group, GroupError, Whom};
 use amp_metrics::{CoreTypeId, Event, EventSpec};
 use amp_workloads::exact::Quantity;

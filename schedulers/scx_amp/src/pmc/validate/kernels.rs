@@ -1,8 +1,8 @@
 //! The kernels, and the CPU where the second thread of some runs.
 
-use crate::bench::apps::stay_on;
 use crate::pmc::here::Here;
-use amp_machine::CpuList;
+use amp_host::affinity::stay_on;
+use amp_host::topology::same_core;
 use amp_metrics::CoreTypeId;
 use amp_workloads::exact::{Caches, Kernel, Level, Traffic};
 use std::path::Path;
@@ -56,42 +56,8 @@ pub(super) fn kernels(caches: &Caches, partner: Option<u32>) -> Vec<Make> {
 /// A CPU beside `cpu`, of the same core type where there is one; never one that is a thread of the same core, for that
 /// has the same caches.
 pub(super) fn partner(here: &Here, t: CoreTypeId, cpu: u32) -> Option<u32> {
-    let same_core = of_same_core(Path::new("/sys"), cpu);
+    let siblings = same_core(Path::new("/sys"), cpu);
     let same_type = here.cpus(t).into_iter().rev();
     let others = here.core_pmus().flat_map(|(t, _)| here.cpus(t));
-    same_type.chain(others).find(|c| !same_core.contains(c))
-}
-
-/// CPUs that are threads of the same core as `cpu` (SMT), itself included.
-fn of_same_core(sysfs: &Path, cpu: u32) -> Vec<u32> {
-    let dir = sysfs.join(format!("devices/system/cpu/cpu{cpu}/topology"));
-    // the second is the older name of the first
-    let listed = ["core_cpus_list", "thread_siblings_list"]
-        .iter()
-        .find_map(|f| std::fs::read_to_string(dir.join(f)).ok())
-        .and_then(|text| text.trim().parse::<CpuList>().ok());
-    let mut cpus = listed.map_or_else(Vec::new, |l| l.0);
-    if !cpus.contains(&cpu) {
-        cpus.push(cpu);
-    }
-    cpus
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_of_a_core_are_known() {
-        let d = tempfile::tempdir().unwrap();
-        let dir = d.path().join("devices/system/cpu/cpu3/topology");
-        std::fs::create_dir_all(&dir).unwrap();
-        assert_eq!(of_same_core(d.path(), 3), [3]);
-        std::fs::write(dir.join("thread_siblings_list"), "2-3\n").unwrap();
-        assert_eq!(of_same_core(d.path(), 3), [2, 3]);
-        std::fs::write(dir.join("core_cpus_list"), "3,7\n").unwrap();
-        assert_eq!(of_same_core(d.path(), 3), [3, 7]);
-        std::fs::write(dir.join("core_cpus_list"), "?\n").unwrap();
-        assert_eq!(of_same_core(d.path(), 3), [3]);
-    }
+    same_type.chain(others).find(|c| !siblings.contains(c))
 }

@@ -8,8 +8,8 @@ mod verdict;
 
 use super::caches;
 use super::here::Here;
-use crate::bench::apps::stay_on;
-use crate::write_out;
+use amp_host::affinity::stay_on;
+use amp_host::write_out;
 use amp_machine::page::{Page, PageError};
 use amp_metrics::pmu::Processor;
 use amp_metrics::trust::{CoreTypeTrust, Trust, Verdict, FORMAT};
@@ -60,7 +60,7 @@ fn quantity_of(s: &str) -> Result<(Quantity, String), String> {
 /// The command.
 ///
 /// # Errors
-/// [`super::here::NoPmu`]; [`crate::usage::BadInput`] naming an event that does not exist; others when counting fails.
+/// [`super::here::NoPmu`]; [`amp_host::BadInput`] naming an event that does not exist; others when counting fails.
 pub fn main(args: &ValidateArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let here = Here::detect()?;
     here.need_pmu()?;

@@ -1,27 +1,26 @@
 //! Which CPUs of this machine are fast and which are slow.
 //!
-//! The kernel's `cpu_capacity` decides where it tells CPUs apart (every arm64 machine, newer Intel hybrids); else the
-//! core types that `scx_utils` derives from frequency and `intel_pstate`. `--big-cpus` overrides both: on SMT
-//! hybrids, and in virtual machines, capacity is flat.
+//! Everything is read from sysfs. Where the kernel's `cpu_capacity` differs between CPUs (every arm64 machine, newer
+//! Intel hybrids), it decides. Else the designs that the kernel has PMUs for decide (`cpu_core` and `cpu_atom`, Intel's
+//! hybrids), else what firmware and frequency driver say of each CPU's speed. `--big-cpus` overrides all of them: in
+//! virtual machines nothing differs.
 
-use crate::usage::bad_input;
+mod sysfs;
+
+use crate::bad_input;
 use amp_machine::CpuList;
-use amp_sched::{CoreType, Topology};
+use amp_metrics::{CoreType, Topology};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::Path;
+use sysfs::CpuFacts;
+
+pub use sysfs::same_core;
 
 /// CPUs whose capacity is within this fraction of the fastest of their group are one core type: favoured cores of
 /// one design differ by a few percent.
 const SAME_TYPE: f64 = 0.9;
-
-/// What is known of one CPU.
-#[derive(Clone, Debug, PartialEq)]
-struct CpuFacts {
-    id: u32,
-    capacity: u32,
-    little: bool,
-}
 
 /// The machine's cores and how they share caches.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,35 +36,30 @@ pub struct Detected {
 /// Reads the machine's topology; `big_cpus` makes those CPUs the fast type and all others the slow one.
 ///
 /// # Errors
-/// When sysfs cannot be read, or the list names an offline CPU or every CPU ([`crate::usage::BadInput`]).
+/// When sysfs cannot be read, or the list names an offline CPU or every CPU ([`crate::BadInput`]).
 pub fn detect(big_cpus: Option<&CpuList>) -> Result<Detected> {
-    look(big_cpus, true)
+    detect_under(Path::new("/sys"), big_cpus)
 }
 
-/// The same, after CPUs have come or gone: those of `big_cpus` that are offline are passed over.
+/// As [`detect`], of the machine whose sysfs is at `sysfs`.
+///
+/// # Errors
+/// The same.
+pub fn detect_under(sysfs: &Path, big_cpus: Option<&CpuList>) -> Result<Detected> {
+    look(sysfs, big_cpus, true)
+}
+
+/// As [`detect`], after CPUs have come or gone: those of `big_cpus` that are offline are passed over.
 ///
 /// # Errors
 /// When sysfs cannot be read.
 pub fn detect_online(big_cpus: Option<&CpuList>) -> Result<Detected> {
-    look(big_cpus, false)
+    look(Path::new("/sys"), big_cpus, false)
 }
 
-fn look(big_cpus: Option<&CpuList>, strict: bool) -> Result<Detected> {
-    let topo = scx_utils::Topology::new().context("cannot read the CPU topology from sysfs")?;
-    let llc_of = topo
-        .all_cpus
-        .values()
-        .map(|c| (c.id as u32, c.llc_id as u32))
-        .collect();
-    let facts: Vec<CpuFacts> = topo
-        .all_cpus
-        .values()
-        .map(|c| CpuFacts {
-            id: c.id as u32,
-            capacity: c.kernel_cpu_capacity.unwrap_or(c.cpu_capacity) as u32,
-            little: matches!(c.core_type, scx_utils::CoreType::Little),
-        })
-        .collect();
+fn look(sysfs: &Path, big_cpus: Option<&CpuList>, strict: bool) -> Result<Detected> {
+    let machine = sysfs::read(sysfs).context("cannot read the CPU topology from sysfs")?;
+    let facts = machine.cpus;
     let core_types = match big_cpus {
         Some(list) if strict => split_by_list(&facts, list)?,
         Some(list) => split_online(&facts, list),
@@ -73,8 +67,8 @@ fn look(big_cpus: Option<&CpuList>, strict: bool) -> Result<Detected> {
     };
     Ok(Detected {
         topology: Topology::new(core_types)?,
-        llc_of,
-        smt: topo.smt_enabled,
+        llc_of: machine.llc_of,
+        smt: machine.smt,
     })
 }
 
@@ -97,7 +91,7 @@ fn split_by_list(facts: &[CpuFacts], big: &CpuList) -> Result<Vec<CoreType>> {
         let online: Vec<u32> = facts.iter().map(|f| f.id).collect();
         return Err(bad_input(format!(
             "--big-cpus: CPU {cpu} is not online (online: {})",
-            compact(&online)
+            CpuList(online)
         )));
     }
     if facts.iter().all(|f| big.0.contains(&f.id)) {
@@ -162,28 +156,6 @@ fn group(facts: &[CpuFacts]) -> Vec<CoreType> {
         .collect()
 }
 
-/// CPU numbers as the kernel writes them: `0-1,4`.
-pub fn compact(cpus: &[u32]) -> String {
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for &c in cpus {
-        match parts.last_mut() {
-            Some((_, end)) if *end + 1 == c => *end = c,
-            _ => parts.push((c, c)),
-        }
-    }
-    let text: Vec<String> = parts
-        .iter()
-        .map(|(a, b)| {
-            if a == b {
-                a.to_string()
-            } else {
-                format!("{a}-{b}")
-            }
-        })
-        .collect();
-    text.join(",")
-}
-
 /// One core type, for `scx_amp topology --json`.
 #[derive(Serialize)]
 struct Row {
@@ -222,7 +194,7 @@ fn rows(d: &Detected) -> Vec<Row> {
                 t.cpus.iter().filter_map(|c| d.llc_of.get(c)).collect();
             Row {
                 name: t.name.clone(),
-                cpus: compact(&t.cpus),
+                cpus: CpuList(t.cpus.clone()).to_string(),
                 capacity: t.capacity,
                 llcs: llcs.len(),
             }
@@ -289,7 +261,7 @@ mod tests {
         let e = split_by_list(&f, &list("2,7")).unwrap_err().to_string();
         assert!(e.contains("CPU 7") && e.contains("0-3"), "{e}");
         let e = split_by_list(&f, &list("0-3")).unwrap_err();
-        assert!(e.is::<crate::usage::BadInput>() && e.to_string().contains("every online CPU"));
+        assert!(e.is::<crate::BadInput>() && e.to_string().contains("every online CPU"));
     }
 
     #[test]
@@ -303,11 +275,5 @@ mod tests {
         assert_eq!(types(&f, "0-1"), [vec![0], vec![2, 3]]);
         assert_eq!(types(&f, "1"), [vec![0, 2, 3]], "no fast one is left");
         assert_eq!(types(&f[..1], "0-1"), [vec![0]], "no slow one is left");
-    }
-
-    #[test]
-    fn lists_are_written_as_the_kernel_does() {
-        assert_eq!(compact(&[0, 1, 4, 6, 7, 8]), "0-1,4,6-8");
-        assert_eq!(compact(&[]), "");
     }
 }

@@ -1,9 +1,9 @@
-//! Bad input, told apart from failed work: it ends the command with status 2 instead of 1.
+//! Bad input. It ends a command with status 2; failed work ends it with status 1.
 
 use std::fmt;
 
-/// What the user gave is not right; the text says what is wrong with which flag, file, line, key or CPU and what
-/// would be right.
+/// Input that is not right. The text says what is wrong with which flag, file, line, key or CPU, and what would be
+/// right.
 #[derive(Debug)]
 pub struct BadInput(pub String);
 

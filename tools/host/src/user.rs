@@ -1,6 +1,6 @@
 //! Whom the programs run as that we start: never root where somebody stands behind `sudo`.
 
-use crate::usage::bad_input;
+use crate::bad_input;
 use anyhow::Result;
 
 /// User and group of the person behind `sudo`; `None` when we are not root, or without it.

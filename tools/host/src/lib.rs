@@ -1,0 +1,31 @@
+//! What every command needs of the machine it runs on, whatever it does there.
+//!
+//! ```text
+//! topology  core types, last-level caches, SMT, from sysfs
+//! affinity  on which CPUs a thread runs
+//! launch    programs: started, held before their first instruction, watched, ended
+//! user      who stands behind `sudo`
+//! realtime  a thread that measures
+//! clock     monotonic time
+//! progress  a bar, nothing in a pipe, or lines for a host
+//! input     bad input: exit status 2
+//! output    a file, or standard output
+//! signals   a flag that an interrupt sets
+//! ```
+//!
+//! This crate knows neither scheduling nor counters nor BPF, and needs no toolchain but Rust's.
+
+pub mod affinity;
+pub mod clock;
+pub mod input;
+pub mod launch;
+pub mod output;
+pub mod progress;
+pub mod realtime;
+pub mod signals;
+pub mod topology;
+pub mod user;
+
+pub use input::{bad_input, BadInput};
+pub use output::write_out;
+pub use signals::{on_signal, stop_flag};
