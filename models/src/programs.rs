@@ -174,4 +174,23 @@ mod tests {
             all.len()
         );
     }
+
+    #[test]
+    fn what_was_taken_out_of_training_is_not_in_the_shipped_list() {
+        let kept = parse(Path::new("programs.toml"), SHIPPED).unwrap();
+        let out = parse(
+            Path::new("taken-out.toml"),
+            include_str!("../taken-out.toml"),
+        )
+        .unwrap();
+        assert_eq!(out.len(), 7);
+        for program in &out {
+            assert!(!program.held_out, "{}", program.name);
+            assert!(
+                kept.iter().all(|k| k.name != program.name),
+                "{}",
+                program.name
+            );
+        }
+    }
 }

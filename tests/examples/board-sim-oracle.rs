@@ -1,7 +1,6 @@
 //! The same mixes on the board, on the simulator and by the analytic oracle, side by side.
 //!
 //! ```text
-//! cargo run --release -p amp-tests --example board-sim-oracle                     what was measured last (docs/results/)
 //! cargo run --release -p amp-tests --example board-sim-oracle -- measure DIR [MIX]…   measures on the board, keeps it in DIR
 //! cargo run --release -p amp-tests --example board-sim-oracle -- show DIR         what DIR holds
 //! ```
@@ -35,22 +34,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
-        [] => show(&last()?),
         ["show", dir] => show(Path::new(dir)),
         ["measure", dir, ref mixes @ ..] => {
             measure(Path::new(dir), mixes)?;
             show(Path::new(dir))
         }
-        _ => Err("usage: board-sim-oracle [show DIR | measure DIR [MIX]…]".into()),
+        _ => Err("usage: board-sim-oracle show DIR | measure DIR [MIX]…".into()),
     }
-}
-
-/// The latest folder of docs/results/ (their names begin with the date).
-fn last() -> Result<PathBuf, Box<dyn Error>> {
-    let all = std::fs::read_dir(repository().join("docs/results"))?;
-    let dirs = all.filter_map(|e| Some(e.ok()?.path()));
-    let ours = dirs.filter(|p| p.is_dir() && p.display().to_string().ends_with("board-sim-oracle"));
-    Ok(ours.max().ok_or("docs/results/ holds none yet")?)
 }
 
 fn measure(dir: &Path, mixes: &[&str]) -> Result<(), Box<dyn Error>> {

@@ -2,7 +2,6 @@
 //! programs that no model was trained on (`tools/workloads/mixes/held-out/`), on the board.
 //!
 //! ```text
-//! cargo run --release -p amp-tests --example model-in-the-loop                      what was measured last (docs/results/)
 //! cargo run --release -p amp-tests --example model-in-the-loop -- measure DIR [MIX]…   measures on the board, keeps it in DIR
 //! cargo run --release -p amp-tests --example model-in-the-loop -- show DIR          what DIR holds
 //! ```
@@ -43,23 +42,13 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
-        [] => show(&last()?),
         ["show", dir] => show(Path::new(dir)),
         ["measure", dir, ref mixes @ ..] => {
             measure(Path::new(dir), mixes)?;
             show(Path::new(dir))
         }
-        _ => Err("usage: model-in-the-loop [show DIR | measure DIR [MIX]…]".into()),
+        _ => Err("usage: model-in-the-loop show DIR | measure DIR [MIX]…".into()),
     }
-}
-
-/// The latest folder of docs/results/ (their names begin with the date).
-fn last() -> Result<PathBuf> {
-    let all = std::fs::read_dir(repository().join("docs/results"))?;
-    let dirs = all.filter_map(|e| Some(e.ok()?.path()));
-    let ours =
-        dirs.filter(|p| p.is_dir() && p.display().to_string().ends_with("model-in-the-loop"));
-    Ok(ours.max().ok_or("docs/results/ holds none yet")?)
 }
 
 fn file(dir: &Path, mix: &str, provider: &str) -> PathBuf {

@@ -3,7 +3,7 @@
 /// Threshold of PMCTrack's test: a change when max(old, new) > 1.12 · mean(old, new) [PMCTrack §4.1.2].
 pub const DEFAULT_PHASE_RATIO: f64 = 1.12;
 
-/// Departing samples that make a change; the paper has 1. See [`PhaseRule::confirm`] and docs/multiplexing.md.
+/// Departing samples that make a change; the paper has 1. See [`PhaseRule::confirm`] and docs/evidence/multiplexing.md.
 pub const DEFAULT_PHASE_CONFIRM: u32 = 2;
 
 /// How a phase change is told from noise.

@@ -16,7 +16,7 @@ use crate::uncertainty::{coverage_factor, Measured};
 
 /// A change of sets is a pair of interrupts: whoever is counted is in the kernel from the first one to its end and from the second
 /// one on, and in between in user mode for this part of the time, which cannot be told from outside. On the virtual board it was
-/// 0.70 ± 0.03 on little cores and 0.90 ± 0.03 on big ones (docs/pmc.md); the uncertainty allows for all and for nothing.
+/// 0.70 ± 0.03 on little cores and 0.90 ± 0.03 on big ones (docs/evidence/pmc.md); the uncertainty allows for all and for nothing.
 const IN_USER_MODE: f64 = 0.8;
 
 /// A window: seconds and counts.
@@ -468,7 +468,7 @@ mod tests {
         out
     }
 
-    /// Real programs and programs with phases, recorded on the board (docs/multiplexing.md): two sets of four events by turns.
+    /// Real programs and programs with phases, recorded on the board (docs/evidence/multiplexing.md): two sets of four events by turns.
     #[test]
     fn the_interval_covers_recorded_programs() {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");

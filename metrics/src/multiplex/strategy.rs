@@ -287,7 +287,7 @@ impl Histories {
 }
 
 /// [ROC]: cost = |B_y − A_y − δ_y|/2 · δ_t, summed over the events of a set. δ_t is the time since the set ran, so one that
-/// ran just now has the cost 0 and is not counted twice in a row. On the programs of docs/multiplexing.md it is worse than
+/// ran just now has the cost 0 and is not counted twice in a row. On the programs of docs/evidence/multiplexing.md it is worse than
 /// round-robin.
 struct RateOfChange {
     histories: Histories,
@@ -335,7 +335,7 @@ struct RelativeError {
 }
 
 /// How far an event's drift is drawn towards the mean of all events'. Found by trial on the synthetic and recorded programs
-/// of `examples/multiplexing`, as the two constants below and [`LEAST_NEW`] (docs/multiplexing.md): the nearer to 1, the
+/// of `examples/multiplexing`, as the two constants below and [`LEAST_NEW`] (docs/evidence/multiplexing.md): the nearer to 1, the
 /// nearer the order is to round-robin's.
 const SHRINK: f64 = 0.3;
 /// Factor on the cost of a set that was not counted in the present phase.

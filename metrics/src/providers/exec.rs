@@ -1,4 +1,4 @@
-//! A provider in a program of its own, fed samples as JSON lines (protocol: `docs/exec-provider.md`).
+//! A provider in a program of its own, fed samples as JSON lines (protocol: `docs/reference/exec-provider.md`).
 //!
 //! The scheduler never waits for it: lines go through a bounded queue to a thread that writes, answers come from a thread
 //! that reads. A program that ends, says what is no answer, or says nothing, is ended and started again after a pause

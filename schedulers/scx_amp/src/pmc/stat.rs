@@ -73,7 +73,7 @@ pub struct StatArgs {
         value_delimiter = ','
     )]
     virtuals: Vec<String>,
-    /// Which of several sets is next: round-robin, rate-of-change, relative-error (docs/multiplexing.md)
+    /// Which of several sets is next: round-robin, rate-of-change, relative-error (docs/evidence/multiplexing.md)
     #[arg(long, value_name = "NAME", default_value = ROUND_ROBIN)]
     strategy: String,
     /// Run the command so many times: means with their standard uncertainty
