@@ -5,6 +5,7 @@ mod board_cli;
 mod compare;
 mod control;
 mod counting;
+mod help;
 mod live;
 mod model;
 mod on_board;
@@ -25,9 +26,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
-/// Scheduling for machines whose cores are not alike.
+/// Schedules machines whose cores are not alike: fast cores to the threads that gain most from them, or fairly
+///
+/// Begin with `scx_amp topology`, `scx_amp help policy` and `scx_amp help metrics`.
 #[derive(Parser)]
-#[command(version, about, disable_help_subcommand = true)]
+#[command(version, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -79,9 +82,11 @@ enum Command {
 enum Help {
     /// A page on a policy: what it optimises, formula and source, knobs, when to use it
     Policy {
-        /// The policy; without it, their names
+        /// The policy; without it, every policy in a line
         name: Option<String>,
     },
+    /// A page on metrics: ASP, unfairness, speedup factor and the others, with formulas and units
+    Metrics,
 }
 
 #[derive(Subcommand)]
@@ -156,13 +161,10 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Board(args) => return board_cli::main(args),
         Command::Help {
             topic: Help::Policy { name: None },
-        } => {
-            println!(
-                "{}\n{}",
-                amp_sched::policy::BASELINE,
-                amp_sched::policy::NAMES.join("\n")
-            );
-        }
+        } => print!("{}", help::policies()),
+        Command::Help {
+            topic: Help::Metrics,
+        } => print!("{}", help::METRICS),
         Command::Help {
             topic: Help::Policy { name: Some(name) },
         } => {

@@ -139,19 +139,77 @@ fn the_topology_is_told_as_text_and_json() {
     assert!(String::from_utf8_lossy(&out.stdout).contains("CPUs"));
 }
 
+/// What a command that succeeds prints.
+fn shown(args: &[&str]) -> String {
+    let out = scx_amp(args);
+    assert!(out.status.success(), "{args:?}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
 #[test]
-fn every_policy_has_a_page() {
-    let names = scx_amp(&["help", "policy"]);
-    let names = String::from_utf8(names.stdout).unwrap();
-    for name in names.lines().filter(|n| *n != "eevdf") {
-        let page = scx_amp(&["help", "policy", name]);
-        assert!(page.status.success());
+fn every_policy_has_a_line_and_a_page() {
+    let list = shown(&["help", "policy"]);
+    let (lines, _) = list
+        .split_once("\n\n")
+        .expect("an empty line below the list");
+    for line in lines.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    let names: Vec<&str> = lines
+        .lines()
+        .filter_map(|l| l.split_whitespace().next())
+        .collect();
+    let baseline = amp_sched::policy::BASELINE;
+    let all = [baseline]
+        .into_iter()
+        .chain(amp_sched::policy::NAMES.iter().copied());
+    assert_eq!(names, all.collect::<Vec<_>>());
+    for (name, line) in names
+        .iter()
+        .zip(lines.lines())
+        .filter(|(n, _)| **n != baseline)
+    {
+        let page = shown(&["help", "policy", name]);
+        assert!(page.starts_with(name), "{name}");
+        let needs = line.split_whitespace().last().unwrap();
+        if needs == "-" {
+            assert!(page.contains("no metrics"), "{line}\n{page}");
+        }
+    }
+    let line = |name: &str| lines.lines().find(|l| l.starts_with(name)).unwrap();
+    assert!(line("hsp").contains("throughput") && line("hsp").ends_with("SF"));
+    assert!(line("ef").ends_with("EF, SF"));
+    assert!(told(2, &["help", "policy", "best"]).contains("`best`"));
+}
+
+#[test]
+fn a_page_defines_every_metric() {
+    let page = shown(&["help", "metrics"]);
+    for (word, formula) in [
+        ("ASP", "(CT_slow / CT_sched - 1)"),
+        ("STP", "rate alone with the big cores"),
+        ("unfairness", "max(W slowdown) / min(W slowdown)"),
+        ("slowdown", "CT_sched / CT_fast"),
+        ("speedup factor", "IPS_big / IPS_small"),
+        ("efficiency factor", "EDP_small / EDP_big"),
+        ("EDP", "energy x time / instructions"),
+    ] {
         assert!(
-            String::from_utf8(page.stdout).unwrap().starts_with(name),
-            "{name}"
+            page.contains(word) && page.contains(formula),
+            "{word}: {page}"
         );
     }
-    assert!(told(2, &["help", "policy", "best"]).contains("`best`"));
+    for line in page.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
+#[test]
+fn help_begins_with_what_the_command_does() {
+    for args in [&["--help"][..], &["-h"]] {
+        let text = shown(args);
+        assert!(text.starts_with("Schedules machines"), "{text}");
+    }
 }
 
 #[test]

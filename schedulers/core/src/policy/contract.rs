@@ -35,6 +35,10 @@ pub trait Policy: Send {
 pub struct Entry {
     /// The name users know it by.
     pub name: &'static str,
+    /// What it optimises, in a line.
+    pub summary: &'static str,
+    /// Metrics that it places threads by: `SF`, `EF`, or `-` for none.
+    pub needs: &'static str,
     /// A page of text about it; the first line is `NAME: what it is.`
     pub help: &'static str,
     /// Most core types it can tell apart.

@@ -158,6 +158,16 @@ mod tests {
     }
 
     #[test]
+    fn every_entry_says_in_a_line_what_it_optimises_and_needs() {
+        for e in ENTRIES {
+            let words = e.summary.split_whitespace().count();
+            assert!((4..=12).contains(&words), "{}: {}", e.name, e.summary);
+            assert!(!e.summary.ends_with('.'), "{}: {}", e.name, e.summary);
+            assert_eq!(e.uses_metrics, e.needs != "-", "{}: {}", e.name, e.needs);
+        }
+    }
+
+    #[test]
     fn a_policy_for_two_core_types_says_so() {
         let three = crate::testing::topology(&[1, 2, 3]);
         let e = for_machine("pareto", 1, &three).err().unwrap().to_string();

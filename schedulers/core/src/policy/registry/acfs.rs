@@ -13,6 +13,8 @@ use amp_metrics::{Nanos, MAX_CORE_TYPES};
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
     name: "acfs",
+    summary: "fairness by progress, with weights and a throughput knob",
+    needs: "SF",
     help: HELP,
     max_core_types: MAX_CORE_TYPES,
     uses_metrics: true,

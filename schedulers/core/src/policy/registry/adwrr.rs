@@ -11,6 +11,8 @@ use amp_metrics::{Nanos, MAX_CORE_TYPES};
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
     name: "adwrr",
+    summary: "equal scaled CPU time for every thread, by weight",
+    needs: "-",
     help: HELP,
     max_core_types: MAX_CORE_TYPES,
     uses_metrics: false,

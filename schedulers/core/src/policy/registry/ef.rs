@@ -16,6 +16,8 @@ use amp_metrics::{CoreTypeId, MetricId, Nanos, ThreadKey, MAX_CORE_TYPES};
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
     name: "ef",
+    summary: "energy-delay: fast cores to the highest efficiency factors",
+    needs: "EF, SF",
     help: HELP,
     max_core_types: 2,
     uses_metrics: true,

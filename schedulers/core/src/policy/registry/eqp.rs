@@ -14,6 +14,8 @@ use amp_metrics::{CoreTypeId, Nanos, MAX_CORE_TYPES};
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
     name: "eqp",
+    summary: "equal progress for every thread",
+    needs: "SF",
     help: HELP,
     max_core_types: MAX_CORE_TYPES,
     uses_metrics: true,

@@ -15,6 +15,8 @@ use amp_metrics::{CoreTypeId, ThreadKey, MAX_CORE_TYPES};
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
     name: "hsp",
+    summary: "throughput: fast cores to the highest speedup factors",
+    needs: "SF",
     help: HELP,
     max_core_types: MAX_CORE_TYPES,
     uses_metrics: true,

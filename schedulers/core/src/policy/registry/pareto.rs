@@ -20,6 +20,8 @@ use solve::{Problem, Share};
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
     name: "pareto",
+    summary: "most throughput under a bound on unfairness",
+    needs: "SF",
     help: HELP,
     max_core_types: 2,
     uses_metrics: true,

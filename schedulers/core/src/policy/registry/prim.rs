@@ -20,6 +20,8 @@ use rules::Pair;
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
     name: "prim",
+    summary: "energy or throughput, by rules on random pairs of threads",
+    needs: "EF or SF",
     help: HELP,
     max_core_types: MAX_CORE_TYPES,
     uses_metrics: true,

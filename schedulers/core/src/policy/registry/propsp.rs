@@ -15,6 +15,8 @@ use amp_metrics::CoreTypeId;
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
     name: "propsp",
+    summary: "time on fast cores in proportion to weight and gain",
+    needs: "SF",
     help: HELP,
     max_core_types: 2,
     uses_metrics: true,

@@ -11,6 +11,8 @@ use amp_metrics::{AppId, CoreTypeId, ThreadKey, MAX_CORE_TYPES};
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
     name: "rr",
+    summary: "equal time on fast cores for every application",
+    needs: "-",
     help: HELP,
     max_core_types: MAX_CORE_TYPES,
     uses_metrics: false,
