@@ -1,4 +1,5 @@
-//! Exercises the mechanism in a guest: `run` schedules and moves threads about, `spin` and `churn` are loads for it.
+//! Exercises the mechanism in a guest: `run` schedules and moves threads about, `spin` and `churn`
+//! are loads for it.
 //!
 //! ```text
 //! place run TYPES [key=value …]   TYPES: CPU lists with capacities, fastest first: 0-1:1024,2-5:446
@@ -272,7 +273,8 @@ fn counter_list(options: &BTreeMap<&str, &str>, key: &str) -> Result<Vec<u64>, E
     Ok(list.collect::<Result<_, _>>()?)
 }
 
-/// What all threads were charged since counting began, and what the CPUs of each type did meanwhile.
+/// What all threads were charged since counting began, and what the CPUs of each type did
+/// meanwhile.
 fn beside_the_model(
     s: &Scheduler,
     page: &Page,
@@ -328,7 +330,8 @@ fn pmus() -> Result<BTreeMap<u32, u32>, Error> {
     Ok(of)
 }
 
-/// Opens an event; `leader` is that of its group, or -1 for a leader of its own, which begins disabled.
+/// Opens an event; `leader` is that of its group, or -1 for a leader of its own, which begins
+/// disabled.
 fn open(kind: u32, config: u64, tid: i32, cpu: i32, leader: i32) -> Result<OwnedFd, Error> {
     let mut attr = perf::bindings::perf_event_attr::default();
     attr.size = std::mem::size_of::<perf::bindings::perf_event_attr>() as u32;
@@ -346,8 +349,8 @@ fn open(kind: u32, config: u64, tid: i32, cpu: i32, leader: i32) -> Result<Owned
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Who opened first goes first when counters are given out anew: one that is opened before others and switched on after them
-/// takes theirs.
+/// Who opened first goes first when counters are given out anew: one that is opened before others
+/// and switched on after them takes theirs.
 fn hold(count: usize) -> Result<(), Error> {
     /// Cycles and instructions, by the architecture's numbers.
     const CYCLES: u64 = 0x11;

@@ -22,23 +22,27 @@ pub struct CoreType {
 pub struct Config {
     /// The core types, fastest first. A CPU in none of them counts as one of the last type.
     pub core_types: Vec<CoreType>,
-    /// Last-level cache of each CPU by number; CPUs beyond its end share cache 0. A core type with several caches gets
-    /// one queue per cache.
+    /// Last-level cache of each CPU by number; CPUs beyond its end share cache 0. A core type with
+    /// several caches gets one queue per cache.
     pub llc: Vec<u32>,
     /// Whether some cores run several hardware threads.
     pub smt: bool,
     /// How long a thread runs before the next one that waits gets its turn.
     pub slice: Duration,
-    /// Longest time that work placed on a core type waits, the same thread or several by turns, while a CPU of a slower
-    /// type idles; then that CPU takes it. It never does so sooner than one timer period before.
+    /// Longest time that work placed on a core type waits, the same thread or several by turns,
+    /// while a CPU of a slower type idles; then that CPU takes it. It never does so sooner than one
+    /// timer period before.
     pub steal_after: Duration,
-    /// After this wait a thread goes in front of everything, even where its CPUs are full of pinned threads.
+    /// After this wait a thread goes in front of everything, even where its CPUs are full of pinned
+    /// threads.
     pub starve_after: Duration,
-    /// A thread that ran for less than this since its last wake-up may wake on an idle CPU of any type.
+    /// A thread that ran for less than this since its last wake-up may wake on an idle CPU of any
+    /// type.
     pub short_run: Duration,
     /// Silence (no commit) after which BPF shares fairly by itself; `None`: never.
     pub heartbeat_timeout: Option<Duration>,
-    /// In the fallback: lead in scaled run time at which a thread on a fast CPU changes places with one on a slow CPU.
+    /// In the fallback: lead in scaled run time at which a thread on a fast CPU changes places with
+    /// one on a slow CPU.
     pub rotate_after: Duration,
     /// Period of the timer behind the three bounds above; they hold to within one period.
     pub timer: Duration,

@@ -14,24 +14,28 @@ pub const MAX_EVENTS: usize = EVENTS;
 /// Most sets of events per CPU that are at hand, of which one counts.
 pub const MAX_SETS: usize = BANKS;
 
-/// Times that a set of values is read before it is left for later, because the kernel is writing it.
+/// Times that a set of values is read before it is left for later, because the kernel is writing
+/// it.
 const PATIENCE: usize = 100;
 
-/// One set of perf events of one CPU, opened for the CPU whoever runs there, on the PMU of its core type.
+/// One set of perf events of one CPU, opened for the CPU whoever runs there, on the PMU of its core
+/// type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuEvents {
     /// The CPU.
     pub cpu: u32,
     /// Which of the sets of its core type this is; below [`MAX_SETS`].
     pub set: u32,
-    /// In the order of the values that threads get; at most [`MAX_EVENTS`]. They need be open only while they are handed over.
+    /// In the order of the values that threads get; at most [`MAX_EVENTS`]. They need be open only
+    /// while they are handed over.
     pub events: Vec<RawFd>,
 }
 
 /// What was counted for one thread on one core type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Which [`set_counters`](crate::Scheduler::set_counters) the values belong to; 0 when there are none.
+    /// Which [`set_counters`](crate::Scheduler::set_counters) the values belong to; 0 when there
+    /// are none.
     pub generation: u64,
     /// CPU time in ns that they cover.
     pub counted_ns: u64,
@@ -165,8 +169,8 @@ impl CountTable {
         Ok(CountTable { map, types, slots })
     }
 
-    /// What has been counted for the thread in `slot` on core type `core_type`; nothing as well while the kernel is
-    /// writing it.
+    /// What has been counted for the thread in `slot` on core type `core_type`; nothing as well
+    /// while the kernel is writing it.
     pub fn read(&self, slot: u32, core_type: u8) -> Counts {
         let t = u32::from(core_type);
         if slot >= self.slots || t >= self.types {
@@ -176,8 +180,8 @@ impl CountTable {
         // SAFETY: the mapping holds `slots * types` entries and `at` is below that.
         let entry = unsafe { self.map.as_mut_ptr().cast::<Raw>().add(at) };
         for _ in 0..PATIENCE {
-            // SAFETY: `entry` points into the mapping, which lives as long as the table; BPF may change it at any time, hence
-            // volatile. Every bit pattern is valid.
+            // SAFETY: `entry` points into the mapping, which lives as long as the table; BPF may
+            // change it at any time, hence volatile. Every bit pattern is valid.
             let (before, raw, after) = unsafe {
                 let before = addr_of!((*entry).version).read_volatile();
                 fence(Ordering::Acquire);
@@ -201,8 +205,8 @@ impl CountTable {
     }
 }
 
-/// Tells BPF what a CPU of type `core_type` of `types` counts from now on: `events` events from the one of key `first` on, or
-/// nothing with generation 0.
+/// Tells BPF what a CPU of type `core_type` of `types` counts from now on: `events` events from the
+/// one of key `first` on, or nothing with generation 0.
 ///
 /// # Safety
 /// `meter` must point to a live meter of a loaded object.
@@ -213,7 +217,8 @@ pub(crate) unsafe fn announce(
     first: u32,
     events: u32,
 ) {
-    // SAFETY: the caller's. BPF only reads these fields. What the generation selects comes first: BPF may act on it at once.
+    // SAFETY: the caller's. BPF only reads these fields. What the generation selects comes first:
+    // BPF may act on it at once.
     unsafe {
         addr_of_mut!((*meter).core_type).write_volatile(core_type);
         addr_of_mut!((*meter).nr_types).write_volatile(types);

@@ -1,16 +1,17 @@
 //! The sched_ext mechanism of scx_amp: BPF programs behind a small safe wrapper.
 //!
-//! Threads wait in one queue per core type (type 0 is the fastest). User space reads a table of threads that BPF keeps in
-//! shared memory and writes into it the core type each thread belongs on; one [`Scheduler::commit`] per round makes the
-//! placements take effect at once and tells BPF that user space is alive. When no commit comes for
-//! [`Config::heartbeat_timeout`], BPF shares the machine fairly by itself until the next one.
+//! Threads wait in one queue per core type (type 0 is the fastest). User space reads a table of
+//! threads that BPF keeps in shared memory and writes into it the core type each thread belongs on;
+//! one [`Scheduler::commit`] per round makes the placements take effect at once and tells BPF that
+//! user space is alive. When no commit comes for [`Config::heartbeat_timeout`], BPF shares the
+//! machine fairly by itself until the next one.
 //!
 //! ```text
 //! Config ──► Scheduler::load ──► attach ──► loop { threads → place … → commit } ──► drop: detached
 //! ```
 //!
-//! With [`Config::counters`], hardware counters are read at every context switch and charged to the thread that ran: see
-//! [`Scheduler::set_counters`] and [`Scheduler::count`].
+//! With [`Config::counters`], hardware counters are read at every context switch and charged to the
+//! thread that ran: see [`Scheduler::set_counters`] and [`Scheduler::count`].
 //!
 //! Nothing here knows policies, models or events: plain numbers in, plain numbers out.
 

@@ -40,7 +40,8 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        // SAFETY: made by Box::leak in new(); whoever borrows it is declared before it in `Scheduler` and dropped first.
+        // SAFETY: made by Box::leak in new(); whoever borrows it is declared before it in
+        // `Scheduler` and dropped first.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -78,7 +79,8 @@ impl Scheduler {
     /// Loads the BPF programs; nothing is scheduled by them before [`attach`](Self::attach).
     ///
     /// # Errors
-    /// When the configuration makes no sense, the process may not, or the kernel cannot: see [`LoadError`].
+    /// When the configuration makes no sense, the process may not, or the kernel cannot: see
+    /// [`LoadError`].
     pub fn load(config: &Config) -> Result<Scheduler, LoadError> {
         let root = PathBuf::from("/");
         let layout = config.layout()?;
@@ -133,7 +135,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives the machine back to the kernel's own scheduler, once it has been taken over. It cannot be attached again.
+    /// Gives the machine back to the kernel's own scheduler, once it has been taken over. It cannot
+    /// be attached again.
     pub fn detach(&mut self) {
         self.link = None;
     }
@@ -143,15 +146,17 @@ impl Scheduler {
         (1..self.slots_used()).filter_map(|i| self.table.read(i, |cpu| self.current(cpu)))
     }
 
-    /// Places a thread on a core type, or nowhere in particular, as of the next [`commit`](Self::commit) at the latest.
-    /// False if the thread has gone. A core type that its affinity excludes stands for the nearest one it admits.
+    /// Places a thread on a core type, or nowhere in particular, as of the next
+    /// [`commit`](Self::commit) at the latest. False if the thread has gone. A core type that its
+    /// affinity excludes stands for the nearest one it admits.
     pub fn place(&self, slot: u32, generation: u32, core_type: Option<u8>) -> bool {
         let current = |cpu| self.current(cpu);
         self.table
             .place(slot, generation, core_type, monotonic_ns(), current)
     }
 
-    /// Makes the placements written so far take effect at once and tells BPF that user space is alive. One system call.
+    /// Makes the placements written so far take effect at once and tells BPF that user space is
+    /// alive. One system call.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.
@@ -163,15 +168,15 @@ impl Scheduler {
             .map(drop)
     }
 
-    /// Takes these events to hand, instead of those there were. Nothing is counted then, until [`count`](Self::count) says
-    /// so.
+    /// Takes these events to hand, instead of those there were. Nothing is counted then, until
+    /// [`count`](Self::count) says so.
     ///
-    /// A CPU that is left out, or whose events do not count, charges nobody. All CPUs of a core type must have as many
-    /// events in a set; CPUs of different types may have different ones.
+    /// A CPU that is left out, or whose events do not count, charges nobody. All CPUs of a core
+    /// type must have as many events in a set; CPUs of different types may have different ones.
     ///
     /// # Errors
-    /// See [`CounterError`]. When the events make no sense, nothing has changed; when the kernel refused them, there are
-    /// none.
+    /// See [`CounterError`]. When the events make no sense, nothing has changed; when the kernel
+    /// refused them, there are none.
     pub fn set_counters(&mut self, events: &[CpuEvents]) -> Result<(), CounterError> {
         let c = self.counting.as_ref().ok_or(CounterError::Off)?;
         let sets = counters::per_type(events, &c.cpu_type, self.nr_cpus)?;
@@ -203,9 +208,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Counts set `set` of core type `core_type` from now on, or nothing there. Its events should count already: a reading
-    /// that fails charges nobody. Returns the generation that the counts of threads will carry, 0 for nothing; every call
-    /// begins another.
+    /// Counts set `set` of core type `core_type` from now on, or nothing there. Its events should
+    /// count already: a reading that fails charges nobody. Returns the generation that the counts
+    /// of threads will carry, 0 for nothing; every call begins another.
     ///
     /// # Errors
     /// When there is no such set, or the kernel refuses to show us context switches.
@@ -239,7 +244,8 @@ impl Scheduler {
         for (cpu, (_, meter)) in of_type.filter(|(_, (of, _))| **of == core_type) {
             let meter: *mut Meter = std::ptr::addr_of_mut!(*meter).cast();
             let first = counters::key(cpu as u32, set.unwrap_or(0), 0);
-            // SAFETY: `meter` points into the object's mapped .bss; shared.rs asserts that both types have one layout.
+            // SAFETY: `meter` points into the object's mapped .bss; shared.rs asserts that both
+            // types have one layout.
             unsafe { counters::announce(meter, types, begun, first, events) };
         }
         if set.is_some() && c.link.is_none() {
@@ -252,8 +258,8 @@ impl Scheduler {
         Ok(begun)
     }
 
-    /// What has been counted for `thread` on core type `core_type` by the present generation, or an earlier one if it has not
-    /// run there since. Nothing if the thread has gone.
+    /// What has been counted for `thread` on core type `core_type` by the present generation, or an
+    /// earlier one if it has not run there since. Nothing if the thread has gone.
     pub fn counts(&self, thread: &Thread, core_type: u8) -> Counts {
         let Some(c) = &self.counting else {
             return Counts::default();
@@ -265,8 +271,8 @@ impl Scheduler {
         }
     }
 
-    /// Readings that have failed on `cpu` since loading: while a set is to count there, its events do not. 0 for a CPU
-    /// that is not there.
+    /// Readings that have failed on `cpu` since loading: while a set is to count there, its events
+    /// do not. 0 for a CPU that is not there.
     pub fn unread_on(&self, cpu: u32) -> u64 {
         let bss = self.skel.maps.bss_data.as_ref();
         let meter = bss.and_then(|b| b.meters.get(cpu as usize));
@@ -308,8 +314,8 @@ impl Scheduler {
         };
         macro_rules! read {
             ($($field:tt)+) => {
-                // SAFETY: `shared` points into the mapped .bss, valid while `skel` is; BPF writes it concurrently, hence
-                // volatile reads of plain integers.
+                // SAFETY: `shared` points into the mapped .bss, valid while `skel` is; BPF writes
+                // it concurrently, hence volatile reads of plain integers.
                 unsafe { addr_of!((*shared).$($field)+).read_volatile() }
             };
         }
@@ -389,8 +395,8 @@ fn open_and_load(
     layout: &Layout,
     storage: &Storage,
 ) -> Result<BpfSkel<'static>, (&'static str, anyhow::Error)> {
-    // SAFETY: the memory outlives the skeleton (field order of `Scheduler`; on failure here the skeleton is dropped before
-    // the caller's storage), and nothing else refers to it.
+    // SAFETY: the memory outlives the skeleton (field order of `Scheduler`; on failure here the
+    // skeleton is dropped before the caller's storage), and nothing else refers to it.
     let object: &'static mut MaybeUninit<OpenObject> = unsafe { &mut *storage.0.as_ptr() };
     let builder = BpfSkelBuilder::default();
     let mut skel = scx_ops_open!(builder, object, amp_ops, None)
@@ -460,7 +466,8 @@ fn attach(skel: &mut BpfSkel<'static>) -> anyhow::Result<Link> {
 }
 
 impl Scheduler {
-    /// Checks, without loading anything, whether a scheduler could be loaded on the system below `root` (`/` but in tests).
+    /// Checks, without loading anything, whether a scheduler could be loaded on the system below
+    /// `root` (`/` but in tests).
     ///
     /// # Errors
     /// As [`load`](Self::load).

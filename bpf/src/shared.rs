@@ -40,8 +40,8 @@ pub(crate) const NR_LATENCIES: usize = intf::amp_consts_AMP_NR_LATENCIES as usiz
 pub(crate) const QUEUED: u8 = intf::amp_thread_state_AMP_QUEUED as u8;
 pub(crate) const BEGAN: u8 = intf::amp_thread_state_AMP_BEGAN as u8;
 
-// The array map has values of 8-byte multiples and no other padding; the fields that user space writes are where BPF
-// looks for them; the arrays have the lengths of their constants.
+// The array map has values of 8-byte multiples and no other padding; the fields that user space
+// writes are where BPF looks for them; the arrays have the lengths of their constants.
 const _: () = {
     assert!(size_of::<Slot>() == 192);
     assert!(offset_of!(Slot, generation) == 0);

@@ -1,6 +1,7 @@
 //! What the mechanism counts.
 
-/// How long placements took to take effect, from the write to running on the new core type; the last few thousand.
+/// How long placements took to take effect, from the write to running on the new core type; the
+/// last few thousand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// Placements that took effect since loading.
@@ -40,7 +41,8 @@ pub struct Stats {
     pub swap_latency: Latency,
     /// Times a thread was put into a queue.
     pub queued: u64,
-    /// Runs that a CPU took from the queue of the same type behind another cache, or of a slower type.
+    /// Runs that a CPU took from the queue of the same type behind another cache, or of a slower
+    /// type.
     pub taken_up: u64,
     /// Runs that a CPU took from the queue of a faster type.
     pub taken_down: u64,

@@ -82,8 +82,8 @@ impl Table {
     }
 
     fn generation(slot: *mut Slot) -> u32 {
-        // SAFETY: `slot` points into the mapping, which lives as long as the table; BPF may change it at any time, hence
-        // volatile.
+        // SAFETY: `slot` points into the mapping, which lives as long as the table; BPF may change
+        // it at any time, hence volatile.
         unsafe { addr_of!((*slot).generation).read_volatile() }
     }
 
@@ -94,7 +94,8 @@ impl Table {
             .filter(|g| g % 2 == 1)
     }
 
-    /// Copies the slot if a thread owns it and went on owning it meanwhile. `current` tells which slot's thread a CPU runs.
+    /// Copies the slot if a thread owns it and went on owning it meanwhile. `current` tells which
+    /// slot's thread a CPU runs.
     pub fn read(&self, index: u32, current: impl Fn(u32) -> u32) -> Option<Thread> {
         let slot = self.slot(index)?;
         let before = Self::generation(slot);
@@ -102,7 +103,8 @@ impl Table {
             return None;
         }
         fence(Ordering::Acquire);
-        // SAFETY: as above; every bit pattern is a valid `Slot`, and the generation tells whether its owner changed.
+        // SAFETY: as above; every bit pattern is a valid `Slot`, and the generation tells whether
+        // its owner changed.
         let s = unsafe { slot.read_volatile() };
         fence(Ordering::Acquire);
         if Self::generation(slot) != before || s.pid == 0 {
@@ -126,8 +128,9 @@ impl Table {
         })
     }
 
-    /// Writes a placement. Stamps it with `now` (`CLOCK_MONOTONIC` ns) when the thread wants a CPU and is on another core
-    /// type, so that BPF can tell how long the change took. False if the thread has gone.
+    /// Writes a placement. Stamps it with `now` (`CLOCK_MONOTONIC` ns) when the thread wants a CPU
+    /// and is on another core type, so that BPF can tell how long the change took. False if the
+    /// thread has gone.
     pub fn place(
         &self,
         index: u32,
@@ -143,7 +146,8 @@ impl Table {
             return false;
         }
         let new = placement.map_or(ANY, u32::from);
-        // SAFETY: as above; user space is the only writer of `placement`, and BPF only ever clears `placed_at`.
+        // SAFETY: as above; user space is the only writer of `placement`, and BPF only ever clears
+        // `placed_at`.
         unsafe {
             if addr_of!((*slot).placement).read_volatile() == new {
                 return true;
@@ -159,7 +163,8 @@ impl Table {
     }
 }
 
-/// What the thread of slot `index` is doing, given the state in its slot and the slot of what its CPU runs.
+/// What the thread of slot `index` is doing, given the state in its slot and the slot of what its
+/// CPU runs.
 fn state(noted: u8, index: u32, current: u32) -> State {
     match noted {
         QUEUED => State::Queued,

@@ -20,7 +20,8 @@ pub enum Quality {
 pub struct Estimate {
     /// The value, in the metric's unit (speedup factor: a ratio).
     pub value: f64,
-    /// Standard uncertainty in the same unit; `None` when the source states none (a declared value).
+    /// Standard uncertainty in the same unit; `None` when the source states none (a declared
+    /// value).
     pub uncertainty: Option<f64>,
     /// Time since the data behind it was taken.
     pub age: Nanos,

@@ -1,4 +1,5 @@
-//! Hardware events: how they are written, what they are on a given PMU, and the sets in which they are counted.
+//! Hardware events: how they are written, what they are on a given PMU, and the sets in which they
+//! are counted.
 //!
 //! ```text
 //! "cpu_core/event=0x2e,umask=0x41/"  ──parse──►  EventSpec  ──Pmus::resolve──►  Event (perf_event_attr fields)
@@ -17,8 +18,8 @@ pub use spec::{split_list, EventSpec, Modifiers, SpecKind, Term};
 use crate::ids::CoreTypeId;
 use thiserror::Error;
 
-/// Most events in one set. The increments of a set are stored inline, per thread; no core PMU in use has more
-/// counters (Arm's and Intel's fixed ones included) that one set could need.
+/// Most events in one set. The increments of a set are stored inline, per thread; no core PMU in
+/// use has more counters (Arm's and Intel's fixed ones included) that one set could need.
 pub const MAX_EVENTS: usize = 16;
 
 /// What the kernel is told: the fields of `perf_event_attr` that name an event.

@@ -8,7 +8,8 @@ use std::ops::{Add, AddAssign, Sub};
 /// Most core types a machine may have. Fixed because per-type totals are stored inline, per thread.
 pub const MAX_CORE_TYPES: usize = 8;
 
-/// A span or a point of time in nanoseconds (monotonic; virtual time on the board and in the simulator).
+/// A span or a point of time in nanoseconds (monotonic; virtual time on the board and in the
+/// simulator).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -127,8 +128,8 @@ impl CoreTypeSet {
     }
 }
 
-/// Names one thread for as long as it lives: its slot in the shared table and the slot's generation, which
-/// changes every time the slot is reused.
+/// Names one thread for as long as it lives: its slot in the shared table and the slot's
+/// generation, which changes every time the slot is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadKey {
     /// Index in the slot table.

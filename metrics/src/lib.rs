@@ -6,9 +6,10 @@
 //!  counter deltas)            with age and quality)
 //! ```
 //!
-//! This crate holds the vocabulary of *what was observed* ([`Snapshot`], [`ThreadSample`], [`Reading`]) and of *what
-//! is concluded from it* ([`Provider`], [`Estimate`]), the hardware side of it ([`pmu`], [`event`]), and the
-//! arithmetic of measurement ([`uncertainty`]). It knows nothing of scheduling: no placement, no policy, no BPF map.
+//! This crate holds the vocabulary of *what was observed* ([`Snapshot`], [`ThreadSample`],
+//! [`Reading`]) and of *what is concluded from it* ([`Provider`], [`Estimate`]), the hardware side
+//! of it ([`pmu`], [`event`]), and the arithmetic of measurement ([`uncertainty`]). It knows
+//! nothing of scheduling: no placement, no policy, no BPF map.
 #![forbid(unsafe_code)]
 
 mod estimate;

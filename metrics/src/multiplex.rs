@@ -6,8 +6,8 @@
 //! windows of a whole run         ──► reconstruct ─► totals, with what lies between the windows filled in
 //! ```
 //!
-//! Everything here is pure: no clock, no counters. It works on readings of a running machine and on recorded
-//! [`Trace`]s alike.
+//! Everything here is pure: no clock, no counters. It works on readings of a running machine and on
+//! recorded [`Trace`]s alike.
 
 mod phase;
 mod reconstruct;

@@ -1,8 +1,9 @@
 //! Counting: event sets on the CPUs of a core type, through `perf-event2`.
 //!
-//! The set is opened per CPU as one pinned group, so that its events are on the hardware together or not at all;
-//! nothing is ever multiplexed by the kernel behind our back. [`OpenSet::fds`] gives the descriptors for a BPF
-//! `PERF_EVENT_ARRAY`; [`OpenSet::read`] reads per-CPU counts from user space.
+//! The set is opened per CPU as one pinned group, so that its events are on the hardware together
+//! or not at all; nothing is ever multiplexed by the kernel behind our back. [`OpenSet::fds`] gives
+//! the descriptors for a BPF `PERF_EVENT_ARRAY`; [`OpenSet::read`] reads per-CPU counts from user
+//! space.
 
 use crate::event::{Event, EventAttr, EventSet, EventSpec, MAX_EVENTS};
 use crate::ids::CoreTypeId;
@@ -15,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
-/// How `perf-event2` is told what to open: it has no event of its own that carries a PMU type in the upper bits of a
-/// generic event, or all three code words.
+/// How `perf-event2` is told what to open: it has no event of its own that carries a PMU type in
+/// the upper bits of a generic event, or all three code words.
 impl perf_event::events::Event for EventAttr {
     fn update_attrs(self, attr: &mut perf_event_open_sys::bindings::perf_event_attr) {
         attr.type_ = self.type_;
@@ -200,7 +201,8 @@ impl OpenSet {
     /// Starts it on every CPU, and sees whether it got its counters.
     ///
     /// # Errors
-    /// [`CounterError::Taken`] when a CPU has not enough free counters; it is stopped everywhere then.
+    /// [`CounterError::Taken`] when a CPU has not enough free counters; it is stopped everywhere
+    /// then.
     pub fn start(&mut self) -> Result<(), CounterError> {
         let started = self.switch(true).and_then(|()| {
             self.groups
@@ -213,8 +215,8 @@ impl OpenSet {
         started
     }
 
-    /// As [`start`](Self::start), without asking whether it got its counters: that is another interruption of every CPU. For a set
-    /// that takes turns with others and had them a moment ago.
+    /// As [`start`](Self::start), without asking whether it got its counters: that is another
+    /// interruption of every CPU. For a set that takes turns with others and had them a moment ago.
     ///
     /// # Errors
     /// When it cannot be switched on.
@@ -229,14 +231,15 @@ impl OpenSet {
     /// Whether it still has its counters on `cpu`.
     ///
     /// # Errors
-    /// [`CounterError::Taken`] when another user's events have taken its place, which a pinned group does not survive by
-    /// itself.
+    /// [`CounterError::Taken`] when another user's events have taken its place, which a pinned
+    /// group does not survive by itself.
     pub fn check(&mut self, cpu: u32) -> Result<(), CounterError> {
         let mut group = self.groups.iter_mut().filter(|g| g.cpu == cpu);
         group.try_for_each(|g| read_group(g).map(drop))
     }
 
-    /// Starts it again on `cpu`, where it has lost its counters. It goes on from what it had counted.
+    /// Starts it again on `cpu`, where it has lost its counters. It goes on from what it had
+    /// counted.
     ///
     /// # Errors
     /// [`CounterError::Taken`] when there are still not enough.
@@ -259,7 +262,8 @@ impl OpenSet {
         groups.try_for_each(|g| switch_group(g, on))
     }
 
-    /// CPU, index of the event in the set, and descriptor, for every counter. They are valid while `self` lives.
+    /// CPU, index of the event in the set, and descriptor, for every counter. They are valid while
+    /// `self` lives.
     pub fn fds(&self) -> impl Iterator<Item = (u32, usize, RawFd)> + '_ {
         self.groups.iter().flat_map(|g| {
             let numbered = g.counters.iter().enumerate();
@@ -280,8 +284,8 @@ impl OpenSet {
     /// The counts of every CPU.
     ///
     /// # Errors
-    /// [`CounterError::Taken`] when the set of a CPU was put off the hardware, which a pinned group does not survive;
-    /// others when a counter cannot be read.
+    /// [`CounterError::Taken`] when the set of a CPU was put off the hardware, which a pinned group
+    /// does not survive; others when a counter cannot be read.
     pub fn read(&mut self) -> Result<Vec<CpuCounts>, CounterError> {
         self.groups.iter_mut().map(read_group).collect()
     }
@@ -377,11 +381,13 @@ pub fn largest_set<E>(
     Ok(most)
 }
 
-/// Tries how many events can be counted at once on `cpu` of core type `t`, now: whatever others hold (the NMI
-/// watchdog, another profiler) is not counted. Sets are instructions, cycles, then as many more events as fit.
+/// Tries how many events can be counted at once on `cpu` of core type `t`, now: whatever others
+/// hold (the NMI watchdog, another profiler) is not counted. Sets are instructions, cycles, then as
+/// many more events as fit.
 ///
 /// # Errors
-/// [`CounterError`], when not even instructions can be counted: no PMU, not permitted, or every counter taken.
+/// [`CounterError`], when not even instructions can be counted: no PMU, not permitted, or every
+/// counter taken.
 pub fn usable_counters(pmus: &Pmus, t: CoreTypeId, cpu: u32) -> Result<usize, CounterError> {
     usable_on_all(pmus, t, &[cpu])
 }
@@ -486,7 +492,8 @@ mod tests {
         assert!(taken(1, 6).to_string().contains("taken"));
     }
 
-    // Software events count on every kernel, so that the way through perf is tested where there is no PMU.
+    // Software events count on every kernel, so that the way through perf is tested where there is
+    // no PMU.
     #[test]
     fn a_set_of_software_events_counts_per_cpu() {
         let set = EventSet {

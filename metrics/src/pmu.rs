@@ -79,8 +79,8 @@ impl Pmus {
         Pmus::default()
     }
 
-    /// PMUs that are known otherwise, for example those of a simulated machine. `core_types` are the CPUs of each
-    /// core type, fastest first.
+    /// PMUs that are known otherwise, for example those of a simulated machine. `core_types` are
+    /// the CPUs of each core type, fastest first.
     pub fn from_list(pmus: Vec<Pmu>, core_types: &[Vec<u32>]) -> Pmus {
         let all = Pmus {
             pmus,
@@ -89,8 +89,9 @@ impl Pmus {
         all.with_core_types(core_types)
     }
 
-    /// One PMU per core type that knows the generic events by name and nothing else: for the simulator, which counts
-    /// instructions and cycles itself. `counters` is the number of events per set.
+    /// One PMU per core type that knows the generic events by name and nothing else: for the
+    /// simulator, which counts instructions and cycles itself. `counters` is the number of events
+    /// per set.
     pub fn generic(core_types: &[Vec<u32>], counters: usize) -> Pmus {
         let pmus = core_types.iter().enumerate().map(|(t, cpus)| Pmu {
             name: format!("core_type_{t}"),
@@ -103,7 +104,8 @@ impl Pmus {
         Pmus::from_list(pmus.collect(), core_types)
     }
 
-    /// Reads the PMUs of this machine from `sysfs` (`/sys`; a fixture in tests). A machine without any is no error.
+    /// Reads the PMUs of this machine from `sysfs` (`/sys`; a fixture in tests). A machine without
+    /// any is no error.
     ///
     /// # Errors
     /// When a file is there but cannot be read or understood; the error names it.
@@ -135,8 +137,9 @@ impl Pmus {
         })
     }
 
-    /// The same with core types assigned: `core_types` are the CPUs of each, fastest first. The PMU of a core type is
-    /// the core PMU that counts on all its CPUs that are in the PMU's list, and on at least one.
+    /// The same with core types assigned: `core_types` are the CPUs of each, fastest first. The PMU
+    /// of a core type is the core PMU that counts on all its CPUs that are in the PMU's list, and
+    /// on at least one.
     #[must_use]
     pub fn with_core_types(mut self, core_types: &[Vec<u32>]) -> Pmus {
         self.core_types = core_types.to_vec();
@@ -151,7 +154,8 @@ impl Pmus {
         self
     }
 
-    /// What the machine calls itself, the most specific name first ([`identity::names`]); empty where it does not say.
+    /// What the machine calls itself, the most specific name first ([`identity::names`]); empty
+    /// where it does not say.
     pub fn machine(&self) -> &[String] {
         &self.machine
     }
@@ -333,8 +337,8 @@ impl Pmus {
     }
 }
 
-/// A generic event on this PMU. The kernel takes the PMU's type from the upper half of the number; without one it
-/// takes whichever PMU comes first, which on a hybrid may be the wrong one.
+/// A generic event on this PMU. The kernel takes the PMU's type from the upper half of the number;
+/// without one it takes whichever PMU comes first, which on a hybrid may be the wrong one.
 fn generic(attr: &mut EventAttr, pmu: &Pmu, g: Generic) {
     attr.type_ = g.type_;
     let upper = if pmu.type_ == RAW { 0 } else { pmu.type_ };
@@ -457,8 +461,8 @@ fn read_pmu(dir: &Path, online: Option<&[u32]>) -> Result<Option<Pmu>, PmuError>
         path,
         reason: format!("`{text}` is not a type number"),
     })?;
-    // `cpus` lists where a core PMU counts, `cpumask` where an uncore one is to be opened; the core PMU of a machine
-    // with one kind of core, `cpu`, has neither and counts everywhere.
+    // `cpus` lists where a core PMU counts, `cpumask` where an uncore one is to be opened; the core
+    // PMU of a machine with one kind of core, `cpu`, has neither and counts everywhere.
     let cpus = read_cpus(&dir.join("cpus"))?;
     let mask = read_cpus(&dir.join("cpumask"))?;
     let everywhere = name == "cpu" && type_ == RAW;

@@ -10,8 +10,8 @@ use crate::sample::Snapshot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MetricId {
-    /// Instructions per second on this core type over those on the slowest one, at the thread's present phase
-    /// (SF; ≥ 0, 1 for the slowest type itself).
+    /// Instructions per second on this core type over those on the slowest one, at the thread's
+    /// present phase (SF; ≥ 0, 1 for the slowest type itself).
     SpeedupFactor(CoreTypeId),
     /// EDP on the slowest core type over that on this one (EF; ≥ 0) [PMCTrack eq. 3-7].
     EfficiencyFactor(CoreTypeId),
@@ -22,7 +22,8 @@ pub enum MetricId {
 /// A program phase of a thread: a stretch in which its metrics keep about the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// Running number, from 0; it grows with every change. A phase that comes back gets a new number.
+    /// Running number, from 0; it grows with every change. A phase that comes back gets a new
+    /// number.
     pub number: u32,
     /// Time since it began.
     pub age: Nanos,
@@ -38,7 +39,8 @@ pub enum Health {
     Failed(String),
 }
 
-/// What is to be said against the present estimates of a thread, beyond their uncertainty and quality.
+/// What is to be said against the present estimates of a thread, beyond their uncertainty and
+/// quality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Caveats {
     /// An input lies outside the range for which the model was made; the uncertainty is widened.
@@ -47,7 +49,8 @@ pub struct Caveats {
     pub other_phase: bool,
 }
 
-/// A source of metrics. Providers are swapped while the scheduler runs; nothing but this trait is known of them.
+/// A source of metrics. Providers are swapped while the scheduler runs; nothing but this trait is
+/// known of them.
 ///
 /// ```text
 /// event_sets ─► (the counting layer programs set `active_set(t)` of each core type t) ─► Snapshot.readings
@@ -58,24 +61,25 @@ pub trait Provider: Send {
     /// The name it is registered under, for messages and reports.
     fn name(&self) -> &str;
 
-    /// The provider that it stands in front of, if it does: what this one has nothing of its own to say about is asked there.
+    /// The provider that it stands in front of, if it does: what this one has nothing of its own to
+    /// say about is asked there.
     fn inner(&self) -> Option<&dyn Provider> {
         None
     }
 
-    /// The event sets it needs, per core type, resolved on the PMUs of this machine. Asked once, before the provider
-    /// is put in place; [`crate::sample::Reading::set`] and the order of the deltas refer to what was answered here.
-    /// A provider that needs no counters declares none.
+    /// The event sets it needs, per core type, resolved on the PMUs of this machine. Asked once,
+    /// before the provider is put in place; [`crate::sample::Reading::set`] and the order of the
+    /// deltas refer to what was answered here. A provider that needs no counters declares none.
     ///
     /// # Errors
-    /// When a core type has no PMU, or the PMU has no such event; the error names both and what there is. The provider
-    /// is not put in place then.
+    /// When a core type has no PMU, or the PMU has no such event; the error names both and what
+    /// there is. The provider is not put in place then.
     fn event_sets(&mut self, _pmus: &Pmus) -> Result<EventSets, EventError> {
         Ok(EventSets::default())
     }
 
-    /// The set that is to be counted on core type `t` in the next interval: an index into those declared for `t`.
-    /// Asked after every [`Provider::observe`]; a change is a new generation.
+    /// The set that is to be counted on core type `t` in the next interval: an index into those
+    /// declared for `t`. Asked after every [`Provider::observe`]; a change is a new generation.
     fn active_set(&self, t: CoreTypeId) -> usize {
         self.inner().map_or(0, |i| i.active_set(t))
     }
@@ -86,7 +90,8 @@ pub trait Provider: Send {
     /// The present estimate of `metric` for `thread`; `None` when there is no honest one.
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate>;
 
-    /// The present phase of `thread`; `None` when the provider does not follow phases or does not know the thread.
+    /// The present phase of `thread`; `None` when the provider does not follow phases or does not
+    /// know the thread.
     fn phase(&self, thread: ThreadKey) -> Option<Phase> {
         self.inner()?.phase(thread)
     }
@@ -97,13 +102,14 @@ pub trait Provider: Send {
         inner.unwrap_or_default()
     }
 
-    /// A core type on which the provider would like to see `thread` soon, because it lacks data from there. A policy
-    /// may ignore it.
+    /// A core type on which the provider would like to see `thread` soon, because it lacks data
+    /// from there. A policy may ignore it.
     fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
         self.inner()?.wanted_on(thread)
     }
 
-    /// Whether it can be relied on now. A provider that has failed answers no estimates, and policies fall back.
+    /// Whether it can be relied on now. A provider that has failed answers no estimates, and
+    /// policies fall back.
     fn health(&self) -> Health {
         self.inner().map_or(Health::Working, |i| i.health())
     }

@@ -1,7 +1,8 @@
 //! The providers there are, and how one is chosen, checked and made.
 //!
-//! [`prepare`] makes a provider by name or from a file and checks its event sets against the PMUs of the machine. Only
-//! what it returns is put in place, so a provider that cannot work here never replaces one that does.
+//! [`prepare`] makes a provider by name or from a file and checks its event sets against the PMUs
+//! of the machine. Only what it returns is put in place, so a provider that cannot work here never
+//! replaces one that does.
 
 pub mod declared;
 mod energy;
@@ -42,8 +43,9 @@ pub struct Context<'a> {
     pub pmus: &'a Pmus,
     /// Whether counters can be had: what [`crate::perf::try_all`] said. `Err` says why not.
     pub counters: Result<(), String>,
-    /// Whether there are energy readings per core type ([`crate::virtual_counters::VirtualCounters::energy_per_core_type`]):
-    /// then every provider gets efficiency factors, see [`WithEnergy`].
+    /// Whether there are energy readings per core type
+    /// ([`crate::virtual_counters::VirtualCounters::energy_per_core_type`]): then every provider
+    /// gets efficiency factors, see [`WithEnergy`].
     pub energy_per_core_type: bool,
     /// A folder with platform models (`*.toml`) that go before the shipped ones.
     pub models: Option<PathBuf>,
@@ -128,7 +130,8 @@ pub struct ProviderEntry {
     pub name: &'static str,
     /// What it rests on, in one line.
     pub summary: &'static str,
-    /// [`Remembered`] goes in front of it when it is asked for by name, not when a file puts something else there.
+    /// [`Remembered`] goes in front of it when it is asked for by name, not when a file puts
+    /// something else there.
     remembers: bool,
     make: fn(Option<&Context<'_>>) -> Made,
 }
@@ -184,8 +187,8 @@ pub const PROVIDERS: &[ProviderEntry] = &[
 /// The order in which `auto` tries: the first that is possible is taken.
 const AUTO: &[&str] = &["model", "remembered", "declared"];
 
-/// Standard error of the speedup factor up to which `auto` trusts a model. The published models' mean absolute errors
-/// are 0.13 to 0.19 [TD]; a worse one has to be asked for by name.
+/// Standard error of the speedup factor up to which `auto` trusts a model. The published models'
+/// mean absolute errors are 0.13 to 0.19 [TD]; a worse one has to be asked for by name.
 pub const AUTO_MODEL_ERROR: f64 = 0.3;
 
 /// There is no such provider.
@@ -212,8 +215,8 @@ fn entry(name: &str) -> Result<&'static ProviderEntry, UnknownProvider> {
     })
 }
 
-/// The provider called `name`, for a machine of which nothing is known; one that depends on the machine is refused.
-/// [`prepare`] is for a real one.
+/// The provider called `name`, for a machine of which nothing is known; one that depends on the
+/// machine is refused. [`prepare`] is for a real one.
 ///
 /// # Errors
 /// When there is none; the error lists what there is.
@@ -240,8 +243,8 @@ fn bare(name: &str, context: Option<&Context<'_>>) -> Made {
     (entry(name)?.make)(context)
 }
 
-/// Makes the provider called `name`, or the one that the file `name` (`*.toml`) describes, and checks that everything it
-/// wants counted can be counted on this machine.
+/// Makes the provider called `name`, or the one that the file `name` (`*.toml`) describes, and
+/// checks that everything it wants counted can be counted on this machine.
 ///
 /// # Errors
 /// [`ProviderError`], which says what is missing. Whatever is in place stays.
@@ -257,7 +260,8 @@ pub fn prepare(name: &str, context: &Context<'_>) -> Result<Prepared, ProviderEr
     check(provider, context)
 }
 
-/// Checks a provider that was made otherwise (declarations that are shared with the caller, a simulated machine's).
+/// Checks a provider that was made otherwise (declarations that are shared with the caller, a
+/// simulated machine's).
 ///
 /// # Errors
 /// As [`prepare`].

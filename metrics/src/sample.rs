@@ -36,18 +36,19 @@ pub struct Snapshot {
     pub now: Nanos,
     /// Every thread that may be placed, in no particular order.
     pub threads: Vec<ThreadSample>,
-    /// What the counters counted since the previous snapshot: at most one reading per thread, core type, event set
-    /// and generation, in no particular order. Empty where nothing counts. Cut into windows
-    /// ([`crate::providers::Windowed`]) there may be several, oldest first.
+    /// What the counters counted since the previous snapshot: at most one reading per thread, core
+    /// type, event set and generation, in no particular order. Empty where nothing counts. Cut into
+    /// windows ([`crate::providers::Windowed`]) there may be several, oldest first.
     pub readings: Vec<Reading>,
-    /// What the virtual counters (energy, cache occupancy) say of the same interval. Empty where there are none.
+    /// What the virtual counters (energy, cache occupancy) say of the same interval. Empty where
+    /// there are none.
     pub virtual_counters: Vec<VirtualReading>,
 }
 
 /// What one event set counted for one thread on one core type in one interval.
 ///
-/// A reading belongs to exactly one programming of the counters: whoever fills it in never charges a delta across
-/// two generations or two CPUs.
+/// A reading belongs to exactly one programming of the counters: whoever fills it in never charges
+/// a delta across two generations or two CPUs.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Reading {
     /// The thread.
@@ -56,7 +57,8 @@ pub struct Reading {
     pub core_type: CoreTypeId,
     /// Index of the event set among those that the provider declared for that core type.
     pub set: u32,
-    /// Which programming of the counters counted; changes whenever the sets or the active one change.
+    /// Which programming of the counters counted; changes whenever the sets or the active one
+    /// change.
     pub generation: u32,
     /// CPU time of the thread on this core type in the interval, counted or not.
     pub ran: Nanos,
@@ -67,8 +69,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// A reading with the increments `deltas`, in the order of the set's events. Whatever is beyond [`MAX_EVENTS`]
-    /// is left out.
+    /// A reading with the increments `deltas`, in the order of the set's events. Whatever is beyond
+    /// [`MAX_EVENTS`] is left out.
     pub fn new(
         thread: ThreadKey,
         core_type: CoreTypeId,
@@ -104,8 +106,8 @@ impl Reading {
         &self.deltas[..usize::from(self.len)]
     }
 
-    /// The part of the thread's CPU time on this core type in which the counters counted, 0 to 1; 0 when it did not
-    /// run.
+    /// The part of the thread's CPU time on this core type in which the counters counted, 0 to 1; 0
+    /// when it did not run.
     pub fn coverage(&self) -> f64 {
         match self.ran.0 {
             0 => 0.0,

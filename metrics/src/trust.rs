@@ -1,5 +1,5 @@
-//! Which events of a platform count what they should: the outcome of holding them against kernels of known counts
-//! [VAL], kept in a file.
+//! Which events of a platform count what they should: the outcome of holding them against kernels
+//! of known counts [VAL], kept in a file.
 
 use crate::event::Event;
 use crate::pmu::Pmus;
@@ -14,7 +14,8 @@ pub const PLACE: &str = "etc/scx_amp/trust.toml";
 /// Version of the file that this program reads and writes.
 pub const FORMAT: u32 = 1;
 
-/// Largest relative error of an exact event: what starting and stopping costs, and lines that interrupts put out of caches.
+/// Largest relative error of an exact event: what starting and stopping costs, and lines that
+/// interrupts put out of caches.
 pub const EXACT: f64 = 0.002;
 /// Largest relative error of a usable event.
 pub const USABLE: f64 = 0.10;
@@ -200,8 +201,9 @@ impl TrustFile {
         }))
     }
 
-    /// What the file says of an event that counts on core type `t`, however it is written there and here, and whichever modes
-    /// are counted; `None` when it was not tried. Of several entries for the same event the worst counts.
+    /// What the file says of an event that counts on core type `t`, however it is written there and
+    /// here, and whichever modes are counted; `None` when it was not tried. Of several entries for
+    /// the same event the worst counts.
     pub fn of(&self, pmus: &Pmus, t: CoreTypeId, event: &Event) -> Option<&EventTrust> {
         let pmu = pmus.of_core_type(t)?;
         let same = |e: &&EventTrust| pmus.is(t, event, &e.event);

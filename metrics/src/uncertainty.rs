@@ -1,12 +1,12 @@
 //! Mean, standard uncertainty and its propagation [MET].
 //!
-//! A quantity is a [`Measured`]: a value with its *standard uncertainty* u = σ/√R, R being the number of
-//! observations and σ their sample standard deviation. Arithmetic propagates it by
-//! u_y² = Σ (∂f/∂x_r)²·u_r² [MET eq. 7], which holds for *independent* inputs: write a formula so that each
-//! measured input occurs in it once.
+//! A quantity is a [`Measured`]: a value with its *standard uncertainty* u = σ/√R, R being the
+//! number of observations and σ their sample standard deviation. Arithmetic propagates it by u_y² =
+//! Σ (∂f/∂x_r)²·u_r² [MET eq. 7], which holds for *independent* inputs: write a formula so that
+//! each measured input occurs in it once.
 //!
-//! An unknown uncertainty (`None`: a single observation) stays unknown through every operation. It is never
-//! taken for zero; a constant of nature or of the set-up is [`Measured::exact`].
+//! An unknown uncertainty (`None`: a single observation) stays unknown through every operation. It
+//! is never taken for zero; a constant of nature or of the set-up is [`Measured::exact`].
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -15,7 +15,8 @@ use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, Div, Mul, Sub};
 
-/// A value with its standard uncertainty. Serialises as `{"value": 3.87, "u": 0.02}`, an unknown `u` as `null`.
+/// A value with its standard uncertainty. Serialises as `{"value": 3.87, "u": 0.02}`, an unknown
+/// `u` as `null`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The estimate, in the quantity's unit.
@@ -46,8 +47,8 @@ impl Measured {
         Measured { value, u: None }
     }
 
-    /// Sample mean of independent observations with u = σ/√R, σ over R − 1 [MET eq. 1-3]. `None` when there are
-    /// none; one observation has an unknown uncertainty.
+    /// Sample mean of independent observations with u = σ/√R, σ over R − 1 [MET eq. 1-3]. `None`
+    /// when there are none; one observation has an unknown uncertainty.
     pub fn mean(observations: &[f64]) -> Option<Measured> {
         match observations {
             [] => None,
@@ -59,19 +60,20 @@ impl Measured {
         }
     }
 
-    /// Geometric mean of independent positive observations: exp of the mean of their logarithms, with that mean's
-    /// uncertainty propagated through exp (u = G·u_log). `None` when there are none or one is not positive and
-    /// finite.
+    /// Geometric mean of independent positive observations: exp of the mean of their logarithms,
+    /// with that mean's uncertainty propagated through exp (u = G·u_log). `None` when there are
+    /// none or one is not positive and finite.
     pub fn geometric_mean(observations: &[f64]) -> Option<Measured> {
         Measured::geometric_mean_of_runs(std::slice::from_ref(&observations))
     }
 
     /// Geometric mean over every observation of several independent runs.
     ///
-    /// Observations of one run share that run's luck (who started where), so they are not independent: with two
-    /// or more runs the uncertainty comes from the scatter *between* runs (each run is a cluster;
-    /// u_log² = R/(R−1)·Σ_r(Σ_c(l_rc − m))²/n², which is σ²/R of the run means when runs are equally long). With
-    /// one run it comes from that run's own observations. `None` as for [`Measured::geometric_mean`].
+    /// Observations of one run share that run's luck (who started where), so they are not
+    /// independent: with two or more runs the uncertainty comes from the scatter *between* runs
+    /// (each run is a cluster; u_log² = R/(R−1)·Σ_r(Σ_c(l_rc − m))²/n², which is σ²/R of the run
+    /// means when runs are equally long). With one run it comes from that run's own observations.
+    /// `None` as for [`Measured::geometric_mean`].
     pub fn geometric_mean_of_runs<S: AsRef<[f64]>>(runs: &[S]) -> Option<Measured> {
         let all = || runs.iter().flat_map(|r| r.as_ref().iter().copied());
         let n = all().count();
@@ -106,8 +108,8 @@ impl Measured {
         })
     }
 
-    /// Geometric mean of independent measured quantities: u = G/n·√Σ(u_i/x_i)². `None` when there are none or one
-    /// is not positive.
+    /// Geometric mean of independent measured quantities: u = G/n·√Σ(u_i/x_i)². `None` when there
+    /// are none or one is not positive.
     pub fn geometric_mean_of(quantities: &[Measured]) -> Option<Measured> {
         if quantities.is_empty()
             || quantities
@@ -144,9 +146,9 @@ impl Measured {
         }
     }
 
-    /// The largest over the smallest of some positive quantities, as in unfairness [PMCTrack eq. 2]. The smallest and the
-    /// largest are taken to stay who they are. One quantity alone gives exactly 1; `None` when there are none or
-    /// one is not positive.
+    /// The largest over the smallest of some positive quantities, as in unfairness
+    /// [PMCTrack eq. 2]. The smallest and the largest are taken to stay who they are. One quantity
+    /// alone gives exactly 1; `None` when there are none or one is not positive.
     pub fn max_over_min(quantities: &[Measured]) -> Option<Measured> {
         if quantities
             .iter()
@@ -184,8 +186,8 @@ impl Measured {
         self.u.map(|u| (self.value - k * u, self.value + k * u))
     }
 
-    /// Whether the two intervals x ± k·u overlap: measures taken under the same conditions have overlapping ones
-    /// [MET]. `None` when either uncertainty is unknown.
+    /// Whether the two intervals x ± k·u overlap: measures taken under the same conditions have
+    /// overlapping ones [MET]. `None` when either uncertainty is unknown.
     pub fn agrees_with(self, other: Measured, k: f64) -> Option<bool> {
         let (a0, a1) = self.interval(k)?;
         let (b0, b1) = other.interval(k)?;
@@ -193,14 +195,15 @@ impl Measured {
     }
 }
 
-/// The confidence level of x ± k·u for normally distributed errors: 0.683, 0.954, 0.997 for k = 1, 2, 3 [MET].
+/// The confidence level of x ± k·u for normally distributed errors: 0.683, 0.954, 0.997 for k = 1,
+/// 2, 3 [MET].
 pub fn confidence(k: f64) -> f64 {
     statrs::function::erf::erf(k / std::f64::consts::SQRT_2)
 }
 
-/// Student's t: by how much to multiply a standard uncertainty of so many degrees of freedom (of a mean of n observations: n − 1)
-/// so that the interval holds the truth with probability `level`. `None` where that makes no sense (no freedom, a level
-/// outside 0 to 1).
+/// Student's t: by how much to multiply a standard uncertainty of so many degrees of freedom (of a
+/// mean of n observations: n − 1) so that the interval holds the truth with probability `level`.
+/// `None` where that makes no sense (no freedom, a level outside 0 to 1).
 pub fn coverage_factor(level: f64, degrees_of_freedom: f64) -> Option<f64> {
     let t = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
     (0.0..1.0)
@@ -271,7 +274,8 @@ impl Sum for Measured {
 }
 
 impl fmt::Display for Measured {
-    /// `3.870 ± 0.020`, to the formatter's precision (default 3); `3.870` when the uncertainty is unknown.
+    /// `3.870 ± 0.020`, to the formatter's precision (default 3); `3.870` when the uncertainty is
+    /// unknown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let p = f.precision().unwrap_or(3);
         match self.u {

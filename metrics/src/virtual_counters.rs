@@ -105,8 +105,9 @@ pub struct VirtualCounters {
 }
 
 impl VirtualCounters {
-    /// Finds the sources of this machine. One of energy is taken, the most detailed there is: the board's page, sensors
-    /// per core type, RAPL through powercap, RAPL through perf. `labels` are texts that tell a sensor's core type.
+    /// Finds the sources of this machine. One of energy is taken, the most detailed there is: the
+    /// board's page, sensors per core type, RAPL through powercap, RAPL through perf. `labels` are
+    /// texts that tell a sensor's core type.
     pub fn detect(roots: &Roots, pmus: &Pmus, labels: &[(String, CoreTypeId)]) -> VirtualCounters {
         let mut all = VirtualCounters::detect_energy(roots, pmus, labels);
         let cache = VirtualCounters::detect_cache(roots);
@@ -141,8 +142,8 @@ impl VirtualCounters {
         all
     }
 
-    /// As [`VirtualCounters::detect`], cache occupancy and memory traffic alone. Groups that another of our programs has made
-    /// in resctrl are removed.
+    /// As [`VirtualCounters::detect`], cache occupancy and memory traffic alone. Groups that
+    /// another of our programs has made in resctrl are removed.
     pub fn detect_cache(roots: &Roots) -> VirtualCounters {
         match Resctrl::open(Box::new(SysResctrl::new(&roots.resctrl))) {
             Ok(r) => VirtualCounters::of(vec![Box::new(r)]),
@@ -182,8 +183,8 @@ impl VirtualCounters {
         &self.missing
     }
 
-    /// Replaces the virtual counters of `snapshot` by those of the interval that ends with it. A source that fails is
-    /// dropped, and noted in [`VirtualCounters::missing`].
+    /// Replaces the virtual counters of `snapshot` by those of the interval that ends with it. A
+    /// source that fails is dropped, and noted in [`VirtualCounters::missing`].
     pub fn sample(&mut self, snapshot: &mut Snapshot) {
         snapshot.virtual_counters.clear();
         let (now, threads, out) = (

@@ -1,17 +1,19 @@
-//! Windows of a fixed number of instructions out of readings that were taken at any times [PMCTrack §4.1.2].
+//! Windows of a fixed number of instructions out of readings that were taken at any times
+//! [PMCTrack §4.1.2].
 //!
 //! ```text
 //! readings   0────────●───────●──────────────────●───●      cumulative: instructions, and whatever else is counted
 //! windows    ├────┤────┤────┤────┤────┤────┤────┤           every `size` instructions, counts interpolated linearly
 //! ```
 //!
-//! What a reading counts beside instructions is up to the caller: cycles, nanoseconds, events, microjoules. Totals are
-//! conserved: what the windows hold in all is what was counted up to the last cut, to the last unit.
+//! What a reading counts beside instructions is up to the caller: cycles, nanoseconds, events,
+//! microjoules. Totals are conserved: what the windows hold in all is what was counted up to the
+//! last cut, to the last unit.
 
 use std::num::NonZeroU64;
 
-/// Most windows that one reading may fill. A longer stretch without a reading says nothing of what its windows were
-/// like, and is taken for a break.
+/// Most windows that one reading may fill. A longer stretch without a reading says nothing of what
+/// its windows were like, and is taken for a break.
 pub const MOST_AT_ONCE: u64 = 10_000;
 
 /// What a reading was to the cutter.
@@ -19,8 +21,9 @@ pub const MOST_AT_ONCE: u64 = 10_000;
 pub enum Step {
     /// It follows the one before.
     Continued,
-    /// It is a new beginning: the first one, of another generation, lower than the one before, of another number of
-    /// counts, or too far from it ([`MOST_AT_ONCE`]). What was counted since the last cut is dropped.
+    /// It is a new beginning: the first one, of another generation, lower than the one before, of
+    /// another number of counts, or too far from it ([`MOST_AT_ONCE`]). What was counted since the
+    /// last cut is dropped.
     Began,
 }
 
@@ -68,8 +71,9 @@ impl Cutter {
         }
     }
 
-    /// Takes a reading: instructions and other counts since some beginning, which is another one when `generation` is
-    /// (another run, counters programmed anew). Calls `window` with each window that it completes, in order.
+    /// Takes a reading: instructions and other counts since some beginning, which is another one
+    /// when `generation` is (another run, counters programmed anew). Calls `window` with each
+    /// window that it completes, in order.
     pub fn read(
         &mut self,
         generation: u64,
@@ -233,7 +237,8 @@ mod tests {
             }
         }
 
-        /// Counts in step with instructions are in step in every window, however often they are read.
+        /// Counts in step with instructions are in step in every window, however often they are
+        /// read.
         #[test]
         fn a_steady_program_has_equal_windows(size in 1u64..1000, pace in 1u64..50, steps in proptest::collection::vec(0u64..3000, 1..40)) {
             let mut c = cutter(size);

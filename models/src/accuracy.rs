@@ -35,27 +35,33 @@ pub struct Accuracy {
     pub relative: Measured,
     /// Root of the mean squared error.
     pub rmse: f64,
-    /// Pearson's correlation of prediction and truth; u by the jackknife over programs. `None` when either does not vary.
+    /// Pearson's correlation of prediction and truth; u by the jackknife over programs. `None` when
+    /// either does not vary.
     pub correlation: Option<Measured>,
-    /// Half-width of the interval around a prediction that holds [`COVERAGE`] of these truths: that quantile of |error|.
+    /// Half-width of the interval around a prediction that holds [`COVERAGE`] of these truths: that
+    /// quantile of |error|.
     pub interval: f64,
-    /// Half-width of the interval that holds the truth of a window of another program with a probability of [`COVERAGE`]. The
-    /// errors must be those of programs that their predictions have not seen.
+    /// Half-width of the interval that holds the truth of a window of another program with a
+    /// probability of [`COVERAGE`]. The errors must be those of programs that their predictions
+    /// have not seen.
     ///
-    /// The quantile of |error| where the program to come weighs as much as each of those that are known, at an error beyond all
-    /// of theirs: a conformal prediction interval for data in groups [Dunn, Wasserman, Ramdas 2022, "Distribution-free prediction
-    /// sets for two-layer hierarchical models"], on cross-validated errors [Barber et al. 2021, "Predictive inference with the
-    /// jackknife+"]. Nothing is assumed of their distribution but that programs are drawn alike. With fewer than 21 programs there
-    /// is no such interval, and this is the largest error.
+    /// The quantile of |error| where the program to come weighs as much as each of those that are
+    /// known, at an error beyond all of theirs: a conformal prediction interval for data in groups
+    /// [Dunn, Wasserman, Ramdas 2022, "Distribution-free prediction sets for two-layer hierarchical models"],
+    /// on cross-validated errors [Barber et al. 2021, "Predictive inference with the jackknife+"].
+    /// Nothing is assumed of their distribution but that programs are drawn alike. With fewer than
+    /// 21 programs there is no such interval, and this is the largest error.
     pub prediction: f64,
-    /// What part of a program's windows is within the prediction interval of the others' errors: the mean over the programs, with
-    /// its uncertainty. `None` with a single program.
+    /// What part of a program's windows is within the prediction interval of the others' errors:
+    /// the mean over the programs, with its uncertainty. `None` with a single program.
     pub coverage: Option<Measured>,
 }
 
-/// Coverage of [`Accuracy::interval`] and [`Accuracy::prediction`]: that of k = 2 under a normal distribution [MET].
+/// Coverage of [`Accuracy::interval`] and [`Accuracy::prediction`]: that of k = 2 under a normal
+/// distribution [MET].
 pub const COVERAGE: f64 = 0.954;
-/// The coverage factor that goes with it: a standard uncertainty is the half-width of the interval over it.
+/// The coverage factor that goes with it: a standard uncertainty is the half-width of the interval
+/// over it.
 pub const COVERAGE_FACTOR: f64 = 2.0;
 
 /// The mean over programs of their mean of `f`.
@@ -88,7 +94,8 @@ fn correlation<'a>(all: impl Iterator<Item = (&'a Predicted, f64)> + Clone) -> O
     (varies(xx, x) && varies(yy, y) && r.is_finite()).then_some(r.clamp(-1.0, 1.0))
 }
 
-/// The correlation and its uncertainty: u² = (G − 1)/G · Σ (r₋g − r̄)², r₋g being the one without program g.
+/// The correlation and its uncertainty: u² = (G − 1)/G · Σ (r₋g − r̄)², r₋g being the one without
+/// program g.
 fn correlation_by_program(all: &[Predicted], weights: &[f64]) -> Option<Measured> {
     let weighted = || all.iter().zip(weights.iter().copied());
     let value = correlation(weighted())?;
@@ -133,8 +140,8 @@ impl Accuracy {
         })
     }
 
-    /// What part of these truths is within the coverage factor times a standard uncertainty of the prediction: the mean over the
-    /// programs. To check an uncertainty that others' errors gave.
+    /// What part of these truths is within the coverage factor times a standard uncertainty of the
+    /// prediction: the mean over the programs. To check an uncertainty that others' errors gave.
     pub fn within(all: &[Predicted], uncertainty: f64) -> Option<Measured> {
         let inside = |p: &Predicted| p.residual().abs() <= COVERAGE_FACTOR * uncertainty;
         by_program(all, |p| f64::from(u8::from(inside(p))))
@@ -161,8 +168,8 @@ fn sorted(all: &[Predicted]) -> Vec<(f64, f64, usize)> {
     errors
 }
 
-/// The smallest d with which |error| ≤ d holds for this share of the weight of the programs that are kept; the largest error when
-/// the share is above 1.
+/// The smallest d with which |error| ≤ d holds for this share of the weight of the programs that
+/// are kept; the largest error when the share is above 1.
 fn quantile(errors: &[(f64, f64, usize)], keep: impl Fn(usize) -> bool, share: f64) -> f64 {
     let kept = || errors.iter().filter(|(_, _, p)| keep(*p));
     let total: f64 = kept().map(|(_, w, _)| w).sum();
@@ -233,7 +240,8 @@ mod tests {
         assert!((a.relative.value - (0.1 + 0.15) / 2.0).abs() < 1e-12);
         assert!((a.rmse - 0.05f64.sqrt()).abs() < 1e-12);
         assert!((a.interval - 0.3).abs() < 1e-12);
-        // too few programs for an interval: the largest error; that of program 1 does not hold program 0's, but the other way round
+        // too few programs for an interval: the largest error; that of program 1 does not hold
+        // program 0's, but the other way round
         assert!((a.prediction - 0.3).abs() < 1e-12 && (a.uncertainty() - 0.15).abs() < 1e-12);
         assert!((a.coverage.unwrap().value - 0.5).abs() < 1e-12);
         // two points are on a line; without either program nothing varies
@@ -267,17 +275,20 @@ mod tests {
 
     #[test]
     fn a_prediction_interval_by_hand() {
-        // 39 programs with errors 1 to 39, one window each: 0.954 · 40 = 38.16, so the 39th; of these, 0.954 · 39 = 37.2: the 38th
+        // 39 programs with errors 1 to 39, one window each: 0.954 · 40 = 38.16, so the 39th; of
+        // these, 0.954 · 39 = 37.2: the 38th
         let all: Vec<Predicted> = (0..39).map(|i| p(i, 1.0, 2.0 + i as f64)).collect();
         let a = Accuracy::of(&all).unwrap();
         assert_eq!((a.prediction, a.interval), (39.0, 38.0));
-        // without the program of the largest error, it is 38, and that program is not covered; all others are
+        // without the program of the largest error, it is 38, and that program is not covered; all
+        // others are
         let c = a.coverage.unwrap();
         assert!((c.value - 38.0 / 39.0).abs() < 1e-12, "{c:?}");
     }
 
-    /// Programs of their own bias and scatter, as heavy-tailed as they come: windows of a program that was not among them are within
-    /// the interval at least as often as is said, and not much more often.
+    /// Programs of their own bias and scatter, as heavy-tailed as they come: windows of a program
+    /// that was not among them are within the interval at least as often as is said, and not much
+    /// more often.
     #[test]
     fn a_program_to_come_is_covered() {
         use crate::stumps::generator;

@@ -1,7 +1,7 @@
 //! The file of instruction windows: what was counted, program by program, core type by core type.
 //!
-//! JSON Lines. The first line is a [`Header`], an object; every other line is a window, an array of ten columns
-//! ([`COLUMNS`]):
+//! JSON Lines. The first line is a [`Header`], an object; every other line is a window, an array of
+//! ten columns ([`COLUMNS`]):
 //!
 //! ```text
 //! {"format":"amp-windows","version":1,"platform":"juno","kernel":"6.18.2","date":"2026-11-20","core_types":[
@@ -10,9 +10,10 @@
 //! ["bzip2","big",1,1,0,100000000,52100000,47363636,0.031,[9100000]]
 //! ```
 //!
-//! (The header is on one line; it is broken here to be read.) A run is one execution of a program, pinned to one core type,
-//! alone, counting one event set. Its windows are in order, from window 0 and without gaps, so that the sum of instructions
-//! before a window is its position in the program; lines of several runs may be mixed. Lines that are empty are passed over.
+//! (The header is on one line; it is broken here to be read.) A run is one execution of a program,
+//! pinned to one core type, alone, counting one event set. Its windows are in order, from window 0
+//! and without gaps, so that the sum of instructions before a window is its position in the
+//! program; lines of several runs may be mixed. Lines that are empty are passed over.
 
 use amp_metrics::{EventSpec, MAX_CORE_TYPES, MAX_EVENTS};
 use serde::{Deserialize, Serialize};
@@ -74,7 +75,8 @@ pub struct CoreType {
     pub cycles: Option<String>,
     /// How many events can be counted at once beside instructions and cycles, at least 1.
     pub events_per_set: usize,
-    /// The event sets, without instructions and cycles; events as perf writes them, each in one set only.
+    /// The event sets, without instructions and cycles; events as perf writes them, each in one set
+    /// only.
     pub sets: Vec<Vec<String>>,
 }
 
@@ -466,7 +468,8 @@ impl Dataset {
     /// Takes in the programs of another file of the same platform.
     ///
     /// # Errors
-    /// [`DataError::Differs`] when the platform, its core types or event sets differ, or a program is in both.
+    /// [`DataError::Differs`] when the platform, its core types or event sets differ, or a program
+    /// is in both.
     pub fn merge(&mut self, path: &Path, other: Dataset) -> Result<(), DataError> {
         let differs = |message: String| {
             Err(DataError::Differs {

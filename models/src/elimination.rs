@@ -1,8 +1,9 @@
 //! Backward elimination: which events are worth a round of their own.
 //!
-//! Events are counted in sets, and a round takes one sample of each set, so what costs is the number of sets and not that of
-//! events. The event without which the cross-validated error is least is dropped, again and again. Each time the rest fits into
-//! one set less, that is a rung of the ladder; the model takes the lowest rung that is accurate enough.
+//! Events are counted in sets, and a round takes one sample of each set, so what costs is the
+//! number of sets and not that of events. The event without which the cross-validated error is
+//! least is dropped, again and again. Each time the rest fits into one set less, that is a rung of
+//! the ladder; the model takes the lowest rung that is accurate enough.
 
 use crate::accuracy::Accuracy;
 use crate::sample::{Metric, Source, Table};
@@ -15,7 +16,8 @@ pub struct Rung {
     pub sets: usize,
     /// Events that are kept, ascending.
     pub events: Vec<usize>,
-    /// Events dropped since the rung above (or from the beginning), in the order in which they went.
+    /// Events dropped since the rung above (or from the beginning), in the order in which they
+    /// went.
     pub dropped: Vec<usize>,
     /// Mean over the factors of the mean squared error, in units of the factor's variance.
     pub error: f64,
@@ -103,7 +105,8 @@ fn worth(tables: &[&Table], metrics: &[Metric], events: &[usize], options: &Opti
     }
 }
 
-/// How much each event matters to models fitted on all windows: the share of the predictions' variance, summed over the tables.
+/// How much each event matters to models fitted on all windows: the share of the predictions'
+/// variance, summed over the tables.
 fn importance(
     tables: &[&Table],
     metrics: &[Metric],
@@ -127,11 +130,11 @@ fn importance(
     out
 }
 
-/// Eliminates events of one core type whose factors have these tables (with a column per metric). Gives the events to keep and
-/// the ladder, most sets first.
+/// Eliminates events of one core type whose factors have these tables (with a column per metric).
+/// Gives the events to keep and the ladder, most sets first.
 ///
-/// Events that no model uses go first and cost nothing. The chosen rung is the one of fewest sets whose error is within
-/// [`Options::tolerance`] of the least error of all.
+/// Events that no model uses go first and cost nothing. The chosen rung is the one of fewest sets
+/// whose error is within [`Options::tolerance`] of the least error of all.
 pub fn eliminate(
     tables: &[&Table],
     metrics: &[Metric],

@@ -1,7 +1,8 @@
-//! The journal of a collection: what it is to do, and every run that is done. An interrupted collection goes on from it.
+//! The journal of a collection: what it is to do, and every run that is done. An interrupted
+//! collection goes on from it.
 //!
-//! JSON Lines: a [`Plan`], then a [`Finished`] per run. A run that was made again stands there again; the last one counts.
-//! A last line that was cut off is not there.
+//! JSON Lines: a [`Plan`], then a [`Finished`] per run. A run that was made again stands there
+//! again; the last one counts. A last line that was cut off is not there.
 
 use crate::data::{Dataset, Header, Row};
 use crate::metrology;
@@ -13,7 +14,8 @@ use thiserror::Error;
 /// Version of the journal's format.
 pub const VERSION: u32 = 1;
 
-/// What the runs of a collection have in common. Runs under another plan do not go together with these.
+/// What the runs of a collection have in common. Runs under another plan do not go together with
+/// these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -138,7 +140,8 @@ impl Journal {
         all.filter(|r| r.command == command).collect()
     }
 
-    /// The data of these programs, in their order; a program whose runs are not all there is left out and named.
+    /// The data of these programs, in their order; a program whose runs are not all there is left
+    /// out and named.
     ///
     /// # Errors
     /// When there is no plan, or a run does not fit it: the program, and what is wrong.

@@ -1,4 +1,5 @@
-//! Models that predict speedup factors (SF) and efficiency factors (EF) from counters on the current core type.
+//! Models that predict speedup factors (SF) and efficiency factors (EF) from counters on the
+//! current core type.
 //!
 //! ```text
 //! windows of programs ──data──► runs per core type ──matching──► matched windows: metrics, true SF and EF

@@ -42,11 +42,12 @@ impl Linear {
 
 /// Fits by least squares, every program weighing the same.
 ///
-/// Columns are centred and scaled first, then decomposed (QR with column pivoting; diagonals below ε·max(n, p) of the first count
-/// as 0). So metrics that are constant or depend on others linearly do no harm: they get the coefficient 0. Without windows:
-/// all zero.
+/// Columns are centred and scaled first, then decomposed (QR with column pivoting; diagonals below
+/// ε·max(n, p) of the first count as 0). So metrics that are constant or depend on others linearly
+/// do no harm: they get the coefficient 0. Without windows: all zero.
 ///
-/// Not by singular values: nalgebra's are wrong for some matrices that lack rank (dimforge/nalgebra issue 1172), silently.
+/// Not by singular values: nalgebra's are wrong for some matrices that lack rank (dimforge/nalgebra
+/// issue 1172), silently.
 pub fn train(table: &Table) -> Linear {
     let (n, p) = (table.len(), table.x.len());
     let zero = Linear {
@@ -87,7 +88,8 @@ pub fn train(table: &Table) -> Linear {
         weights[i].sqrt() * (table.x[used[k]][i] - m) / s
     });
     let b = DVector::from_fn(n, |i, _| weights[i].sqrt() * (table.y[i] - y_mean));
-    // a = Q·R·Pᵀ; of columns that depend on each other, pivoting leaves the later ones without a diagonal
+    // a = Q·R·Pᵀ; of columns that depend on each other, pivoting leaves the later ones without a
+    // diagonal
     let qr = a.col_piv_qr();
     let (r, qb) = (qr.r(), qr.q().transpose() * b);
     let diagonal = |i: usize| r[(i, i)].abs();

@@ -1,10 +1,10 @@
 //! Windows of the same program matched across core types by instruction position: true SF and EF.
 //!
-//! Every run is a cumulative function of the instructions retired so far, linear within a window, for its cycles, time,
-//! energy and events. The windows of the first run on the slowest core type are the grid; what any run says of a window of
-//! the grid is the difference of its functions at the two ends. So runs whose windows do not begin at the very same
-//! instruction are still compared over the same instructions [PMCTrack §4.1.2], and event sets from different runs come
-//! together.
+//! Every run is a cumulative function of the instructions retired so far, linear within a window,
+//! for its cycles, time, energy and events. The windows of the first run on the slowest core type
+//! are the grid; what any run says of a window of the grid is the difference of its functions at
+//! the two ends. So runs whose windows do not begin at the very same instruction are still compared
+//! over the same instructions [PMCTrack §4.1.2], and event sets from different runs come together.
 
 use crate::data::{Dataset, Run};
 use std::collections::BTreeMap;
@@ -34,15 +34,16 @@ pub struct Matched {
 }
 
 impl Matched {
-    /// Speedup factor of core type `of` relative to the slowest: the ratio of instructions per second, frequency included
-    /// (`ALGORITHMS.md`, SF). `None` when there is no such core type.
+    /// Speedup factor of core type `of` relative to the slowest: the ratio of instructions per
+    /// second, frequency included (`ALGORITHMS.md`, SF). `None` when there is no such core type.
     pub fn speedup(&self, of: usize) -> Option<f64> {
         let (fast, slow) = (self.on.get(of)?, self.on.last()?);
         usable(slow.time_s / fast.time_s)
     }
 
-    /// Efficiency factor of core type `of`: EDP on the slowest over EDP on it, = SF / (energy on it / energy on the slowest)
-    /// over the same instructions [PMCTrack eq. 3-7]. `None` where energy is not known.
+    /// Efficiency factor of core type `of`: EDP on the slowest over EDP on it, = SF / (energy on it
+    /// / energy on the slowest) over the same instructions [PMCTrack eq. 3-7]. `None` where energy
+    /// is not known.
     pub fn efficiency(&self, of: usize) -> Option<f64> {
         let (fast, slow) = (self.on.get(of)?, self.on.last()?);
         usable(self.speedup(of)? * slow.energy_j? / fast.energy_j?)
@@ -97,7 +98,8 @@ impl<'a> Curve<'a> {
         self.at.last().copied().unwrap_or(0.0)
     }
 
-    /// Calls `f` with each window between the positions `a` and `b`, and the share of it that lies there.
+    /// Calls `f` with each window between the positions `a` and `b`, and the share of it that lies
+    /// there.
     fn between(&self, a: f64, b: f64, mut f: impl FnMut(&crate::data::Window, f64)) {
         let first = self.at.partition_point(|x| *x <= a).saturating_sub(1);
         for (w, ends) in self.run.windows.iter().zip(self.at.windows(2)).skip(first) {
@@ -115,8 +117,8 @@ impl<'a> Curve<'a> {
 
 /// Matches the windows of every program.
 ///
-/// A program is left out when it lacks a core type or an event set. Windows beyond the end of the shortest run are not
-/// matched ([`Program::unmatched`]).
+/// A program is left out when it lacks a core type or an event set. Windows beyond the end of the
+/// shortest run are not matched ([`Program::unmatched`]).
 pub fn matched(data: &Dataset) -> MatchedData {
     let mut out = MatchedData::default();
     for (name, runs) in &data.programs {
@@ -329,8 +331,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the instructions are cut into windows: a program with a steady speed on each core type has that SF in every
-        /// matched window, and the windows never overlap.
+        /// However the instructions are cut into windows: a program with a steady speed on each
+        /// core type has that SF in every matched window, and the windows never overlap.
         #[test]
         fn cutting_does_not_matter(
             big in proptest::collection::vec(1u64..1000, 1..20),

@@ -1,9 +1,10 @@
 //! Whether repeated runs were made under the same conditions, and how few runs that takes [MET §3].
 //!
-//! To count M events beside retired instructions, each program is run L times, every time with another set of events and
-//! with instructions in every set. The L counts of instructions, grouped, are h = L/R measures of one quantity. If the
-//! intervals of these measures overlap, all events characterise the same workload, as if they had been counted in one run;
-//! if not, the conditions differed and runs are to be repeated.
+//! To count M events beside retired instructions, each program is run L times, every time with
+//! another set of events and with instructions in every set. The L counts of instructions, grouped,
+//! are h = L/R measures of one quantity. If the intervals of these measures overlap, all events
+//! characterise the same workload, as if they had been counted in one run; if not, the conditions
+//! differed and runs are to be repeated.
 
 use amp_metrics::uncertainty::Measured;
 
@@ -12,10 +13,12 @@ use amp_metrics::uncertainty::Measured;
 pub struct Rule {
     /// Runs in one measure, R, at least 1; see [`sample_size`].
     pub runs: usize,
-    /// Coverage factor k of the intervals [MET eq. 4]: 1, 2, 3 for 68.3 %, 95.4 %, 99.7 %. The report takes 3.
+    /// Coverage factor k of the intervals [MET eq. 4]: 1, 2, 3 for 68.3 %, 95.4 %, 99.7 %. The
+    /// report takes 3.
     pub k: f64,
-    /// Relative uncertainty below which no measure is believed, u ≥ resolution · μ. The report has none (0). On a machine
-    /// that is nearly deterministic, R equal counts have u = 0, and a difference of one instruction would be incompatible.
+    /// Relative uncertainty below which no measure is believed, u ≥ resolution · μ. The report has
+    /// none (0). On a machine that is nearly deterministic, R equal counts have u = 0, and a
+    /// difference of one instruction would be incompatible.
     pub resolution: f64,
 }
 
@@ -29,9 +32,10 @@ impl Default for Rule {
     }
 }
 
-/// The sample size R [MET §2, after eq. 7]: with how many of the samples, taken in order, the relative standard uncertainty
-/// u_R/μ_R [MET eq. 1-3] is at most `sigma_ref`. At least 2, as one sample has no uncertainty; `None` when these do not
-/// suffice (run once more), or the samples are no positive finite numbers.
+/// The sample size R [MET §2, after eq. 7]: with how many of the samples, taken in order, the
+/// relative standard uncertainty u_R/μ_R [MET eq. 1-3] is at most `sigma_ref`. At least 2, as one
+/// sample has no uncertainty; `None` when these do not suffice (run once more), or the samples are
+/// no positive finite numbers.
 pub fn sample_size(samples: &[f64], sigma_ref: f64) -> Option<usize> {
     (2..=samples.len()).find(|r| {
         let mean = Measured::mean(&samples[..*r]);
@@ -51,12 +55,13 @@ pub struct Plan {
     pub runs: Vec<usize>,
 }
 
-/// Partitions the events into L sets, L the smallest multiple of R that gives no set more than `per_set` events
-/// [MET §3 step 2 and eq. 8]. The order of the events is kept, and the sets are as equal in size as can be.
+/// Partitions the events into L sets, L the smallest multiple of R that gives no set more than
+/// `per_set` events [MET §3 step 2 and eq. 8]. The order of the events is kept, and the sets are as
+/// equal in size as can be.
 ///
-/// The report wants L ≤ M. Where there are fewer events than runs in a measure, or too few for the multiple, the sets are
-/// counted by turns until L is a multiple of R. Without events there is one set, of instructions alone. Zero for `per_set`
-/// or `r` is taken for 1.
+/// The report wants L ≤ M. Where there are fewer events than runs in a measure, or too few for the
+/// multiple, the sets are counted by turns until L is a multiple of R. Without events there is one
+/// set, of instructions alone. Zero for `per_set` or `r` is taken for 1.
 pub fn partition(events: &[String], per_set: usize, r: usize) -> Plan {
     let (m, r) = (events.len(), r.max(1));
     let runs = m.div_ceil(per_set.max(1)).max(1).div_ceil(r) * r;
@@ -76,8 +81,8 @@ pub fn partition(events: &[String], per_set: usize, r: usize) -> Plan {
     }
 }
 
-/// The h = ⌊L/R⌋ measures that L counts of retired instructions make [MET §3 step 4]: of R consecutive runs each, the
-/// last one of those left over as well.
+/// The h = ⌊L/R⌋ measures that L counts of retired instructions make [MET §3 step 4]: of R
+/// consecutive runs each, the last one of those left over as well.
 pub fn measures(instructions: &[f64], rule: &Rule) -> Vec<Measured> {
     groups(instructions.len(), rule)
         .into_iter()
@@ -108,17 +113,19 @@ fn groups(runs: usize, rule: &Rule) -> Vec<std::ops::Range<usize>> {
 pub enum Verdict {
     /// The intervals of all measures have a point in common: one workload, and this is its measure.
     Same(Measured),
-    /// They have not. These runs (indices, ascending) are to be repeated: those of the measures outside of the largest
-    /// group that agrees when that is a majority, otherwise all.
+    /// They have not. These runs (indices, ascending) are to be repeated: those of the measures
+    /// outside of the largest group that agrees when that is a majority, otherwise all.
     Repeat(Vec<usize>),
     /// There are fewer than two measures, or one of unknown uncertainty: nothing can be said.
     Unknown,
 }
 
-/// Whether runs were made under the same conditions: whether the intervals μ ± k·u of their measures [MET eq. 4] overlap
-/// [MET §3 steps 4-6]. `instructions` has the retired instructions of each run, in the order in which they were made.
+/// Whether runs were made under the same conditions: whether the intervals μ ± k·u of their
+/// measures [MET eq. 4] overlap [MET §3 steps 4-6]. `instructions` has the retired instructions of
+/// each run, in the order in which they were made.
 ///
-/// Two intervals that overlap have a point in common, and if all pairs of intervals overlap, so do all together (Helly).
+/// Two intervals that overlap have a point in common, and if all pairs of intervals overlap, so do
+/// all together (Helly).
 pub fn compatible(instructions: &[f64], rule: &Rule) -> Verdict {
     let measures = measures(instructions, rule);
     let usable = |m: &Measured| {
@@ -168,8 +175,8 @@ pub struct Saving {
 }
 
 impl Saving {
-    /// Of `programs` programs under `plan`, in which `repeated` runs had to be made again; `per_set` events fit in a set and
-    /// R runs make a measure.
+    /// Of `programs` programs under `plan`, in which `repeated` runs had to be made again;
+    /// `per_set` events fit in a set and R runs make a measure.
     pub fn of(programs: usize, plan: &Plan, per_set: usize, r: usize, repeated: usize) -> Saving {
         let events: usize = plan.sets.iter().map(Vec::len).sum();
         // whoever repeats each set fills them up
@@ -199,7 +206,8 @@ mod tests {
 
     #[test]
     fn as_many_samples_as_the_uncertainty_asks_for() {
-        // 98, 102: μ 100, σ √8, u 2 [MET eq. 1-3]; with 100 more: σ 2, u 2/√3 = 1.155; with 100 again: u = √(8/3)/2 = 0.816
+        // 98, 102: μ 100, σ √8, u 2 [MET eq. 1-3]; with 100 more: σ 2, u 2/√3 = 1.155; with 100
+        // again: u = √(8/3)/2 = 0.816
         let samples = [98.0, 102.0, 100.0, 100.0];
         assert_eq!(sample_size(&samples, 0.02), Some(2));
         assert_eq!(sample_size(&samples, 0.0199), Some(3));
@@ -308,7 +316,8 @@ mod tests {
             prop_assert!(fewer == 0 || fewer * per_set.max(1) < m);
         }
 
-        /// Counts of one workload, with an error well below σ_ref, agree; another workload's never do.
+        /// Counts of one workload, with an error well below σ_ref, agree; another workload's never
+        /// do.
         #[test]
         fn same_and_other_conditions(noise in proptest::collection::vec(-1.0f64..1.0, 9), size in 1e6f64..1e12) {
             let rule = Rule { runs: 3, k: 3.0, resolution: 1e-3 };

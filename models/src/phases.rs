@@ -1,21 +1,26 @@
-//! Coarse phases of a program: stretches of windows whose true factors stay about the same [PMCTrack §4.1.2].
+//! Coarse phases of a program: stretches of windows whose true factors stay about the same
+//! [PMCTrack §4.1.2].
 //!
-//! Changes of the mean of log SF and log EF together are found by optimal partitioning: of all ways to cut the course into
-//! stretches, the one with the least Σ (x − mean of its stretch)² / σ², and a penalty per cut; pruned as in PELT [Killick,
-//! Fearnhead, Eckley 2012, "Optimal detection of changepoints with a linear computational cost"]. The penalty is that of the
-//! modified BIC [Zhang, Siegmund 2007], (d + 2) · ln n for d series of n windows; σ comes from the differences of neighbours (their
-//! median, so that cuts do not count), at least [`RESOLUTION`]. Before that, each window is replaced by the median of itself and its
-//! neighbours, the ends by Tukey's rule: one that sticks out (an interrupt, a page from disk) is no phase.
+//! Changes of the mean of log SF and log EF together are found by optimal partitioning: of all ways
+//! to cut the course into stretches, the one with the least Σ (x − mean of its stretch)² / σ², and
+//! a penalty per cut; pruned as in PELT
+//! [Killick, Fearnhead, Eckley 2012, "Optimal detection of changepoints with a linear computational cost"].
+//! The penalty is that of the modified BIC [Zhang, Siegmund 2007], (d + 2) · ln n for d series of n
+//! windows; σ comes from the differences of neighbours (their median, so that cuts do not count),
+//! at least [`RESOLUTION`]. Before that, each window is replaced by the median of itself and its
+//! neighbours, the ends by Tukey's rule: one that sticks out (an interrupt, a page from disk) is no
+//! phase.
 //!
-//! Own code: the crates there are (`changepoint`, and `augurs-changepoint` on top of it) do Bayesian detection online, with a rate of changes
-//! and priors to be chosen, and bring a library of distributions along.
+//! Own code: the crates there are (`changepoint`, and `augurs-changepoint` on top of it) do
+//! Bayesian detection online, with a rate of changes and priors to be chosen, and bring a library
+//! of distributions along.
 
 use crate::matching::Program;
 use amp_metrics::uncertainty::Measured;
 use std::ops::Range;
 
-/// Least σ of the logarithm of a factor. Phases are to be coarse: what is less than about that is within the error of models, and
-/// no scheduler would act on it.
+/// Least σ of the logarithm of a factor. Phases are to be coarse: what is less than about that is
+/// within the error of models, and no scheduler would act on it.
 pub const RESOLUTION: f64 = 0.05;
 /// Fewest windows of a phase.
 pub const SHORTEST: usize = 3;
@@ -31,8 +36,9 @@ pub struct Phase {
     pub efficiency: Option<Measured>,
 }
 
-/// The phases of a program by the factors of core type `of`, in order: one at least, and together all of its windows. None when a
-/// window's speedup factor is not known (or there is no window). The efficiency factor counts where every window has one.
+/// The phases of a program by the factors of core type `of`, in order: one at least, and together
+/// all of its windows. None when a window's speedup factor is not known (or there is no window).
+/// The efficiency factor counts where every window has one.
 pub fn phases(program: &Program, of: usize) -> Vec<Phase> {
     let windows = &program.windows;
     let speedup: Option<Vec<f64>> = windows.iter().map(|w| w.speedup(of)).collect();
@@ -85,7 +91,8 @@ impl Sums {
     }
 }
 
-/// Standard deviation of a series whose mean changes now and then: from the median difference of neighbours.
+/// Standard deviation of a series whose mean changes now and then: from the median difference of
+/// neighbours.
 fn sigma(series: &[f64]) -> f64 {
     let mut steps: Vec<f64> = series.windows(2).map(|w| (w[1] - w[0]).abs()).collect();
     steps.sort_by(f64::total_cmp);
@@ -94,8 +101,8 @@ fn sigma(series: &[f64]) -> f64 {
     (1.4826 * median / std::f64::consts::SQRT_2).max(RESOLUTION)
 }
 
-/// Running median of three; the ends by Tukey's rule, the median of the value, its smoothed neighbour, and what the line through the
-/// next two would have.
+/// Running median of three; the ends by Tukey's rule, the median of the value, its smoothed
+/// neighbour, and what the line through the next two would have.
 fn smooth(x: &[f64]) -> Vec<f64> {
     let median = |a: f64, b: f64, c: f64| a.min(b).max(a.max(b).min(c));
     let mut out = x.to_vec();
@@ -112,8 +119,8 @@ fn smooth(x: &[f64]) -> Vec<f64> {
     out
 }
 
-/// Cuts series of the same length, all finite, where their means change. In order and without gaps; empty without values or when
-/// one is not finite.
+/// Cuts series of the same length, all finite, where their means change. In order and without gaps;
+/// empty without values or when one is not finite.
 pub fn stretches(series: &[Vec<f64>]) -> Vec<Range<usize>> {
     let n = series.iter().map(Vec::len).min().unwrap_or(0);
     if n == 0 || !series.iter().flatten().all(|x| x.is_finite()) {
@@ -122,7 +129,8 @@ pub fn stretches(series: &[Vec<f64>]) -> Vec<Range<usize>> {
     let sums: Vec<Sums> = series.iter().map(|s| Sums::new(&s[..n])).collect();
     let cost = |a: usize, b: usize| sums.iter().map(|s| s.cost(a, b)).sum::<f64>();
     let penalty = (series.len() + 2) as f64 * (n as f64).ln();
-    // the least cost of everything before a place, and where its last stretch begins; the first one is not charged
+    // the least cost of everything before a place, and where its last stretch begins; the first one
+    // is not charged
     let mut best = vec![(f64::INFINITY, 0); n + 1];
     best[0].0 = -penalty;
     // places where the last stretch may begin, and from when on they cannot any more
@@ -138,7 +146,8 @@ pub fn stretches(series: &[Vec<f64>]) -> Vec<Range<usize>> {
         }
         let so_far = best[end].0;
         for (begin, until) in &mut open {
-            // a stretch from here on is better with a cut at `end`, wherever it ends: once there is room for one after it
+            // a stretch from here on is better with a cut at `end`, wherever it ends: once there is
+            // room for one after it
             if *until == usize::MAX && best[*begin].0 + cost(*begin, end) >= so_far {
                 *until = end + SHORTEST;
             }

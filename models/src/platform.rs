@@ -1,7 +1,7 @@
 //! The platform file (`models/README.md`): written after training, read again to be evaluated.
 //!
-//! What is written is checked by the provider's own loader before anybody gets to see it, and reading goes through it as well,
-//! so that the two cannot drift apart.
+//! What is written is checked by the provider's own loader before anybody gets to see it, and
+//! reading goes through it as well, so that the two cannot drift apart.
 
 use crate::accuracy::{Accuracy, Predicted};
 use crate::data::{CoreType, Dataset};
@@ -80,8 +80,9 @@ fn accuracy(out: &mut String, a: &Accuracy) {
     }
 }
 
-/// The text of the platform file: what the provider needs, with the standard uncertainty (`error`) from the prediction interval of
-/// leave-one-program-out cross-validation, and a summary of data, accuracy and elimination in `[summary]`.
+/// The text of the platform file: what the provider needs, with the standard uncertainty (`error`)
+/// from the prediction interval of leave-one-program-out cross-validation, and a summary of data,
+/// accuracy and elimination in `[summary]`.
 ///
 /// # Errors
 /// [`WriteError`]; what is returned, the provider takes.
@@ -287,7 +288,8 @@ fn key(event: &str) -> String {
     }
 }
 
-// ---- reading -------------------------------------------------------------------------------------------------------
+// ---- reading
+// -------------------------------------------------------------------------------------------------------
 
 #[derive(Debug, Deserialize)]
 struct File {
@@ -578,8 +580,8 @@ impl CoreTypeFile {
 }
 
 impl CoreTypeFile {
-    /// A factor of it, as the provider computes it, in the same order, so that the same counts give the same bits. `None` where
-    /// a metric has no finite value.
+    /// A factor of it, as the provider computes it, in the same order, so that the same counts give
+    /// the same bits. `None` where a metric has no finite value.
     fn predict(
         &self,
         f: &FactorFile,

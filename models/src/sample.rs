@@ -42,9 +42,10 @@ impl Metric {
 
 /// The metrics that a core type's events give: IPC, and every event per kilo-cycle.
 ///
-/// Per cycle and not per instruction (`ALGORITHMS.md`, "Metrics used") because of what a speedup factor is: the time of an
-/// instruction on the other core type, which is about linear in events per instruction, over its time on this one. That
-/// quotient is linear in events per cycle of this one.
+/// Per cycle and not per instruction (`ALGORITHMS.md`, "Metrics used") because of what a speedup
+/// factor is: the time of an instruction on the other core type, which is about linear in events
+/// per instruction, over its time on this one. That quotient is linear in events per cycle of this
+/// one.
 pub fn metrics(core_type: &CoreType) -> Vec<Metric> {
     let ipc = Metric {
         name: "ipc".to_owned(),
@@ -117,13 +118,14 @@ pub struct Table {
     pub y: Vec<f64>,
     /// The program of each window, by its index.
     pub program: Vec<usize>,
-    /// For efficiency factors, the true speedup factor of each window: EF = SF · ratio of energies, and both are predicted
-    /// apart. Empty for targets that are predicted as they are.
+    /// For efficiency factors, the true speedup factor of each window: EF = SF · ratio of energies,
+    /// and both are predicted apart. Empty for targets that are predicted as they are.
     pub times: Vec<f64>,
 }
 
 impl Table {
-    /// The windows in which the target is known and every metric is finite, with metrics from core type `on`.
+    /// The windows in which the target is known and every metric is finite, with metrics from core
+    /// type `on`.
     pub fn new(data: &MatchedData, on: usize, metrics: &[Metric], target: Target) -> Table {
         let mut table = Table {
             programs: data.programs.iter().map(|p| p.name.clone()).collect(),
@@ -198,7 +200,8 @@ impl Table {
         }
     }
 
-    /// The tables of what the target is a product of, the speedup factor last; `None` where it is predicted as it is.
+    /// The tables of what the target is a product of, the speedup factor last; `None` where it is
+    /// predicted as it is.
     pub fn parts(&self) -> Option<(Table, Table)> {
         if self.times.len() != self.len() || self.is_empty() {
             return None;
@@ -219,7 +222,8 @@ impl Table {
             .map(move |c| c.get(r).copied().unwrap_or(f64::NAN))
     }
 
-    /// A weight per window with which every program counts the same, however long it ran; their sum is 1.
+    /// A weight per window with which every program counts the same, however long it ran; their sum
+    /// is 1.
     pub fn weights(&self) -> Vec<f64> {
         weights(&self.program)
     }

@@ -1,8 +1,10 @@
-//! Additive regression of stumps: stochastic gradient boosting with trees of depth 1 and squared loss.
+//! Additive regression of stumps: stochastic gradient boosting with trees of depth 1 and squared
+//! loss.
 //!
-//! F₀ is the mean; in each round a stump is fitted by least squares to the residuals y − F of a random part of the windows
-//! and added, times the shrinkage [PMCTrack §4.1.2; Friedman 2002, "Stochastic gradient boosting"]. How many rounds is decided
-//! on programs that were held back.
+//! F₀ is the mean; in each round a stump is fitted by least squares to the residuals y − F of a
+//! random part of the windows and added, times the shrinkage
+//! [PMCTrack §4.1.2; Friedman 2002, "Stochastic gradient boosting"]. How many rounds is decided on
+//! programs that were held back.
 
 use crate::sample::Table;
 use rand::seq::index;
@@ -16,11 +18,13 @@ pub struct Settings {
     pub rounds: usize,
     /// Factor on every stump, above 0, at most 1.
     pub shrinkage: f64,
-    /// Share of the windows drawn (without replacement) in each round, above 0, at most 1; at 1, nothing is random.
+    /// Share of the windows drawn (without replacement) in each round, above 0, at most 1; at 1,
+    /// nothing is random.
     pub subsample: f64,
     /// Fewest drawn windows on either side of a threshold, at least 1.
     pub min_leaf: usize,
-    /// Share of the programs held back to decide on the number of rounds, below 1; 0: all rounds are made.
+    /// Share of the programs held back to decide on the number of rounds, below 1; 0: all rounds
+    /// are made.
     pub validation: f64,
     /// How many times other programs are held back; the errors of all are averaged.
     pub splits: usize,
@@ -87,8 +91,8 @@ impl Stumps {
         self.stumps.iter().any(|s| s.metric == m)
     }
 
-    /// The same sum with one stump per metric and threshold, ordered by them: boosting comes back to a good threshold many
-    /// times.
+    /// The same sum with one stump per metric and threshold, ordered by them: boosting comes back
+    /// to a good threshold many times.
     #[must_use]
     pub fn merged(mut self) -> Stumps {
         self.stumps.sort_by(|a, b| {
@@ -106,8 +110,8 @@ impl Stumps {
         self
     }
 
-    /// How much each of `metrics` metrics moves the prediction: Σ w·(stumps' values − their mean)² of the stumps on it, on the
-    /// table's windows; 0 for one that no stump uses.
+    /// How much each of `metrics` metrics moves the prediction: Σ w·(stumps' values − their mean)²
+    /// of the stumps on it, on the table's windows; 0 for one that no stump uses.
     pub fn importance(&self, table: &Table) -> Vec<f64> {
         let weights = table.weights();
         let one = |m: usize, column: &[f64]| {
@@ -132,7 +136,8 @@ impl Stumps {
 /// What boosting gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Boosted {
-    /// The sum, in the order of the rounds. A round in whose draw nothing could be split has no stump.
+    /// The sum, in the order of the rounds. A round in whose draw nothing could be split has no
+    /// stump.
     pub model: Stumps,
     /// Weighted mean squared error on all windows trained on, after 0, 1, 2 … rounds.
     pub training: Vec<f64>,
@@ -181,11 +186,13 @@ fn sorted(table: &Table) -> Vec<Vec<(f64, usize)>> {
     table.x.iter().map(order).collect()
 }
 
-/// The stump with the least squared error on the residuals of the drawn windows: of equals, that of the first metric and the
-/// lowest threshold. `None` when nothing can be split. Thresholds are half-way between two values.
+/// The stump with the least squared error on the residuals of the drawn windows: of equals, that of
+/// the first metric and the lowest threshold. `None` when nothing can be split. Thresholds are
+/// half-way between two values.
 ///
-/// `weighted` has per window its weight and that times its residual. `room` is for the drawn windows of one metric after the
-/// other: nearly all time of a training goes by in here, and half of the branches on `drawn` would be mispredicted.
+/// `weighted` has per window its weight and that times its residual. `room` is for the drawn
+/// windows of one metric after the other: nearly all time of a training goes by in here, and half
+/// of the branches on `drawn` would be mispredicted.
 fn best_stump(
     order: &[Vec<(f64, usize)>],
     weighted: &[(f64, f64)],
@@ -214,7 +221,8 @@ fn best_stump(
         let mut last = f64::NEG_INFINITY;
         for (left, &(v, r)) in room[..n].iter().enumerate() {
             if v > last && left >= min_leaf && n - left >= min_leaf {
-                // by how much two means have less squared error than one: (Σwr − mean·w)²·W / (w·(W − w))
+                // by how much two means have less squared error than one: (Σwr − mean·w)²·W / (w·(W
+                // − w))
                 let off = wr - mean * w;
                 let gain = off * off * all_w / (w * (all_w - w));
                 if gain > best.as_ref().map_or(0.0, |b| b.0) {
@@ -248,8 +256,9 @@ const NO_STUMP: Stump = Stump {
     above: 0.0,
 };
 
-/// Boosts for `rounds` rounds (fewer when no stump improves anything, or with `held_back` when the error there has not improved
-/// for [`Settings::patience`] rounds). The windows have the given weights.
+/// Boosts for `rounds` rounds (fewer when no stump improves anything, or with `held_back` when the
+/// error there has not improved for [`Settings::patience`] rounds). The windows have the given
+/// weights.
 pub fn boost(
     table: &Table,
     weights: &[f64],
@@ -325,8 +334,8 @@ pub fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
     rng
 }
 
-/// Number of rounds with the least mean error over the validation curves. A curve that ended early keeps its last value, which
-/// is not its least.
+/// Number of rounds with the least mean error over the validation curves. A curve that ended early
+/// keeps its last value, which is not its least.
 fn best_rounds(curves: &[Vec<f64>]) -> usize {
     let longest = curves.iter().map(Vec::len).max().unwrap_or(0);
     let at = |i: usize| -> f64 { curves.iter().filter_map(|c| c.get(i).or(c.last())).sum() };
@@ -340,8 +349,9 @@ fn best_rounds(curves: &[Vec<f64>]) -> usize {
     best.1
 }
 
-/// Trains on a table: programs are held back (by turns, [`Settings::splits`] times) to find the number of rounds, then all
-/// windows are trained on for as many. Every program weighs the same. Equal seeds give equal models.
+/// Trains on a table: programs are held back (by turns, [`Settings::splits`] times) to find the
+/// number of rounds, then all windows are trained on for as many. Every program weighs the same.
+/// Equal seeds give equal models.
 ///
 /// With fewer than four programs none can be spared, and all rounds are made.
 pub fn train(table: &Table, settings: &Settings, seed: u64) -> Stumps {
@@ -544,8 +554,8 @@ mod tests {
             prop_assert!(a != train(&t, &settings, seed ^ 1));
         }
 
-        /// Without subsampling the error on what was trained on never grows; predictions stay finite and, as every stump is a
-        /// mean of residuals, near the range of the data.
+        /// Without subsampling the error on what was trained on never grows; predictions stay
+        /// finite and, as every stump is a mean of residuals, near the range of the data.
         #[test]
         fn boosting_goes_downhill(
             rows in proptest::collection::vec((0usize..5, -1e3f64..1e3, -1e3f64..1e3, 0.1f64..10.0), 1..60),

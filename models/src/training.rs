@@ -21,8 +21,8 @@ pub enum Method {
     Stumps,
     /// Linear regression.
     Linear,
-    /// Linear regression, and stumps on what it leaves: the linear part carries on where there were no windows, the stumps
-    /// bend it where there were.
+    /// Linear regression, and stumps on what it leaves: the linear part carries on where there were
+    /// no windows, the stumps bend it where there were.
     Both,
 }
 
@@ -86,8 +86,8 @@ impl Formula {
         }
     }
 
-    /// How much each metric moves the prediction: the variance, on the table's windows, of its part of the sum. In a product,
-    /// that of either factor with the other one at its mean.
+    /// How much each metric moves the prediction: the variance, on the table's windows, of its part
+    /// of the sum. In a product, that of either factor with the other one at its mean.
     pub fn importance(&self, table: &Table) -> Vec<f64> {
         match self {
             Formula::Stumps(s) => s.importance(table),
@@ -125,7 +125,8 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Fits to every window of the table; where the target is a product, its parts apart ([`Table::parts`]).
+    /// Fits to every window of the table; where the target is a product, its parts apart
+    /// ([`Table::parts`]).
     pub fn fit(&self, table: &Table) -> Formula {
         if let Some((ratio, speedup)) = table.parts() {
             return Formula::Product(self.fit(&ratio).into(), self.fit(&speedup).into());
@@ -146,8 +147,8 @@ impl Learner {
     }
 }
 
-/// Groups of programs, each to be left out once: one program each, or `groups` shuffled groups of about equal size when that
-/// is less.
+/// Groups of programs, each to be left out once: one program each, or `groups` shuffled groups of
+/// about equal size when that is less.
 pub fn folds(programs: &[usize], groups: Option<usize>, seed: u64) -> Vec<Vec<usize>> {
     match groups.map(|g| g.max(2)).filter(|g| *g < programs.len()) {
         None => programs.iter().map(|p| vec![*p]).collect(),
@@ -163,8 +164,8 @@ pub fn folds(programs: &[usize], groups: Option<usize>, seed: u64) -> Vec<Vec<us
     }
 }
 
-/// Cross-validation by program: every window is predicted by a formula that was fitted without any window of its program.
-/// `groups`: as for [`folds`].
+/// Cross-validation by program: every window is predicted by a formula that was fitted without any
+/// window of its program. `groups`: as for [`folds`].
 pub fn cross_validate(table: &Table, learner: &Learner, groups: Option<usize>) -> Vec<Predicted> {
     let mut out = Vec::with_capacity(table.len());
     for left_out in folds(&table.present(), groups, learner.seed) {
@@ -197,8 +198,8 @@ pub struct Options {
     pub learner: Learner,
     /// Relative growth of the cross-validated error that saving event sets may cost in all.
     pub tolerance: f64,
-    /// Groups of programs in the cross-validation that elimination is decided by; the stated accuracy always leaves out one
-    /// program at a time.
+    /// Groups of programs in the cross-validation that elimination is decided by; the stated
+    /// accuracy always leaves out one program at a time.
     pub groups: usize,
     /// How many of the events that matter least are tried in each step of elimination.
     pub candidates: usize,
@@ -432,7 +433,8 @@ fn extremes(values: &[f64]) -> Option<(f64, f64)> {
 }
 
 impl TrainedCoreType {
-    /// Leaves out the metrics that no formula uses and the events that no metric needs, and packs the events into sets.
+    /// Leaves out the metrics that no formula uses and the events that no metric needs, and packs
+    /// the events into sets.
     fn drop_unused(&mut self, per_set: usize) {
         let used: Vec<usize> = (0..self.metrics.len())
             .filter(|m| self.factors.iter().any(|f| f.formula.uses(*m)))
@@ -486,8 +488,8 @@ mod tests {
 
     #[test]
     fn the_program_is_really_left_out() {
-        // Each program is a level of its own. Trained on all, stumps know it; the highest one, left out, cannot be predicted
-        // above what the others have.
+        // Each program is a level of its own. Trained on all, stumps know it; the highest one, left
+        // out, cannot be predicted above what the others have.
         let t = telltale(6, 30);
         let stumps = learner(Method::Stumps);
         let seen = predictions(&stumps.fit(&t), &t);
@@ -501,7 +503,8 @@ mod tests {
                 _ => {}
             }
         }
-        // while the leak would be there to see: the baseline can extrapolate, as the truth is linear
+        // while the leak would be there to see: the baseline can extrapolate, as the truth is
+        // linear
         let linear = cross_validate(&t, &learner(Method::Linear), None);
         assert!(linear.iter().all(|p| p.residual().abs() < 1e-9));
     }

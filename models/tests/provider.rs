@@ -43,9 +43,9 @@ fn header() -> Header {
     }
 }
 
-/// Programs with a few phases each. Cache and branch misses decide on speed and energy. With `noise`, windows and runs differ a
-/// little, and the events of the second set mean nothing; without, windows are equally long, runs are equal, and all events
-/// matter.
+/// Programs with a few phases each. Cache and branch misses decide on speed and energy. With
+/// `noise`, windows and runs differ a little, and the events of the second set mean nothing;
+/// without, windows are equally long, runs are equal, and all events matter.
 fn dataset(programs: usize, noise: bool) -> Dataset {
     let mut data = Dataset::new(header()).unwrap();
     let mut rng = generator(7, 0);
@@ -209,7 +209,8 @@ fn the_provider_predicts_the_very_same() {
 fn what_is_learnt_is_what_was_put_in() {
     let data = dataset(12, true);
     let mut o = options(Method::Both);
-    // the error is that of the noise, whatever is left out; small as it is, it is not quite the same
+    // the error is that of the noise, whatever is left out; small as it is, it is not quite the
+    // same
     o.tolerance = 0.2;
     let trained = train(&data, &o, &mut |_| {}).unwrap();
     assert_eq!(
@@ -305,7 +306,8 @@ fn too_few_programs() {
 }
 
 proptest! {
-    /// A platform file with some bytes changed: read or refused with its name, and predictions come without a panic.
+    /// A platform file with some bytes changed: read or refused with its name, and predictions come
+    /// without a panic.
     #[test]
     fn damaged_platform_files(changes in proptest::collection::vec((0usize..4000, any::<u8>()), 1..6)) {
         let mut bytes = include_bytes!("../platforms/juno.toml").to_vec();

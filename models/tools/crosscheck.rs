@@ -1,4 +1,5 @@
-//! Boosts stumps on synthetic data and prints data, training curve and predictions as JSON for `crosscheck.py`.
+//! Boosts stumps on synthetic data and prints data, training curve and predictions as JSON for
+//! `crosscheck.py`.
 
 use amp_models::sample::Table;
 use amp_models::stumps::{boost, generator, Boosted, Settings};
@@ -8,8 +9,8 @@ use serde_json::json;
 const METRICS: usize = 6;
 const ROUNDS: usize = 300;
 
-/// Windows with metrics of very different sizes, of which three matter. Metrics are exact in single precision, in which the other
-/// side keeps them.
+/// Windows with metrics of very different sizes, of which three matter. Metrics are exact in single
+/// precision, in which the other side keeps them.
 fn synthetic(rows: usize, seed: u64) -> Table {
     let mut rng = generator(seed, 0);
     let mut t = Table {

@@ -1,7 +1,7 @@
 //! The C interface: what `include/amp_measure.h` declares.
 //!
-//! Every function returns 0 or a negative number of `errno.h` ([`crate::Error::errno`]); [`amp_measure_error`] says more. No panic
-//! crosses the border: it becomes `-ENOTRECOVERABLE`.
+//! Every function returns 0 or a negative number of `errno.h` ([`crate::Error::errno`]);
+//! [`amp_measure_error`] says more. No panic crosses the border: it becomes `-ENOTRECOVERABLE`.
 
 use crate::{Counts, Error, Options, Region};
 use std::any::Any;
@@ -101,7 +101,8 @@ unsafe fn with(p: *mut AmpRegion, f: impl FnOnce(&mut AmpRegion) -> Result<c_int
 /// Opens a region for `events` of the calling thread and puts it at `out`, or null there.
 ///
 /// # Safety
-/// `events` points to a string that ends with a zero byte, or is null; `out` to a place for a pointer, or is null.
+/// `events` points to a string that ends with a zero byte, or is null; `out` to a place for a
+/// pointer, or is null.
 #[no_mangle]
 pub unsafe extern "C" fn amp_region_open(
     events: *const c_char,
@@ -137,7 +138,8 @@ pub unsafe extern "C" fn amp_region_open(
 /// Begins to count.
 ///
 /// # Safety
-/// `region` is from [`amp_region_open`] and not closed, or null, and no other thread uses it meanwhile.
+/// `region` is from [`amp_region_open`] and not closed, or null, and no other thread uses it
+/// meanwhile.
 #[no_mangle]
 pub unsafe extern "C" fn amp_region_start(region: *mut AmpRegion) -> c_int {
     // SAFETY: by this function's contract.
@@ -188,7 +190,8 @@ unsafe fn copy(
     c_int::try_from(counts.events.len()).unwrap_or(c_int::MAX)
 }
 
-/// Writes up to `n` counts to `out`, an event on a PMU each, and returns how many there are; with `n` 0 `out` may be null.
+/// Writes up to `n` counts to `out`, an event on a PMU each, and returns how many there are; with
+/// `n` 0 `out` may be null.
 ///
 /// # Safety
 /// As [`amp_region_start`]; `out` is a place for `n` counts.
@@ -235,8 +238,8 @@ pub unsafe extern "C" fn amp_region_overhead(
 /// Writes the count of `event` on all PMUs together to `out`.
 ///
 /// # Safety
-/// As [`amp_region_start`]; `event` points to a string that ends with a zero byte, or is null; `out` to a place for a number,
-/// or is null.
+/// As [`amp_region_start`]; `event` points to a string that ends with a zero byte, or is null;
+/// `out` to a place for a number, or is null.
 #[no_mangle]
 pub unsafe extern "C" fn amp_region_total(
     region: *mut AmpRegion,
@@ -293,14 +296,16 @@ pub unsafe extern "C" fn amp_region_energy(region: *mut AmpRegion, out: *mut f64
 pub unsafe extern "C" fn amp_region_close(region: *mut AmpRegion) {
     if !region.is_null() {
         guarded(|| {
-            // SAFETY: not null, from Box::into_raw in amp_region_open, and not closed by this function's contract.
+            // SAFETY: not null, from Box::into_raw in amp_region_open, and not closed by this
+            // function's contract.
             drop(unsafe { Box::from_raw(region) });
             Ok(0)
         });
     }
 }
 
-/// What went wrong in the last call on this thread that failed; empty when none has. Valid until the next call on this thread.
+/// What went wrong in the last call on this thread that failed; empty when none has. Valid until
+/// the next call on this thread.
 #[no_mangle]
 pub extern "C" fn amp_measure_error() -> *const c_char {
     // a thread that is ending has no message any more
@@ -314,7 +319,8 @@ mod tests {
     use super::*;
 
     fn message() -> String {
-        // SAFETY: the message is a string of ours, which no other call of this thread replaces meanwhile.
+        // SAFETY: the message is a string of ours, which no other call of this thread replaces
+        // meanwhile.
         let text = unsafe { CStr::from_ptr(amp_measure_error()) };
         text.to_string_lossy().into_owned()
     }

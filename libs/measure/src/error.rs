@@ -29,9 +29,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error as a number of `errno.h`: `EINVAL` bad input, `ENOENT` no such event, `ENODEV` no PMU or no sensor, `EACCES`
-    /// no permission, `ENOSPC` the events do not fit the counters, `EMFILE` too many open files, `EBUSY` the counters were
-    /// taken by another user, `ENOTSUP` the PMU does not count the event, else `EIO`.
+    /// The error as a number of `errno.h`: `EINVAL` bad input, `ENOENT` no such event, `ENODEV` no
+    /// PMU or no sensor, `EACCES` no permission, `ENOSPC` the events do not fit the counters,
+    /// `EMFILE` too many open files, `EBUSY` the counters were taken by another user, `ENOTSUP` the
+    /// PMU does not count the event, else `EIO`.
     pub fn errno(&self) -> i32 {
         match self {
             Error::Input(_) => libc::EINVAL,

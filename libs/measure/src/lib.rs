@@ -16,10 +16,11 @@
 //! # Ok::<(), amp_measure::Error>(())
 //! ```
 //!
-//! A region counts what the calling thread does between `start` and `stop`, as often as it likes, and adds it up. On a machine
-//! with several core types each event is counted by the PMU of each of them, and the counts of each are told apart. The events
-//! of a region are counted at the same time or not at all: nothing is extrapolated. What `start` and `stop` do themselves is
-//! counted too: [`Region::overhead`] says how much that is.
+//! A region counts what the calling thread does between `start` and `stop`, as often as it likes,
+//! and adds it up. On a machine with several core types each event is counted by the PMU of each of
+//! them, and the counts of each are told apart. The events of a region are counted at the same time
+//! or not at all: nothing is extrapolated. What `start` and `stop` do themselves is counted too:
+//! [`Region::overhead`] says how much that is.
 //!
 //! Energy is the machine's, whoever runs on it: [`Options::energy`].
 //!

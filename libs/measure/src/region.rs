@@ -104,7 +104,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// Counts `events`, separated by commas as perf writes them (`instructions:u,cycles:u`), of the calling thread.
+    /// Counts `events`, separated by commas as perf writes them (`instructions:u,cycles:u`), of the
+    /// calling thread.
     ///
     /// # Errors
     /// [`Error`]; its text names the event at fault and says what to do.
@@ -188,10 +189,12 @@ impl Region {
         Ok(())
     }
 
-    /// What was counted since the region was opened or [`Region::reset`]; of one that runs, up to now.
+    /// What was counted since the region was opened or [`Region::reset`]; of one that runs, up to
+    /// now.
     ///
     /// # Errors
-    /// [`Error::Group`], with [`amp_metrics::group::GroupError::Taken`] when another user has taken the counters.
+    /// [`Error::Group`], with [`amp_metrics::group::GroupError::Taken`] when another user has taken
+    /// the counters.
     pub fn read(&mut self) -> Result<Counts, Error> {
         if self.running {
             self.add_energy()?;
@@ -231,8 +234,8 @@ impl Region {
         Ok(())
     }
 
-    /// What starting and stopping alone count, at least, in this order of [`Counts::events`]: to be taken off counts of short
-    /// regions. It needs some milliseconds, and resets the region.
+    /// What starting and stopping alone count, at least, in this order of [`Counts::events`]: to be
+    /// taken off counts of short regions. It needs some milliseconds, and resets the region.
     ///
     /// # Errors
     /// As [`Region::start`] and [`Region::read`].

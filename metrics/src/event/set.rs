@@ -18,8 +18,8 @@ impl EventSet {
     }
 }
 
-/// Event sets per core type: what a provider wants counted. With more than one for a core type they are counted by
-/// turns, see [`crate::Provider::active_set`].
+/// Event sets per core type: what a provider wants counted. With more than one for a core type they
+/// are counted by turns, see [`crate::Provider::active_set`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventSets {
     by_type: [Vec<EventSet>; MAX_CORE_TYPES],
@@ -53,7 +53,8 @@ impl EventSets {
         sets.map(|s| s.events.len()).max().unwrap_or(0)
     }
 
-    /// Checks every set against what can be stored and, where known, against the number of counters of its PMU.
+    /// Checks every set against what can be stored and, where known, against the number of counters
+    /// of its PMU.
     ///
     /// # Errors
     /// [`EventError::TooMany`] for the first set that cannot be counted at once.

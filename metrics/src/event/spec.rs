@@ -5,8 +5,8 @@ use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// The parts of a comma-separated list of events, whose `pmu/…/` hold commas of their own. Braces around it, as perf has them
-/// for groups, mean nothing here: a list is a group.
+/// The parts of a comma-separated list of events, whose `pmu/…/` hold commas of their own. Braces
+/// around it, as perf has them for groups, mean nothing here: a list is a group.
 pub fn split_list(text: &str) -> Vec<&str> {
     let text = text.trim();
     let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
@@ -56,7 +56,8 @@ pub enum SpecKind {
     Raw(u64),
     /// `pmu/…/`.
     Terms {
-        /// The PMU's name. `cpu` also means the PMU of the core type on a hybrid, as there is no `cpu` there.
+        /// The PMU's name. `cpu` also means the PMU of the core type on a hybrid, as there is no
+        /// `cpu` there.
         pmu: String,
         /// The parts, at least one.
         terms: Vec<Term>,
@@ -65,7 +66,8 @@ pub enum SpecKind {
 
 /// An event as written, in the syntax of `perf`.
 ///
-/// `cpu_core/event=0x2e,umask=0x41/`, `armv8_cortex_a57/l1d_cache_refill/u`, `branch-misses:u`, `r412e`.
+/// `cpu_core/event=0x2e,umask=0x41/`, `armv8_cortex_a57/l1d_cache_refill/u`, `branch-misses:u`,
+/// `r412e`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct EventSpec {

@@ -1,22 +1,24 @@
 //! Phase changes, seen in the IPC.
 
-/// Threshold of PMCTrack's test: a change when max(old, new) > 1.12 · mean(old, new) [PMCTrack §4.1.2].
+/// Threshold of PMCTrack's test: a change when max(old, new) > 1.12 · mean(old, new)
+/// [PMCTrack §4.1.2].
 pub const DEFAULT_PHASE_RATIO: f64 = 1.12;
 
-/// Departing samples that make a change; the paper has 1. See [`PhaseRule::confirm`] and docs/evidence/multiplexing.md.
+/// Departing samples that make a change; the paper has 1. See [`PhaseRule::confirm`] and
+/// docs/evidence/multiplexing.md.
 pub const DEFAULT_PHASE_CONFIRM: u32 = 2;
 
 /// How a phase change is told from noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhaseRule {
-    /// A sample departs when the larger of it and the running average exceeds this many times their mean (above 1,
-    /// below 2).
+    /// A sample departs when the larger of it and the running average exceeds this many times their
+    /// mean (above 1, below 2).
     pub ratio: f64,
     /// Weight of a new sample in the running average (0 to 1); the old value has the rest.
     pub new: f64,
-    /// Samples in a row that depart to the same side and so make a change. 1 is the paper's rule; with 2 a single outlier is
-    /// none, and a change is seen once: the interval in which it happens is a bit of both phases, departs from the old one,
-    /// and the new one departs from it again.
+    /// Samples in a row that depart to the same side and so make a change. 1 is the paper's rule;
+    /// with 2 a single outlier is none, and a change is seen once: the interval in which it happens
+    /// is a bit of both phases, departs from the old one, and the new one departs from it again.
     pub confirm: u32,
 }
 
@@ -47,8 +49,8 @@ pub struct PhaseDetector {
 }
 
 impl PhaseDetector {
-    /// Takes in the IPC of a sample; true when it begins a new phase. A sample that is not a finite number above 0 is
-    /// left out: nothing ran.
+    /// Takes in the IPC of a sample; true when it begins a new phase. A sample that is not a finite
+    /// number above 0 is left out: nothing ran.
     pub fn step(&mut self, ipc: f64, rule: &PhaseRule) -> bool {
         if !(ipc.is_finite() && ipc > 0.0) {
             return false;
@@ -78,7 +80,8 @@ impl PhaseDetector {
         true
     }
 
-    /// Whether the last sample departed without making a change, yet: it is an outlier, or the next one will tell.
+    /// Whether the last sample departed without making a change, yet: it is an outlier, or the next
+    /// one will tell.
     pub fn is_departing(&self) -> bool {
         self.departing > 0
     }

@@ -12,7 +12,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Events 0 to `events` by turns on `counters` counters: sets of neighbours, as even as they can be.
+    /// Events 0 to `events` by turns on `counters` counters: sets of neighbours, as even as they
+    /// can be.
     pub fn partition(events: usize, counters: usize) -> Vec<Vec<usize>> {
         let sets = events.div_ceil(counters.max(1)).max(1);
         let (least, more) = (events / sets, events % sets);
@@ -133,8 +134,8 @@ fn between(
     }
 }
 
-/// Total of each event: what was counted, times all of the time by that in which it was, as `perf` extrapolates. `None` for an
-/// event that was never counted.
+/// Total of each event: what was counted, times all of the time by that in which it was, as `perf`
+/// extrapolates. `None` for an event that was never counted.
 pub fn scaled(trace: &Trace, plan: &Plan) -> Vec<Option<f64>> {
     let all: f64 = trace.windows.iter().map(|w| w.ns).sum();
     (0..trace.events.len())
@@ -149,8 +150,9 @@ pub fn scaled(trace: &Trace, plan: &Plan) -> Vec<Option<f64>> {
         .collect()
 }
 
-/// Total of each event: what was counted, and between two windows the rate on the straight line between theirs. Before
-/// the first and after the last it is taken as constant. `None` for an event that was never counted.
+/// Total of each event: what was counted, and between two windows the rate on the straight line
+/// between theirs. Before the first and after the last it is taken as constant. `None` for an event
+/// that was never counted.
 pub fn linear(trace: &Trace, plan: &Plan) -> Vec<Option<f64>> {
     let at = middles(trace);
     (0..trace.events.len())
@@ -164,9 +166,10 @@ pub fn linear(trace: &Trace, plan: &Plan) -> Vec<Option<f64>> {
         .collect()
 }
 
-/// As [`linear`], but no line is drawn across a phase change. Phases are told by the IPC, which every window has: a
-/// window is filled in from those of its own stretch, else from the mean of earlier and later stretches with the same
-/// IPC (`rule` says what is the same), else from the line.
+/// As [`linear`], but no line is drawn across a phase change. Phases are told by the IPC, which
+/// every window has: a window is filled in from those of its own stretch, else from the mean of
+/// earlier and later stretches with the same IPC (`rule` says what is the same), else from the
+/// line.
 pub fn phase_aware(trace: &Trace, plan: &Plan, rule: &PhaseRule) -> Vec<Option<f64>> {
     let at = middles(trace);
     // (kind of phase, number of the stretch) of each window

@@ -35,7 +35,8 @@ pub struct Complete {
 
 /// Collects rounds for one thread on one core type.
 ///
-/// A set may be sampled more than once in a round (a [`super::Strategy`] may prefer it): the latest sample counts.
+/// A set may be sampled more than once in a round (a [`super::Strategy`] may prefer it): the latest
+/// sample counts.
 #[derive(Clone, Debug)]
 pub struct Rounds {
     current: Vec<Option<Sample>>,
@@ -57,8 +58,9 @@ impl Rounds {
         }
     }
 
-    /// Takes in a sample of `set` at time `at`, with the IPC in it. A set that does not exist is left out, and so is a sample
-    /// that departs from the phase without beginning one ([`PhaseRule::confirm`]): it would be of another phase than the rest.
+    /// Takes in a sample of `set` at time `at`, with the IPC in it. A set that does not exist is
+    /// left out, and so is a sample that departs from the phase without beginning one
+    /// ([`PhaseRule::confirm`]): it would be of another phase than the rest.
     pub fn add(
         &mut self,
         set: usize,

@@ -1,22 +1,26 @@
 //! Totals of a set that was counted part of the time, with their uncertainty.
 //!
-//! Each gap between two windows of the set is filled with the rate of both together, and what is before the first and after the
-//! last with that of the nearest one. How far a fill may be off is told by how far its two neighbours are apart: were the rate
-//! of a window that of the program plus noise, whose variance falls with the window's length, a squared difference d² of
-//! neighbours of t₁ and t₂ seconds would come from a noise of d²/(1/t₁ + 1/t₂) per second, and a fill of g seconds be off by
-//! g²·(1/g + 2/(t₁ + t₂)) times that: twice, for each window stands in two fills, which are off together. So a program that drifts, or has a few phases, pays for its steps once each, and not for
-//! the whole spread of its rates: the estimator of variance from successive differences, for systematic samples [Wolter,
-//! Introduction to Variance Estimation, ch. 8]. Few large steps know their own size badly: the degrees of freedom are
-//! Satterthwaite's, with the correction of [Johnson & Rust 1992].
+//! Each gap between two windows of the set is filled with the rate of both together, and what is
+//! before the first and after the last with that of the nearest one. How far a fill may be off is
+//! told by how far its two neighbours are apart: were the rate of a window that of the program plus
+//! noise, whose variance falls with the window's length, a squared difference d² of neighbours of
+//! t₁ and t₂ seconds would come from a noise of d²/(1/t₁ + 1/t₂) per second, and a fill of g
+//! seconds be off by g²·(1/g + 2/(t₁ + t₂)) times that: twice, for each window stands in two fills,
+//! which are off together. So a program that drifts, or has a few phases, pays for its steps once
+//! each, and not for the whole spread of its rates: the estimator of variance from successive
+//! differences, for systematic samples [Wolter, Introduction to Variance Estimation, ch. 8]. Few
+//! large steps know their own size badly: the degrees of freedom are Satterthwaite's, with the
+//! correction of [Johnson & Rust 1992].
 //!
-//! What no window has seen nobody knows: sets that take turns in step with the program are off by more than they say, which
-//! [`super::Turns`] keeps from happening.
+//! What no window has seen nobody knows: sets that take turns in step with the program are off by
+//! more than they say, which [`super::Turns`] keeps from happening.
 
 use crate::uncertainty::{coverage_factor, Measured};
 
-/// A change of sets is a pair of interrupts: whoever is counted is in the kernel from the first one to its end and from the second
-/// one on, and in between in user mode for this part of the time, which cannot be told from outside. On the virtual board it was
-/// 0.70 ± 0.03 on little cores and 0.90 ± 0.03 on big ones (docs/evidence/pmc.md); the uncertainty allows for all and for nothing.
+/// A change of sets is a pair of interrupts: whoever is counted is in the kernel from the first one
+/// to its end and from the second one on, and in between in user mode for this part of the time,
+/// which cannot be told from outside. On the virtual board it was 0.70 ± 0.03 on little cores and
+/// 0.90 ± 0.03 on big ones (docs/evidence/pmc.md); the uncertainty allows for all and for nothing.
 const IN_USER_MODE: f64 = 0.8;
 
 /// A window: seconds and counts.
@@ -26,7 +30,8 @@ struct Window {
     counts: Vec<f64>,
 }
 
-/// A step from one window to the next: differences of rates, and the factor that makes noise per second of their squares.
+/// A step from one window to the next: differences of rates, and the factor that makes noise per
+/// second of their squares.
 #[derive(Clone, Debug)]
 struct StepBetween {
     rates: Vec<f64>,
@@ -56,7 +61,8 @@ fn spread(gap: f64, seconds: f64) -> f64 {
     gap * gap * (1.0 / gap + 1.0 / seconds)
 }
 
-/// What the windows of one set have counted. Keeps sums, not windows: a run may be as long as it likes.
+/// What the windows of one set have counted. Keeps sums, not windows: a run may be as long as it
+/// likes.
 #[derive(Clone, Debug)]
 pub struct Sampled {
     windows: u64,
@@ -66,7 +72,8 @@ pub struct Sampled {
     lead: f64,
     between: f64,
     since: f64,
-    /// While one set gave way to the next, in which an event of user mode counts nothing for part of the time.
+    /// While one set gave way to the next, in which an event of user mode counts nothing for part
+    /// of the time.
     changing: f64,
     /// What the gaps between windows are filled with.
     fill: Vec<f64>,
@@ -114,9 +121,9 @@ impl Sampled {
         }
     }
 
-    /// Says that of the time that neither this set nor another one was on, `seconds` went by while one gave way to the next, and
-    /// that the set counts user mode only. Most of it is taken for user mode ([`IN_USER_MODE`]). Replaces what was said
-    /// before.
+    /// Says that of the time that neither this set nor another one was on, `seconds` went by while
+    /// one gave way to the next, and that the set counts user mode only. Most of it is taken for
+    /// user mode ([`IN_USER_MODE`]). Replaces what was said before.
     pub fn change(&mut self, seconds: f64) {
         if seconds.is_finite() && seconds >= 0.0 {
             self.changing = seconds;
@@ -134,8 +141,8 @@ impl Sampled {
         whole - self.time - kernel
     }
 
-    /// Adds a window of `seconds` on the hardware. One without any time tells nothing of rates, but what it counted counts.
-    /// Missing counts are taken as 0, surplus ones ignored.
+    /// Adds a window of `seconds` on the hardware. One without any time tells nothing of rates, but
+    /// what it counted counts. Missing counts are taken as 0, surplus ones ignored.
     pub fn add(&mut self, seconds: f64, counts: &[u64]) {
         for (sum, c) in self.counts.iter_mut().zip(counts) {
             *sum = sum.saturating_add(*c);
@@ -203,7 +210,8 @@ impl Sampled {
         self.counts.get(i).copied().unwrap_or(0)
     }
 
-    /// Part of `whole` seconds that the set was on the hardware, 0..=1; `None` when there was no time at all.
+    /// Part of `whole` seconds that the set was on the hardware, 0..=1; `None` when there was no
+    /// time at all.
     pub fn coverage(&self, whole: f64) -> Option<f64> {
         (whole > 0.0).then(|| (self.time / whole).clamp(0.0, 1.0))
     }
@@ -230,8 +238,9 @@ impl Sampled {
         known * missing / gaps
     }
 
-    /// Total of event `i` over `whole` seconds. What was counted all the time is exact; with a single window of a part of
-    /// it the uncertainty is unknown. `None` when nothing was counted of a whole that is not empty.
+    /// Total of event `i` over `whole` seconds. What was counted all the time is exact; with a
+    /// single window of a part of it the uncertainty is unknown. `None` when nothing was counted of
+    /// a whole that is not empty.
     pub fn total(&self, i: usize, whole: f64) -> Option<Measured> {
         let counted = self.counted(i) as f64;
         let Some(coverage) = self.coverage(whole) else {
@@ -250,8 +259,8 @@ impl Sampled {
         if let Some(g) = gradient.get_mut(i) {
             *g = 1.0;
         }
-        // Rare events come by chance. Of one that was never seen there may be 3 in as much time as was looked at, and more in
-        // the rest: that many are twice the standard uncertainty.
+        // Rare events come by chance. Of one that was never seen there may be 3 in as much time as
+        // was looked at, and more in the rest: that many are twice the standard uncertainty.
         let chance = match counted > 0.0 {
             true => missed * (1.0 + missed / counted),
             false => (1.5 * missing / self.time).powi(2),
@@ -263,8 +272,8 @@ impl Sampled {
         })
     }
 
-    /// Variance of Σ `gradient`[i] · total(i): what events counted in the same windows have in common is accounted for.
-    /// `None` when it is unknown.
+    /// Variance of Σ `gradient`[i] · total(i): what events counted in the same windows have in
+    /// common is accounted for. `None` when it is unknown.
     pub fn variance(&self, gradient: &[f64], whole: f64) -> Option<f64> {
         let Some(f) = self.coverage(whole) else {
             return Some(0.0);
@@ -304,8 +313,9 @@ impl Sampled {
         Some(known.max(0.0) + unseen * unseen / 3.0)
     }
 
-    /// By what the standard uncertainty of event `i` is to be multiplied for an interval that holds the truth in `level`
-    /// (0..1) of all cases: Student's t, as few gaps know their own scatter badly. `None` with fewer than two windows.
+    /// By what the standard uncertainty of event `i` is to be multiplied for an interval that holds
+    /// the truth in `level` (0..1) of all cases: Student's t, as few gaps know their own scatter
+    /// badly. `None` with fewer than two windows.
     pub fn factor(&self, i: usize, level: f64) -> Option<f64> {
         self.windows.checked_sub(1).filter(|f| *f > 0)?;
         let n = self.counts.len();
@@ -424,7 +434,8 @@ mod tests {
         assert!(v < 1e-15, "{v}");
     }
 
-    /// The interval holds the truth about as often as it says, for counts with noise and slow drift.
+    /// The interval holds the truth about as often as it says, for counts with noise and slow
+    /// drift.
     #[test]
     fn the_interval_covers() {
         let mut rng = rand::rngs::SmallRng::seed_from_u64(7);
@@ -468,7 +479,8 @@ mod tests {
         out
     }
 
-    /// Real programs and programs with phases, recorded on the board (docs/evidence/multiplexing.md): two sets of four events by turns.
+    /// Real programs and programs with phases, recorded on the board
+    /// (docs/evidence/multiplexing.md): two sets of four events by turns.
     #[test]
     fn the_interval_covers_recorded_programs() {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");

@@ -7,7 +7,8 @@ use thiserror::Error;
 /// What a set counted for one subject in one window.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
-    /// Who was counted: a thread, or a whole core type. Subjects are followed apart and their costs added up.
+    /// Who was counted: a thread, or a whole core type. Subjects are followed apart and their costs
+    /// added up.
     pub subject: u64,
     /// The set.
     pub set: usize,
@@ -37,8 +38,9 @@ pub trait Strategy: Send {
         set
     }
 
-    /// Fills `chosen` with different sets to be counted together in the window that begins at `now`, the most wanted first:
-    /// for single events as sets, as many as there are counters. Where there are fewer sets than that, the rest is 0.
+    /// Fills `chosen` with different sets to be counted together in the window that begins at
+    /// `now`, the most wanted first: for single events as sets, as many as there are counters.
+    /// Where there are fewer sets than that, the rest is 0.
     fn choose(&mut self, now: f64, chosen: &mut [usize]);
 
     /// Forgets every subject for which `keep` is false.
@@ -115,7 +117,8 @@ impl Strategy for RoundRobin {
 /// What is known of one event of one subject.
 #[derive(Clone, Copy, Debug, Default)]
 struct EventHistory {
-    /// The last three observations, oldest first: end of a window, count up to there with gaps filled in.
+    /// The last three observations, oldest first: end of a window, count up to there with gaps
+    /// filled in.
     points: [(f64, f64); 3],
     /// Rate in the last window.
     rate: f64,
@@ -127,8 +130,9 @@ struct EventHistory {
 
 /// Weight of a new window in the running mean of the windows' lengths.
 const NEW: f64 = 0.3;
-/// Least weight of a new window in the running means of [`EventHistory`]; at first all windows weigh the same. The memory is
-/// long: an event that has been still for a while is not one that stays so.
+/// Least weight of a new window in the running means of [`EventHistory`]; at first all windows
+/// weigh the same. The memory is long: an event that has been still for a while is not one that
+/// stays so.
 const LEAST_NEW: f64 = 0.02;
 
 impl EventHistory {
@@ -163,11 +167,13 @@ impl EventHistory {
         }
     }
 
-    /// How far the middle one of the last three observations lies off the straight line through the others, halved
-    /// [ROC eq. 5 without its factor of time], in units of the event's period; `None` before there are three.
+    /// How far the middle one of the last three observations lies off the straight line through the
+    /// others, halved [ROC eq. 5 without its factor of time], in units of the event's period;
+    /// `None` before there are three.
     ///
-    /// The paper samples each event with a period of its own, chosen so that every event overflows about equally often
-    /// [ROC eq. 8, table 1]. The period here is what the event counts per unit of time on average.
+    /// The paper samples each event with a period of its own, chosen so that every event overflows
+    /// about equally often [ROC eq. 8, table 1]. The period here is what the event counts per unit
+    /// of time on average.
     fn bend(&self) -> Option<f64> {
         if self.windows < 3 {
             return None;
@@ -203,7 +209,8 @@ struct Subject {
 struct Histories {
     sets: usize,
     subjects: HashMap<u64, Subject>,
-    /// When each set was handed out last: one that no subject ran under must not be asked for for ever.
+    /// When each set was handed out last: one that no subject ran under must not be asked for for
+    /// ever.
     asked: Vec<Option<u64>>,
     turn: u64,
     /// Running mean of the windows' lengths.
@@ -250,9 +257,10 @@ impl Histories {
         set.phase = phase;
     }
 
-    /// The sets with the highest cost, the one that waits longest among equals. `cost` is told how long the set will
-    /// have waited at the end of the coming window if it is not counted in it (so that one that was counted just now
-    /// may be counted again), and is infinite for a set that has to be counted first.
+    /// The sets with the highest cost, the one that waits longest among equals. `cost` is told how
+    /// long the set will have waited at the end of the coming window if it is not counted in it (so
+    /// that one that was counted just now may be counted again), and is infinite for a set that has
+    /// to be counted first.
     fn pick(
         &mut self,
         now: f64,
@@ -271,7 +279,8 @@ impl Histories {
                         total += cost(s, h, h.last.map_or(f64::INFINITY, |l| (end - l).max(0.0)));
                     }
                 }
-                // nobody ran while it was on: it is as good as unknown, but others go first that have waited longer
+                // nobody ran while it was on: it is as good as unknown, but others go first that
+                // have waited longer
                 let total = if total.is_nan() { 0.0 } else { total };
                 let asked = self.asked[i];
                 if best.is_none() || total > best_cost || (total == best_cost && asked < best_asked)
@@ -287,8 +296,8 @@ impl Histories {
 }
 
 /// [ROC]: cost = |B_y − A_y − δ_y|/2 · δ_t, summed over the events of a set. δ_t is the time since the set ran, so one that
-/// ran just now has the cost 0 and is not counted twice in a row. On the programs of docs/evidence/multiplexing.md it is worse than
-/// round-robin.
+/// ran just now has the cost 0 and is not counted twice in a row. On the programs of
+/// docs/evidence/multiplexing.md it is worse than round-robin.
 struct RateOfChange {
     histories: Histories,
 }
@@ -322,21 +331,23 @@ impl Strategy for RateOfChange {
     }
 }
 
-/// Ours. If an event's rate wanders with variance q per unit of time, what linear interpolation loses in a gap of length
-/// g has the variance q·g³/12 (the integral of a Brownian bridge), and waiting longer adds q·g²/4 per unit of time: the
-/// set for which that is largest goes next, relative to the square of each event's mean rate, so that a rare event counts
-/// as much as a frequent one. q is estimated from the windows of the event and drawn halfway towards the mean of all
-/// events, because a program's events change together and one that was still so far need not stay so. After a phase
-/// change a set that was not counted since weighs [`PHASE_BOOST`] times as much, and none waits longer than
-/// [`LONGEST_WAIT`] rounds.
+/// Ours. If an event's rate wanders with variance q per unit of time, what linear interpolation
+/// loses in a gap of length g has the variance q·g³/12 (the integral of a Brownian bridge), and
+/// waiting longer adds q·g²/4 per unit of time: the set for which that is largest goes next,
+/// relative to the square of each event's mean rate, so that a rare event counts as much as a
+/// frequent one. q is estimated from the windows of the event and drawn halfway towards the mean of
+/// all events, because a program's events change together and one that was still so far need not
+/// stay so. After a phase change a set that was not counted since weighs [`PHASE_BOOST`] times as
+/// much, and none waits longer than [`LONGEST_WAIT`] rounds.
 struct RelativeError {
     histories: Histories,
     rule: PhaseRule,
 }
 
-/// How far an event's drift is drawn towards the mean of all events'. Found by trial on the synthetic and recorded programs
-/// of `examples/multiplexing`, as the two constants below and [`LEAST_NEW`] (docs/evidence/multiplexing.md): the nearer to 1, the
-/// nearer the order is to round-robin's.
+/// How far an event's drift is drawn towards the mean of all events'. Found by trial on the
+/// synthetic and recorded programs of `examples/multiplexing`, as the two constants below and
+/// [`LEAST_NEW`] (docs/evidence/multiplexing.md): the nearer to 1, the nearer the order is to
+/// round-robin's.
 const SHRINK: f64 = 0.3;
 /// Factor on the cost of a set that was not counted in the present phase.
 const PHASE_BOOST: f64 = 3.0;
@@ -439,7 +450,8 @@ mod tests {
     #[test]
     fn the_cost_is_that_of_the_paper() {
         let mut e = EventHistory::default();
-        // rates 10, 20, 10 in windows side by side: y = 10, 30, 40; the line from A to C is at 25 at B
+        // rates 10, 20, 10 in windows side by side: y = 10, 30, 40; the line from A to C is at 25
+        // at B
         for (w, rate) in [10.0, 20.0, 10.0].into_iter().enumerate() {
             e.take_in(w as f64, w as f64 + 1.0, rate);
         }
@@ -537,7 +549,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing starves, whatever is counted: every set is seen again within a bounded number of windows.
+        /// Nothing starves, whatever is counted: every set is seen again within a bounded number of
+        /// windows.
         #[test]
         fn nothing_starves(seed in 0u64..1000, sets in 1usize..6) {
             let noise = |set: usize, w: usize| {

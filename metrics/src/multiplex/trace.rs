@@ -7,9 +7,10 @@
 //! 10000000<TAB>18734211<TAB>10999870<TAB>20311<TAB>1204
 //! …
 //! ```
-//! The first line is the version. Lines that begin with `#` and empty lines are comments. The header names the columns;
-//! the first three are fixed, then one per event. Each further line is one window with *increments*: its length in
-//! nanoseconds, and what was counted in it. Columns are separated by tabs or blanks.
+//! The first line is the version. Lines that begin with `#` and empty lines are comments. The
+//! header names the columns; the first three are fixed, then one per event. Each further line is
+//! one window with *increments*: its length in nanoseconds, and what was counted in it. Columns are
+//! separated by tabs or blanks.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -4,13 +4,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
 
-/// Length of the first round's turns: a program's beginning is unlike the rest, and every set is to see some of it.
+/// Length of the first round's turns: a program's beginning is unlike the rest, and every set is to
+/// see some of it.
 const FIRST: Duration = Duration::from_millis(1);
 /// Turns differ from the nominal length by up to this part.
 const SPREAD: f64 = 0.25;
 
-/// Lengths of turns: short at first, doubled with every round up to the nominal length, and never quite the same, so that
-/// they do not fall into step with a program that repeats itself.
+/// Lengths of turns: short at first, doubled with every round up to the nominal length, and never
+/// quite the same, so that they do not fall into step with a program that repeats itself.
 #[derive(Clone, Debug)]
 pub struct Turns {
     nominal: Duration,

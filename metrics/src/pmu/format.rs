@@ -1,7 +1,7 @@
 //! `format/` files: which bits of the event's code a field occupies.
 //!
-//! `perf-event2` reads these files too, but only a single range per field; AMD's event select has two
-//! (`config:0-7,32-35`), and it has no injected sysfs root.
+//! `perf-event2` reads these files too, but only a single range per field; AMD's event select has
+//! two (`config:0-7,32-35`), and it has no injected sysfs root.
 
 use crate::event::EventAttr;
 use std::str::FromStr;
@@ -38,7 +38,8 @@ impl Format {
     /// Puts `value` in its place in `attr`, replacing what was there.
     ///
     /// # Errors
-    /// The width of the field when the value does not fit (0 where the word is one this program does not know).
+    /// The width of the field when the value does not fit (0 where the word is one this program
+    /// does not know).
     pub fn put(&self, attr: &mut EventAttr, value: u64) -> Result<(), u32> {
         let bits = self.bits();
         if bits < 64 && value >> bits != 0 {

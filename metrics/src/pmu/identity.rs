@@ -1,12 +1,15 @@
-//! What a machine calls itself: a platform model is for machines of some name, and PMUs alone do not tell them apart (two
-//! boards with the same cores, two generations of hybrid processors whose PMUs are both `cpu_core` and `cpu_atom`).
+//! What a machine calls itself: a platform model is for machines of some name, and PMUs alone do
+//! not tell them apart (two boards with the same cores, two generations of hybrid processors whose
+//! PMUs are both `cpu_core` and `cpu_atom`).
 
 use std::path::Path;
 
-/// The names of the machine whose sysfs is at `sysfs`, the most specific first; none where it does not say.
+/// The names of the machine whose sysfs is at `sysfs`, the most specific first; none where it does
+/// not say.
 ///
 /// - `compatible` of the device tree's root, one name each: `arm,juno`;
-/// - the processor's family and model on x86, from the modalias of the CPUs: `x86,ven0000fam0006mod0097` (0000 is Intel);
+/// - the processor's family and model on x86, from the modalias of the CPUs:
+///   `x86,ven0000fam0006mod0097` (0000 is Intel);
 /// - maker and product of the firmware (DMI): `LENOVO 21BXCTO1WW`.
 pub fn names(sysfs: &Path) -> Vec<String> {
     let read = |path: &str| std::fs::read(sysfs.join(path)).unwrap_or_default();
@@ -31,8 +34,8 @@ pub fn names(sysfs: &Path) -> Vec<String> {
     names
 }
 
-/// The processor's name in a modalias such as `cpu:type:x86,ven0000fam0006mod0097:feature:,0000,…`; other architectures
-/// do not name the model there.
+/// The processor's name in a modalias such as `cpu:type:x86,ven0000fam0006mod0097:feature:,0000,…`;
+/// other architectures do not name the model there.
 fn processor(modalias: &str) -> Option<String> {
     let rest = modalias.strip_prefix("cpu:type:")?;
     let name = rest.split(':').next()?;

@@ -1,15 +1,18 @@
-//! Which events are the same, whatever they are called: `instructions`, `inst_retired`, `armv8_cortex_a57/event=0x8/`.
+//! Which events are the same, whatever they are called: `instructions`, `inst_retired`,
+//! `armv8_cortex_a57/event=0x8/`.
 //!
-//! By code: a generic event stands for the code that the PMU's driver counts for it, as far as that can be told. Drivers of
-//! x86 say so in sysfs, under the generic name itself; that of Arm's PMUv3 lists the architecture's names, and which of them it
-//! takes is fixed (`armv8_pmuv3_perf_map`; of two names for branches the first that the PMU has). Caches' generic events
-//! differ from core to core there, and are the same as nothing but themselves.
+//! By code: a generic event stands for the code that the PMU's driver counts for it, as far as that
+//! can be told. Drivers of x86 say so in sysfs, under the generic name itself; that of Arm's PMUv3
+//! lists the architecture's names, and which of them it takes is fixed (`armv8_pmuv3_perf_map`; of
+//! two names for branches the first that the PMU has). Caches' generic events differ from core to
+//! core there, and are the same as nothing but themselves.
 
 use super::{Pmu, Pmus};
 use crate::event::{Event, EventAttr, EventSpec, Generic, CACHE, HARDWARE};
 use crate::ids::CoreTypeId;
 
-/// Generic events, and the architecture's events that Arm's driver counts for them, the first one that there is.
+/// Generic events, and the architecture's events that Arm's driver counts for them, the first one
+/// that there is.
 const ARM: &[(&str, &[&str])] = &[
     ("cycles", &["cpu_cycles"]),
     ("instructions", &["inst_retired"]),
@@ -26,18 +29,20 @@ const ARM: &[(&str, &[&str])] = &[
 type Code = (u32, u64, u64, u64);
 
 impl Pmus {
-    /// Whether two events count the same thing on the same PMU. In which modes is left out of account.
+    /// Whether two events count the same thing on the same PMU. In which modes is left out of
+    /// account.
     pub fn same(&self, a: &Event, b: &Event) -> bool {
         a.pmu == b.pmu && self.code(a) == self.code(b)
     }
 
-    /// Whether `event` of core type `t` counts what its PMU counts under `name`, in whichever modes.
+    /// Whether `event` of core type `t` counts what its PMU counts under `name`, in whichever
+    /// modes.
     pub fn is(&self, t: CoreTypeId, event: &Event, name: &str) -> bool {
         self.named(t, name).is_some_and(|e| self.same(event, &e))
     }
 
-    /// Every name under which the PMU of core type `t` counts the same as `event`, in the same modes, as `-e` takes them; its own
-    /// may be among them.
+    /// Every name under which the PMU of core type `t` counts the same as `event`, in the same
+    /// modes, as `-e` takes them; its own may be among them.
     pub fn aliases(&self, t: CoreTypeId, event: &Event) -> Vec<String> {
         let Some(pmu) = self.of_core_type(t) else {
             return Vec::new();

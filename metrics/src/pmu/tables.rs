@@ -1,9 +1,11 @@
-//! Event names from the kernel's pmu-events tables (`tools/perf/pmu-events/arch` of a kernel tree, JSON).
+//! Event names from the kernel's pmu-events tables (`tools/perf/pmu-events/arch` of a kernel tree,
+//! JSON).
 //!
-//! The kernel itself lists only some events in sysfs; the vendors' full lists are in those tables. Entries are kept by
-//! PMU *and* name: on a hybrid many names exist on both PMUs with different codes. The `scx_raw_pmu` crate carries the
-//! same tables but keeps them by name alone (the last entry read wins), knows x86 only and embeds 26 MB, so its data
-//! can be read here (its `arch` folder), its code is not used.
+//! The kernel itself lists only some events in sysfs; the vendors' full lists are in those tables.
+//! Entries are kept by PMU *and* name: on a hybrid many names exist on both PMUs with different
+//! codes. The `scx_raw_pmu` crate carries the same tables but keeps them by name alone (the last
+//! entry read wins), knows x86 only and embeds 26 MB, so its data can be read here (its `arch`
+//! folder), its code is not used.
 
 use super::{Pmu, Pmus};
 use crate::ids::CoreTypeId;
@@ -12,7 +14,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Environment variable that names the folder of the tables (the one with `x86/` and `arm64/` in it).
+/// Environment variable that names the folder of the tables (the one with `x86/` and `arm64/` in
+/// it).
 pub const TABLES_VARIABLE: &str = "SCX_AMP_PMU_EVENTS";
 
 /// Why tables cannot be used.
@@ -54,8 +57,8 @@ pub enum Processor {
 }
 
 impl Processor {
-    /// The processor of this machine, from `/proc/cpuinfo` and sysfs; `None` when it cannot be told. `cpus` is one CPU
-    /// of each core type, fastest first.
+    /// The processor of this machine, from `/proc/cpuinfo` and sysfs; `None` when it cannot be
+    /// told. `cpus` is one CPU of each core type, fastest first.
     pub fn detect(proc: &Path, sysfs: &Path, cpus: &[u32]) -> Option<Processor> {
         let midr: Option<Vec<u64>> = cpus
             .iter()
@@ -123,7 +126,8 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Reads the tables below `arch` (the folder with `x86/` and `arm64/`) for the core PMUs of `pmus`.
+    /// Reads the tables below `arch` (the folder with `x86/` and `arm64/`) for the core PMUs of
+    /// `pmus`.
     ///
     /// # Errors
     /// [`TableError`], naming the file.
@@ -139,7 +143,8 @@ impl Tables {
                 })?);
                 let core: Vec<&Pmu> = pmus.iter().filter(|p| p.core).collect();
                 for row in read_dir(&dir, &BTreeMap::new())? {
-                    // entries without a unit are for the core PMU, whatever its name; those of uncore units are left out
+                    // entries without a unit are for the core PMU, whatever its name; those of
+                    // uncore units are left out
                     let of = core.iter().filter(|p| match &row.unit {
                         Some(u) => *u == p.name,
                         None => true,
@@ -204,8 +209,8 @@ impl Tables {
 }
 
 impl Pmus {
-    /// The same with the events of `tables` added to those that sysfs lists; where both have a name, sysfs is right:
-    /// it is what this kernel says of this machine.
+    /// The same with the events of `tables` added to those that sysfs lists; where both have a
+    /// name, sysfs is right: it is what this kernel says of this machine.
     #[must_use]
     pub fn with_tables(mut self, tables: &Tables) -> Pmus {
         for pmu in &mut self.pmus {
@@ -283,7 +288,8 @@ fn row(e: Entry) -> Option<Row> {
     })
 }
 
-/// Every event in the JSON files of `dir`; those without a code of their own are looked up in `standard`.
+/// Every event in the JSON files of `dir`; those without a code of their own are looked up in
+/// `standard`.
 fn read_dir(dir: &Path, standard: &BTreeMap<String, Row>) -> Result<Vec<Row>, TableError> {
     let found = std::fs::read_dir(dir).map_err(|source| TableError::Read {
         path: dir.to_owned(),
@@ -312,8 +318,8 @@ fn read_dir(dir: &Path, standard: &BTreeMap<String, Row>) -> Result<Vec<Row>, Ta
     Ok(out)
 }
 
-/// What perf's table compiler makes of an entry; `None` for derived metrics, and for entries without a code of their
-/// own (`ArchStdEvent`, looked up elsewhere).
+/// What perf's table compiler makes of an entry; `None` for derived metrics, and for entries
+/// without a code of their own (`ArchStdEvent`, looked up elsewhere).
 fn terms(e: &Entry) -> Option<(String, String)> {
     let name = e.name.as_ref()?.to_lowercase();
     // off-core events have two codes, of which one is as good as the other

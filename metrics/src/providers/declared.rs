@@ -1,7 +1,7 @@
 //! Speedup factors as somebody declared them.
 //!
-//! The simplest provider: what the workload file or a provider file says about an application holds for each of
-//! its threads. A thread nobody declared has no estimate.
+//! The simplest provider: what the workload file or a provider file says about an application holds
+//! for each of its threads. A thread nobody declared has no estimate.
 //!
 //! ```toml
 //! # scx_amp run --policy hsp --provider FILE.toml
@@ -30,8 +30,8 @@ pub struct Speedups {
 }
 
 impl Speedups {
-    /// One factor, fastest core type over slowest: all that there is to say on a machine of two core types. On one
-    /// of more, the types between have none.
+    /// One factor, fastest core type over slowest: all that there is to say on a machine of two
+    /// core types. On one of more, the types between have none.
     ///
     /// # Errors
     /// When it is not a positive finite number; the text says so.
@@ -39,11 +39,12 @@ impl Speedups {
         Speedups::per_type(&[sf])
     }
 
-    /// One factor per core type, fastest first. Trailing types may be left out: nothing is declared for them (the
-    /// slowest type's factor is 1 by definition and needs no declaration).
+    /// One factor per core type, fastest first. Trailing types may be left out: nothing is declared
+    /// for them (the slowest type's factor is 1 by definition and needs no declaration).
     ///
     /// # Errors
-    /// When there are none or too many, or one is not a positive finite number; the text says which.
+    /// When there are none or too many, or one is not a positive finite number; the text says
+    /// which.
     pub fn per_type(sf: &[f64]) -> Result<Speedups, String> {
         if sf.is_empty() || sf.len() > MAX_CORE_TYPES {
             return Err(format!(
@@ -75,8 +76,8 @@ struct Table {
     by_comm: FxHashMap<[u8; 16], Speedups>,
 }
 
-/// What has been declared; a handle that is shared with the [`Declared`] provider, so that applications can be
-/// declared and withdrawn while the scheduler runs.
+/// What has been declared; a handle that is shared with the [`Declared`] provider, so that
+/// applications can be declared and withdrawn while the scheduler runs.
 #[derive(Clone, Debug, Default)]
 pub struct Declarations(Arc<RwLock<Table>>);
 
@@ -101,7 +102,8 @@ impl Declarations {
         Ok(())
     }
 
-    // A panic elsewhere while the lock was held leaves a whole table behind: each change is one insertion.
+    // A panic elsewhere while the lock was held leaves a whole table behind: each change is one
+    // insertion.
     fn read(&self) -> RwLockReadGuard<'_, Table> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

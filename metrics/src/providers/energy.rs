@@ -8,13 +8,15 @@ use crate::pmu::Pmus;
 use crate::provider::{MetricId, Provider};
 use crate::sample::{Snapshot, Subject, VirtualCounter};
 
-/// Part of what an interval's energy departs from expectation that is put down to the powers being wrong.
+/// Part of what an interval's energy departs from expectation that is put down to the powers being
+/// wrong.
 const NEW: f64 = 0.5;
 /// Least power of a thread, in parts of the mean.
 const LEAST: f64 = 0.05;
 /// Power of an idle core in parts of the mean, until more is known.
 const IDLE: f64 = 0.1;
-/// How readily the power of idle cores takes the blame, a thread's being 1: it is small and hardly changes.
+/// How readily the power of idle cores takes the blame, a thread's being 1: it is small and hardly
+/// changes.
 const IDLE_WEIGHT: f64 = 0.01;
 /// Intervals on a core type before its power counts.
 const ENOUGH: u32 = 3;
@@ -47,8 +49,8 @@ impl Thread {
 /// What the threads of a core type did in an interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
-    /// Sums of CPU time, of its squares (weighted), of that of threads without a power yet, and energy by the powers of the
-    /// others.
+    /// Sums of CPU time, of its squares (weighted), of that of threads without a power yet, and
+    /// energy by the powers of the others.
     time: f64,
     squares: f64,
     unknown: f64,
@@ -77,7 +79,8 @@ impl Shared {
         }
     }
 
-    /// Energy as it should have been, `mean` being the power of those of which nothing is known yet.
+    /// Energy as it should have been, `mean` being the power of those of which nothing is known
+    /// yet.
     fn expected(&self, mean: f64) -> f64 {
         self.joules + self.unknown * mean
     }
@@ -85,16 +88,18 @@ impl Shared {
 
 /// Adds efficiency factors to another provider's speedup factors.
 ///
-/// EF = EDP_small / EDP_big = SF / ER with ER the energy on the big core over that on the small one for the same
-/// instructions. With the power P of a thread on each core type and time inversely proportional to speed,
-/// ER = (P_big / P_small) / SF, so that EF = SF² · P_small / P_big.
+/// EF = EDP_small / EDP_big = SF / ER with ER the energy on the big core over that on the small one
+/// for the same instructions. With the power P of a thread on each core type and time inversely
+/// proportional to speed, ER = (P_big / P_small) / SF, so that EF = SF² · P_small / P_big.
 ///
-/// Sensors tell core types apart, not threads. What the cores of a type drew in an interval is the sum over the threads that
-/// ran there of power × CPU time: one equation per interval, with other threads in it whenever threads change places. The
-/// powers are estimated from those by Kaczmarz's method with relaxation: what an interval drew more than expected is spread
-/// over its threads by their CPU time. A thread begins with the mean of those it shares the cores with; threads that never
-/// part are told apart no further. Idle cores are one more that draws, first taken for a tenth of one that runs. The quality is therefore never better than
-/// [`Quality::Multiplexed`]. An efficiency factor of the inner provider goes first.
+/// Sensors tell core types apart, not threads. What the cores of a type drew in an interval is the
+/// sum over the threads that ran there of power × CPU time: one equation per interval, with other
+/// threads in it whenever threads change places. The powers are estimated from those by Kaczmarz's
+/// method with relaxation: what an interval drew more than expected is spread over its threads by
+/// their CPU time. A thread begins with the mean of those it shares the cores with; threads that
+/// never part are told apart no further. Idle cores are one more that draws, first taken for a
+/// tenth of one that runs. The quality is therefore never better than [`Quality::Multiplexed`]. An
+/// efficiency factor of the inner provider goes first.
 pub struct WithEnergy {
     name: String,
     inner: Box<dyn Provider>,
@@ -165,7 +170,8 @@ impl Provider for WithEnergy {
             }
         }
         if joules.iter().all(Option::is_none) {
-            // nothing to share out; whoever is known would be charged the next interval's energy for two
+            // nothing to share out; whoever is known would be charged the next interval's energy
+            // for two
             self.threads = Threads::default();
             return;
         }
@@ -389,7 +395,8 @@ mod tests {
                 assert_eq!(p.estimate(key(1), ef), None, "{i}");
             }
         }
-        // SF² · P_small / P_big = 4 / 3; by its definition SF / ER with ER = (3 W · t) / (1 W · 2 t)
+        // SF² · P_small / P_big = 4 / 3; by its definition SF / ER with ER = (3 W · t) / (1 W · 2
+        // t)
         let e = p.estimate(key(1), ef).unwrap();
         assert!((e.value - 2.0 / 1.5).abs() < 1e-9, "{e:?}");
         assert_eq!((e.quality, e.uncertainty), (Quality::Multiplexed, None));

@@ -1,8 +1,10 @@
-//! A provider in a program of its own, fed samples as JSON lines (protocol: `docs/reference/exec-provider.md`).
+//! A provider in a program of its own, fed samples as JSON lines (protocol:
+//! `docs/reference/exec-provider.md`).
 //!
-//! The scheduler never waits for it: lines go through a bounded queue to a thread that writes, answers come from a thread
-//! that reads. A program that ends, says what is no answer, or says nothing, is ended and started again after a pause
-//! that doubles; until it answers there are no estimates.
+//! The scheduler never waits for it: lines go through a bounded queue to a thread that writes,
+//! answers come from a thread that reads. A program that ends, says what is no answer, or says
+//! nothing, is ended and started again after a pause that doubles; until it answers there are no
+//! estimates.
 
 mod child;
 mod protocol;
@@ -32,9 +34,11 @@ const PAUSE: (Nanos, Nanos) = (Nanos(500_000_000), Nanos(60_000_000_000));
 pub struct ExecFile {
     #[allow(dead_code)] // dispatched on by whoever reads provider files
     kind: String,
-    /// Program and arguments. No shell is involved. A program with a `/` in it is looked up from the file's folder.
+    /// Program and arguments. No shell is involved. A program with a `/` in it is looked up from
+    /// the file's folder.
     command: Vec<String>,
-    /// Events to count on every core type, by turns if there are several sets; instructions and cycles are always there.
+    /// Events to count on every core type, by turns if there are several sets; instructions and
+    /// cycles are always there.
     #[serde(default)]
     event_set: Vec<BTreeMap<String, EventSpec>>,
     /// Without an answer to any sample for so long, the program counts as silent, milliseconds.
@@ -106,8 +110,8 @@ impl std::fmt::Debug for Exec {
 }
 
 impl Exec {
-    /// The provider that runs the program of this file, which lies in `folder`. The program is started with the first
-    /// interval.
+    /// The provider that runs the program of this file, which lies in `folder`. The program is
+    /// started with the first interval.
     ///
     /// # Errors
     /// Names the key that is not right.
@@ -171,8 +175,8 @@ impl Exec {
         })
     }
 
-    /// The program is to run as this user and group, not as the scheduler's: a scheduler runs as root, and has no need
-    /// for its estimates to.
+    /// The program is to run as this user and group, not as the scheduler's: a scheduler runs as
+    /// root, and has no need for its estimates to.
     #[must_use]
     pub fn run_as(mut self, user: Option<(u32, u32)>) -> Exec {
         self.user = user;
@@ -244,8 +248,8 @@ impl Exec {
         Ok(())
     }
 
-    /// Waits until the program has answered all there is to answer or `patience` is over, and takes the answers in. For
-    /// tests and for offline use; a scheduler must not wait.
+    /// Waits until the program has answered all there is to answer or `patience` is over, and takes
+    /// the answers in. For tests and for offline use; a scheduler must not wait.
     pub fn wait(&mut self, patience: Duration) {
         let step = Duration::from_millis(5);
         let mut waited = Duration::ZERO;

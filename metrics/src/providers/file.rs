@@ -178,7 +178,8 @@ struct Owner {
 }
 
 impl Owner {
-    /// Whom a program that the file names runs as: the owner of the file, where this process can choose.
+    /// Whom a program that the file names runs as: the owner of the file, where this process can
+    /// choose.
     fn user(self) -> Result<Option<(u32, u32)>, String> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
@@ -216,8 +217,8 @@ pub(crate) fn at_line(text: &str, offset: usize, message: &str) -> String {
     format!("line {line}: {message}")
 }
 
-/// The provider that a file describes, on the machine of `context`. `kind` says which; a file without `kind` declares speedup
-/// factors.
+/// The provider that a file describes, on the machine of `context`. `kind` says which; a file
+/// without `kind` declares speedup factors.
 ///
 /// # Errors
 /// [`ProviderFileError`], naming file, line and key.
@@ -225,8 +226,8 @@ pub fn load(path: &Path, context: &Context<'_>) -> Result<Box<dyn Provider>, Pro
     Reader::new(Some(context)).load(path)
 }
 
-/// The files that a provider file consists of: itself, and those that it puts something in front of. They are checked as far
-/// as can be without the machine that they are for.
+/// The files that a provider file consists of: itself, and those that it puts something in front
+/// of. They are checked as far as can be without the machine that they are for.
 ///
 /// # Errors
 /// As [`load`].
@@ -330,8 +331,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The provider that the file at `path` puts something in front of: by name, or another file, looked up from its folder. One of
-    /// the kinds in `never` is refused: a file that names itself would never end.
+    /// The provider that the file at `path` puts something in front of: by name, or another file,
+    /// looked up from its folder. One of the kinds in `never` is refused: a file that names itself
+    /// would never end.
     fn inner(
         &mut self,
         path: &Path,

@@ -1,9 +1,10 @@
 //! A phase history table in front of another provider [TD].
 //!
-//! Some metrics exist on one core type only (the hardware's own classes on P cores; a model that was made for one). The
-//! table remembers, per thread, what the inner provider said in a phase of the program, under a key that can be measured
-//! on every core type: L1 data cache accesses per thousand instructions, and the part of the instructions that are
-//! branches. On the other core types the entry nearest to the present key answers.
+//! Some metrics exist on one core type only (the hardware's own classes on P cores; a model that
+//! was made for one). The table remembers, per thread, what the inner provider said in a phase of
+//! the program, under a key that can be measured on every core type: L1 data cache accesses per
+//! thousand instructions, and the part of the instructions that are branches. On the other core
+//! types the entry nearest to the present key answers.
 
 use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
@@ -18,7 +19,8 @@ use crate::sample::{Reading, Snapshot};
 pub struct HistorySettings {
     /// Core types on which the inner provider's estimates are valid.
     pub valid_on: CoreTypeSet,
-    /// Event that counts L1 data cache accesses, and branches; the same name has to exist on every core type.
+    /// Event that counts L1 data cache accesses, and branches; the same name has to exist on every
+    /// core type.
     pub l1_accesses: String,
     /// As above.
     pub branches: String,
@@ -242,8 +244,8 @@ impl Provider for History {
         Some(&*self.inner)
     }
 
-    /// The inner provider's sets, each with the two events of the key (and instructions) added; a set of these where the
-    /// inner one has none.
+    /// The inner provider's sets, each with the two events of the key (and instructions) added; a
+    /// set of these where the inner one has none.
     fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
         let inner = self.inner.event_sets(pmus)?;
         let mut out = EventSets::default();

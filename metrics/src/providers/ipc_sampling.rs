@@ -14,14 +14,15 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IpcSamplingSettings {
-    /// Weight of a new sample in the running average, above 0 to 1; the old value has the rest [PMCTrack: 0.65].
+    /// Weight of a new sample in the running average, above 0 to 1; the old value has the rest
+    /// [PMCTrack: 0.65].
     pub new_weight: f64,
     /// Least factor [PMCTrack: 1].
     pub min: f64,
     /// Largest factor [PMCTrack: 7].
     pub max: f64,
-    /// Factor before there are enough samples [PMCTrack: 2.5]. It rests on nothing measured, so its quality is
-    /// [`Quality::Partial`] and policies of this project do not use it.
+    /// Factor before there are enough samples [PMCTrack: 2.5]. It rests on nothing measured, so its
+    /// quality is [`Quality::Partial`] and policies of this project do not use it.
     pub warm_up_value: f64,
     /// Samples on each core type that are enough [PMCTrack: 5].
     pub warm_up_samples: u32,
@@ -29,7 +30,8 @@ pub struct IpcSamplingSettings {
     pub shortest_ms: f64,
     /// Part of that time in which the counters must have counted, 0 to 1.
     pub least_coverage: f64,
-    /// Largest quotient of a sample and the mean of it and the running average within one phase [PMCTrack: 1.12].
+    /// Largest quotient of a sample and the mean of it and the running average within one phase
+    /// [PMCTrack: 1.12].
     pub phase_ratio: f64,
     /// Departing samples in a row that make a new phase [PMCTrack: 1]; see [`PhaseRule::confirm`].
     pub phase_confirm: u32,
@@ -94,7 +96,8 @@ impl IpcSamplingSettings {
 /// Speed on one core type.
 #[derive(Clone, Copy, Debug, Default)]
 struct Side {
-    /// Running average of instructions per nanosecond of CPU time, and of the squared departures from it.
+    /// Running average of instructions per nanosecond of CPU time, and of the squared departures
+    /// from it.
     speed: f64,
     variance: f64,
     ipc: f64,
@@ -103,7 +106,8 @@ struct Side {
     detector: PhaseDetector,
     /// The thread's phase when the last sample was taken.
     phase: u32,
-    /// Speed and IPC of a sample that departs from the phase: the next one tells whether it was an outlier.
+    /// Speed and IPC of a sample that departs from the phase: the next one tells whether it was an
+    /// outlier.
     held: Option<(f64, f64)>,
 }
 
@@ -121,7 +125,8 @@ impl Side {
         (self.speed, self.variance, self.ipc) = (speed, 0.0, ipc);
     }
 
-    /// Relative standard uncertainty of the average: σ·√(w/(2−w)) for weight w; unknown with one sample.
+    /// Relative standard uncertainty of the average: σ·√(w/(2−w)) for weight w; unknown with one
+    /// sample.
     fn relative_uncertainty(&self, weight: f64) -> Option<f64> {
         (self.samples > 1 && self.speed > 0.0)
             .then(|| (self.variance * weight / (2.0 - weight)).sqrt() / self.speed)
@@ -153,12 +158,13 @@ impl Thread {
 
 /// The estimator that EQP uses on real machines.
 ///
-/// In every interval in which a thread ran long enough on a core type, its speed there (instructions by CPU time, which
-/// is the IPC times the frequency it really ran at) enters a running average, new = 0.35·old + 0.65·sample. The factor
-/// is the ratio of the averages of a core type and the slowest one, within 1 to 7. A jump of the IPC that lasts (two samples;
-/// the paper has one) begins a new phase: the average of that core type starts afresh, and the factor counts as stale, with the caveat that the other side is
-/// of another phase, until a sample from there is in. That the two sides are never measured at the same time is the
-/// method's known weakness.
+/// In every interval in which a thread ran long enough on a core type, its speed there
+/// (instructions by CPU time, which is the IPC times the frequency it really ran at) enters a
+/// running average, new = 0.35·old + 0.65·sample. The factor is the ratio of the averages of a core
+/// type and the slowest one, within 1 to 7. A jump of the IPC that lasts (two samples; the paper
+/// has one) begins a new phase: the average of that core type starts afresh, and the factor counts
+/// as stale, with the caveat that the other side is of another phase, until a sample from there is
+/// in. That the two sides are never measured at the same time is the method's known weakness.
 ///
 /// It tells no efficiency factors.
 #[derive(Debug, Default)]
@@ -349,7 +355,8 @@ impl Provider for IpcSampling {
         }
     }
 
-    /// The core type with the fewest samples until there are enough, then one that was not seen in this phase.
+    /// The core type with the fewest samples until there are enough, then one that was not seen in
+    /// this phase.
     fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
         let t = self.threads.get(thread)?;
         let sides = t.sides.get(..self.core_types)?.iter().enumerate();

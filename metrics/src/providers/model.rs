@@ -1,7 +1,8 @@
 //! A platform model: factors from metrics measured on the core type the thread is on.
 //!
-//! The model is data: a TOML file (see `models/README.md`) with, per core type, the event sets, the metrics made of their
-//! counts, and for each factor an additive regression of stumps or a linear formula [PMCTrack §4.1.2].
+//! The model is data: a TOML file (see `models/README.md`) with, per core type, the event sets, the
+//! metrics made of their counts, and for each factor an additive regression of stumps or a linear
+//! formula [PMCTrack §4.1.2].
 
 mod check;
 mod file;
@@ -191,7 +192,8 @@ impl Model {
     }
 }
 
-/// Below this coverage a sample counts as partial; above, but below 0.95, as multiplexed with others.
+/// Below this coverage a sample counts as partial; above, but below 0.95, as multiplexed with
+/// others.
 const PARTIAL: f64 = 0.5;
 
 impl Provider for Model {

@@ -1,8 +1,10 @@
-//! What programs of the same name were like: for threads of which another provider knows nothing yet.
+//! What programs of the same name were like: for threads of which another provider knows nothing
+//! yet.
 //!
-//! Counters need time: five samples on each core type, or the first rounds of a model. A compiler, a shell pipeline's parts, the
-//! programs of a benchmark are over by then, and the next of the same name begins anew. Of each command name this remembers
-//! the factors that threads were last found to have, and how much they differed.
+//! Counters need time: five samples on each core type, or the first rounds of a model. A compiler,
+//! a shell pipeline's parts, the programs of a benchmark are over by then, and the next of the same
+//! name begins anew. Of each command name this remembers the factors that threads were last found
+//! to have, and how much they differed.
 
 use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
@@ -15,8 +17,8 @@ use rustc_hash::FxHashMap;
 
 /// Names that are remembered; the one that was met longest ago makes room.
 const MOST_NAMES: usize = 1024;
-/// Weight of a thread's factor in the running average of its name, for each interval in which the thread ran. Small, so that the
-/// average is over the phases of a program.
+/// Weight of a thread's factor in the running average of its name, for each interval in which the
+/// thread ran. Small, so that the average is over the phases of a program.
 const NEW: f64 = 0.05;
 
 /// A factor over threads of one name.
@@ -56,10 +58,12 @@ struct Thread {
     runtime: [Nanos; MAX_CORE_TYPES],
 }
 
-/// The memory behind `inner`, whose own answers go first unless they rest on too little ([`Quality::Partial`]).
+/// The memory behind `inner`, whose own answers go first unless they rest on too little
+/// ([`Quality::Partial`]).
 ///
-/// What is remembered comes with the quality [`Quality::Stale`], the age of the last contribution, and the scatter of what was
-/// found as its uncertainty. A name is not a program: `python3` may be anything, and its uncertainty says so.
+/// What is remembered comes with the quality [`Quality::Stale`], the age of the last contribution,
+/// and the scatter of what was found as its uncertainty. A name is not a program: `python3` may be
+/// anything, and its uncertainty says so.
 pub struct Remembered {
     name: String,
     inner: Box<dyn Provider>,

@@ -21,8 +21,8 @@ impl<T> Default for Threads<T> {
 }
 
 impl<T> Threads<T> {
-    /// Begins an interval: every thread of the snapshot is there (made by `new` if need be), no other. Allocates only
-    /// for new threads.
+    /// Begins an interval: every thread of the snapshot is there (made by `new` if need be), no
+    /// other. Allocates only for new threads.
     pub fn keep(&mut self, snapshot: &Snapshot, mut new: impl FnMut() -> T) {
         self.round += 1;
         let round = self.round;

@@ -1,8 +1,9 @@
 //! Windows of a fixed number of instructions in front of a provider that counts [PMCTrack §4.1.2].
 //!
-//! Readings come once per interval of time. Cut at every so many instructions, they speak of the same amount of work
-//! whatever core type it was done on. Nothing changes for the hardware: counters are read at switches and ticks as ever, and what
-//! lies between two readings is interpolated.
+//! Readings come once per interval of time. Cut at every so many instructions, they speak of the
+//! same amount of work whatever core type it was done on. Nothing changes for the hardware:
+//! counters are read at switches and ticks as ever, and what lies between two readings is
+//! interpolated.
 
 use super::threads::Threads;
 use crate::estimate::Estimate;
@@ -18,7 +19,8 @@ use std::ops::RangeInclusive;
 /// Instructions that a window may have. Shorter ones would be more than one per microsecond.
 pub const WINDOW_SIZES: RangeInclusive<u64> = 100_000..=1_000_000_000_000;
 
-/// Intervals that a set is kept on for a window to fill, before the next one gets its turn all the same.
+/// Intervals that a set is kept on for a window to fill, before the next one gets its turn all the
+/// same.
 const PATIENCE: u32 = 20;
 
 /// Counts since a beginning, and where they are cut.
@@ -37,8 +39,9 @@ struct Thread {
     running: [Option<Running>; MAX_CORE_TYPES],
 }
 
-/// The cutter in front of `inner`, which gets a reading per complete window: none in an interval in which none was completed, or
-/// several. A set stays on until it has completed a window on its core type.
+/// The cutter in front of `inner`, which gets a reading per complete window: none in an interval in
+/// which none was completed, or several. A set stays on until it has completed a window on its core
+/// type.
 pub struct Windowed {
     name: String,
     inner: Box<dyn Provider>,
@@ -289,7 +292,8 @@ mod tests {
             let r = readings(1, 0, 0, 10, &[240_000, 1]);
             w.observe(&snapshot(i * 10, &[1], vec![r]));
         }
-        // complete after the fifth, when the inner one wants set 1, of which instructions are the second event
+        // complete after the fifth, when the inner one wants set 1, of which instructions are the
+        // second event
         assert_eq!(w.active_set(t), 1);
         w.observe(&snapshot(60, &[1], vec![readings(1, 0, 1, 10, &[7, 100])]));
         assert_eq!(w.active_set(t), 1);
@@ -311,7 +315,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is counted twice: the windows hold what was read, but for the rest of less than one.
+        /// Nothing is counted twice: the windows hold what was read, but for the rest of less than
+        /// one.
         #[test]
         fn totals_are_conserved(stream in proptest::collection::vec((0u64..5_000_000, 0u64..1 << 40), 1..30)) {
             let (mut w, seen) = windowed();

@@ -41,7 +41,8 @@ impl Powercap {
     pub fn open(class: &Path) -> Result<Powercap, VirtualError> {
         let mut zones = Vec::new();
         for dir in folders(class) {
-            // `intel-rapl:0` is a package, `intel-rapl:0:1` a part of it; `psys` holds packages and more
+            // `intel-rapl:0` is a package, `intel-rapl:0:1` a part of it; `psys` holds packages and
+            // more
             let name = dir
                 .file_name()
                 .unwrap_or_default()

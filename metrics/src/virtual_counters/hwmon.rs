@@ -14,8 +14,8 @@ struct Sensor {
     last: u64,
 }
 
-/// Sensors of core types, told by their labels. Energy sensors are read as they are; power is taken as constant at the
-/// mean of its values at both ends of the interval.
+/// Sensors of core types, told by their labels. Energy sensors are read as they are; power is taken
+/// as constant at the mean of its values at both ends of the interval.
 #[derive(Debug)]
 pub struct Hwmon {
     sensors: Vec<Sensor>,
@@ -23,8 +23,8 @@ pub struct Hwmon {
 }
 
 impl Hwmon {
-    /// Opens the sensors below `class` whose label contains one of `labels` (in any case). Where a core type has both an
-    /// energy and a power sensor, energy is taken.
+    /// Opens the sensors below `class` whose label contains one of `labels` (in any case). Where a
+    /// core type has both an energy and a power sensor, energy is taken.
     ///
     /// # Errors
     /// When there is none, or one cannot be read.

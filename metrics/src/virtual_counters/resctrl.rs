@@ -1,4 +1,5 @@
-//! Last-level cache occupancy and memory traffic per application, through resctrl monitoring groups.
+//! Last-level cache occupancy and memory traffic per application, through resctrl monitoring
+//! groups.
 
 use super::{VirtualError, VirtualSource};
 use crate::ids::{AppId, Nanos};
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 /// Begin of the names of our groups.
 const PREFIX: &str = "scx_amp-";
 
-/// CPU time in an interval from which on an application gets a group: RMIDs are few, and most processes sleep.
+/// CPU time in an interval from which on an application gets a group: RMIDs are few, and most
+/// processes sleep.
 const BUSY: Nanos = Nanos::from_millis(1);
 
 /// What is needed of the resctrl file system. All paths are relative to its root.
@@ -98,9 +100,10 @@ struct Group {
     traffic: Option<u64>,
 }
 
-/// One monitoring group per application that is busy; it keeps it until it ends. When the RMIDs are used up, the group that is oldest gives way: first in, first
-/// out, so that the RMID that was released longest ago, whose lines have had most time to leave the cache, is next.
-/// Dropping it removes every group.
+/// One monitoring group per application that is busy; it keeps it until it ends. When the RMIDs are
+/// used up, the group that is oldest gives way: first in, first out, so that the RMID that was
+/// released longest ago, whose lines have had most time to leave the cache, is next. Dropping it
+/// removes every group.
 pub struct Resctrl {
     fs: Box<dyn ResctrlFs>,
     groups: BTreeMap<AppId, Group>,
@@ -121,7 +124,8 @@ fn name(app: AppId) -> String {
 }
 
 impl Resctrl {
-    /// Uses the resctrl file system behind `fs`. Groups that an earlier run left behind (it was killed) are removed.
+    /// Uses the resctrl file system behind `fs`. Groups that an earlier run left behind (it was
+    /// killed) are removed.
     ///
     /// # Errors
     /// When it is not mounted, or the processor monitors nothing.
@@ -181,8 +185,8 @@ impl Resctrl {
         Ok(())
     }
 
-    /// Makes a group for `app`, in place of the oldest one if need be and `replace` admits it; false when there is no
-    /// RMID to be had.
+    /// Makes a group for `app`, in place of the oldest one if need be and `replace` admits it;
+    /// false when there is no RMID to be had.
     fn make(&mut self, app: AppId, mut replace: bool) -> Result<bool, VirtualError> {
         let group = name(app);
         loop {
@@ -295,8 +299,8 @@ impl VirtualSource for Resctrl {
             }
         }
         self.at = Some(now);
-        // Who never had a group goes first, then who gave way longest ago. One replacement per interval: a group needs two
-        // readings for an increment.
+        // Who never had a group goes first, then who gave way longest ago. One replacement per
+        // interval: a group needs two readings for an increment.
         self.gave_way.retain(|a, _| apps.contains_key(a));
         let mut new: Vec<AppId> = apps
             .keys()
@@ -473,7 +477,8 @@ mod tests {
             r.sample(Nanos(i), &all, &mut out).unwrap();
             had.push(groups(&fake).join(" ").replace("mon_groups/scx_amp-", ""));
         }
-        // one replacement per interval: whoever has had it longest goes, whoever has waited longest comes
+        // one replacement per interval: whoever has had it longest goes, whoever has waited longest
+        // comes
         assert_eq!(had, ["1 2", "2 3", "1 3", "1 2", "2 3"]);
         // an idle one keeps what it has
         r.sample(Nanos(9), &threads(&[1, 2, 3], 50), &mut out)

@@ -1,4 +1,5 @@
-//! `scx_amp board` on its own, for work on the board alone: `cargo run --release -p amp-board --example board-run -- run -c uname -a`.
+//! `scx_amp board` on its own, for work on the board alone:
+//! `cargo run --release -p amp-board --example board-run -- run -c uname -a`.
 
 use clap::Parser;
 

@@ -1,7 +1,8 @@
 //! Debian packages through apt with a configuration of our own.
 //!
-//! Lists, state, archives and the status file live in the cache folder, so no root is needed and the machine's own apt
-//! is not touched. apt checks the signatures (with Debian's archive keyring and no other) and the hashes.
+//! Lists, state, archives and the status file live in the cache folder, so no root is needed and
+//! the machine's own apt is not touched. apt checks the signatures (with Debian's archive keyring
+//! and no other) and the hashes.
 
 use crate::cache::Cache;
 use crate::child::{self, Finished};
@@ -51,8 +52,8 @@ impl Host {
 /// How old package lists may be before they are fetched anew.
 const LISTS_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Does something with lists of at most a day, and once more with new ones when the archive no longer has what they name:
-/// versions rotate out of it.
+/// Does something with lists of at most a day, and once more with new ones when the archive no
+/// longer has what they name: versions rotate out of it.
 pub(crate) fn with_lists<T>(
     refresh: bool,
     mut work: impl FnMut(Duration) -> Result<T, BoardError>,
@@ -171,8 +172,8 @@ impl<'a> Apt<'a> {
     fn write_configuration(&self) -> Result<(), BoardError> {
         let user = rustix::process::geteuid().as_raw();
         let d = self.dir.display();
-        // The machine's own configuration is read first and stays in force for what is not named here (its proxy, say).
-        // Its hooks are dropped: they would act on the machine's folders.
+        // The machine's own configuration is read first and stays in force for what is not named
+        // here (its proxy, say). Its hooks are dropped: they would act on the machine's folders.
         let mut text = format!(
             "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Pre-Invoke;\n\
              #clear APT::Architectures;\n\
@@ -440,7 +441,8 @@ impl<'a> Apt<'a> {
         }
     }
 
-    /// The set of packages that installing these would add: names with versions, and their files once fetched.
+    /// The set of packages that installing these would add: names with versions, and their files
+    /// once fetched.
     ///
     /// # Errors
     /// When a package does not exist or its dependencies cannot be met.

@@ -12,8 +12,8 @@ pub const AGENT: &str = "amp-guest";
 /// Command that builds everything.
 pub const BUILD: &str = "tools/setup/build.sh";
 
-/// Looks in `SCX_AMP_GUEST_DIR` (folders named after the architecture, or flat), then in the build folder of the running
-/// program, then in the cache.
+/// Looks in `SCX_AMP_GUEST_DIR` (folders named after the architecture, or flat), then in the build
+/// folder of the running program, then in the cache.
 fn places(cache: &Cache, arch: Arch, plugin: bool) -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     if let Some(dir) = std::env::var_os("SCX_AMP_GUEST_DIR").map(PathBuf::from) {
@@ -37,7 +37,8 @@ fn places(cache: &Cache, arch: Arch, plugin: bool) -> Vec<PathBuf> {
     dirs
 }
 
-/// Cargo's target folders above the running program: `T/release/x`, `T/TRIPLE/release/x`, `T/release/deps/x`.
+/// Cargo's target folders above the running program: `T/release/x`, `T/TRIPLE/release/x`,
+/// `T/release/deps/x`.
 fn target_folders() -> Vec<PathBuf> {
     let exe = std::env::current_exe().and_then(|p| p.canonicalize());
     let Ok(exe) = exe else { return Vec::new() };

@@ -1,7 +1,7 @@
 //! The cache folder: where everything fetched or built for the board lives.
 //!
-//! A thing is built in a staging folder on the same file system and renamed into place, so that what is there is whole.
-//! One lock keeps two fetches apart; running guests need no lock.
+//! A thing is built in a staging folder on the same file system and renamed into place, so that
+//! what is there is whole. One lock keeps two fetches apart; running guests need no lock.
 
 use crate::child::POLL;
 use crate::error::BoardError;
@@ -118,9 +118,11 @@ impl Cache {
         }
     }
 
-    /// A folder for something in the making; gone with the value unless [`Cache::publish`] moved it.
+    /// A folder for something in the making; gone with the value unless [`Cache::publish`] moved
+    /// it.
     ///
-    /// The process holds a lock inside, so that another one can tell a live folder from one left by a killed process.
+    /// The process holds a lock inside, so that another one can tell a live folder from one left by
+    /// a killed process.
     ///
     /// # Errors
     /// When it cannot be created.
@@ -238,7 +240,8 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // dpkg may have unpacked folders without the write bit; the sweep of a later run gets what is left.
+        // dpkg may have unpacked folders without the write bit; the sweep of a later run gets what
+        // is left.
         let _ = fs::remove_dir_all(self.dir.path());
         let _ = fs::remove_file(&self.mark);
     }

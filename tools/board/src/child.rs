@@ -25,7 +25,8 @@ pub struct Finished {
 /// Makes the child die with the thread that starts it.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = rustix::process::getpid();
-    // SAFETY: the closure makes only two system calls, both async-signal-safe, and touches no memory of the parent.
+    // SAFETY: the closure makes only two system calls, both async-signal-safe, and touches no
+    // memory of the parent.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

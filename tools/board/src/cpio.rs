@@ -13,7 +13,8 @@ pub enum Kind<'a> {
     Link(&'a str),
 }
 
-/// Writes one archive; everything in it belongs to root and has time zero, so that equal input gives equal bytes.
+/// Writes one archive; everything in it belongs to root and has time zero, so that equal input
+/// gives equal bytes.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: W,
@@ -112,7 +113,8 @@ mod tests {
                     .stdout(Stdio::piped())
                     .spawn()
             });
-        // Neither reader is needed to use the board: without them the layout test above stands alone.
+        // Neither reader is needed to use the board: without them the layout test above stands
+        // alone.
         let Ok(mut child) = spawned else { return };
         child.stdin.take().unwrap().write_all(&data).unwrap();
         let out = child.wait_with_output().unwrap();

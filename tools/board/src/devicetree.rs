@@ -1,7 +1,8 @@
 //! The device tree of a machine, made from QEMU's own `virt` tree.
 //!
-//! What the kernel's asymmetry-aware code reads: CPU compatibles, `capacity-dmips-mhz`, `cpu-map` clusters, caches, and
-//! one PMU node per core type whose per-CPU interrupts tell which CPUs it covers (`interrupt-affinity`).
+//! What the kernel's asymmetry-aware code reads: CPU compatibles, `capacity-dmips-mhz`, `cpu-map`
+//! clusters, caches, and one PMU node per core type whose per-CPU interrupts tell which CPUs it
+//! covers (`interrupt-affinity`).
 
 use crate::error::BoardError;
 use crate::fdt::{self, Node};
@@ -81,7 +82,8 @@ fn handle_of(cpu: u32, handles: &[u32]) -> Result<u32, String> {
         .ok_or_else(|| format!("CPU {cpu} out of range"))
 }
 
-/// The `cpus` node: QEMU's CPU addresses (they skip numbers beyond 16 CPUs) with the machine's properties.
+/// The `cpus` node: QEMU's CPU addresses (they skip numbers beyond 16 CPUs) with the machine's
+/// properties.
 fn cpus(
     virt: &Node,
     types: &[(&CoreType, &CoreModel)],

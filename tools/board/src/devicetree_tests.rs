@@ -3,8 +3,8 @@ use crate::fdt::cell;
 use proptest::prelude::*;
 use std::path::Path;
 
-/// What of QEMU's tree matters here: CPUs listed last first, with the addresses the virt machine gives them (16 per
-/// cluster), a PMU node, and phandles in use.
+/// What of QEMU's tree matters here: CPUs listed last first, with the addresses the virt machine
+/// gives them (16 per cluster), a PMU node, and phandles in use.
 fn virt(cpus: usize) -> Vec<u8> {
     let mut root = Node::new("");
     root.set_cells("interrupt-parent", &[0x8001]);

@@ -1,4 +1,5 @@
-//! Flattened device trees (Devicetree Specification 0.4, chapter 5), read into a tree and written back.
+//! Flattened device trees (Devicetree Specification 0.4, chapter 5), read into a tree and written
+//! back.
 
 const MAGIC: u32 = 0xd00d_feed;
 const BEGIN_NODE: u32 = 1;

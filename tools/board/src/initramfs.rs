@@ -1,7 +1,7 @@
 //! The guest's file system: bash, busybox, programs from packages, our binaries, the script.
 //!
-//! Several cpio archives one after the other, not compressed: the kernel copies them at memory speed, while unpacking
-//! gzip under emulation takes longer than the rest of the boot.
+//! Several cpio archives one after the other, not compressed: the kernel copies them at memory
+//! speed, while unpacking gzip under emulation takes longer than the rest of the boot.
 
 use crate::cpio::{Kind, Writer};
 use crate::error::BoardError;

@@ -1,4 +1,5 @@
-//! The virtual AMP board: an asymmetric multicore machine in QEMU, from a machine file and Debian packages.
+//! The virtual AMP board: an asymmetric multicore machine in QEMU, from a machine file and Debian
+//! packages.
 //!
 //! ```text
 //! machine file ─► devicetree ─┐
@@ -6,7 +7,8 @@
 //! script, files, binaries ────┘                                     └─ serial console ─► Event::Console
 //! ```
 //!
-//! Everything fetched lives in one [`Cache`]; [`Run`] says what is to run; [`Outcome`] is what came back.
+//! Everything fetched lives in one [`Cache`]; [`Run`] says what is to run; [`Outcome`] is what came
+//! back.
 
 pub mod apt;
 mod arch;

@@ -1,8 +1,10 @@
-//! How results leave a guest that has no disk and no network: a memory the guest sees as a PCI device.
+//! How results leave a guest that has no disk and no network: a memory the guest sees as a PCI
+//! device.
 //!
-//! The host makes a file of [`SIZE`] bytes with a [`Header`] whose `state` is [`EMPTY`] and gives it to QEMU as an
-//! `ivshmem-plain` device. The agent in the guest maps BAR 2 of the ivshmem device whose memory begins with [`MAGIC`],
-//! writes a tar archive behind the header, then the header. The host reads the file after QEMU has ended.
+//! The host makes a file of [`SIZE`] bytes with a [`Header`] whose `state` is [`EMPTY`] and gives
+//! it to QEMU as an `ivshmem-plain` device. The agent in the guest maps BAR 2 of the ivshmem device
+//! whose memory begins with [`MAGIC`], writes a tar archive behind the header, then the header. The
+//! host reads the file after QEMU has ended.
 //!
 //! | offset | type | what |
 //! |---|---|---|

@@ -18,9 +18,10 @@ use std::time::Duration;
 
 /// What every guest has: busybox for the small tools, and bash as `/bin/sh`.
 ///
-/// Debian's busybox shell runs its own applets in place of programs of the same name, whatever the search path says: a
-/// script's `bzip2` would not be the package's. (Its applets that start programs, such as `taskset` and `timeout`, do so
-/// too; with a path, `taskset 1 /usr/bin/bzip2`, they start what was meant.)
+/// Debian's busybox shell runs its own applets in place of programs of the same name, whatever the
+/// search path says: a script's `bzip2` would not be the package's. (Its applets that start
+/// programs, such as `taskset` and `timeout`, do so too; with a path, `taskset 1 /usr/bin/bzip2`,
+/// they start what was meant.)
 pub const BASE: [&str; 2] = ["bash-static", "busybox-static"];
 
 /// A set of packages in the cache, dependencies included, ready to be unpacked in a guest.
@@ -72,7 +73,8 @@ fn check_names(names: &[String], arch: Arch) -> Result<(), BoardError> {
     }
 }
 
-/// The set for these packages, from the cache or newly fetched from the release the machine itself runs.
+/// The set for these packages, from the cache or newly fetched from the release the machine itself
+/// runs.
 ///
 /// # Errors
 /// When a package does not exist for the architecture, or cannot be fetched or unpacked.
@@ -204,7 +206,8 @@ fn from_archive(
     Ok(result)
 }
 
-/// The static programs of [`BASE`] alone: what their packages depend on serves a login system, not the guest.
+/// The static programs of [`BASE`] alone: what their packages depend on serves a login system, not
+/// the guest.
 fn fetch_base(
     apt: &Apt<'_>,
     arch: Arch,

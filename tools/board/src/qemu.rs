@@ -166,7 +166,8 @@ impl Qemu {
         cache.path(&self.folder)
     }
 
-    /// A command for the emulator of an architecture, with its libraries, modules and firmware found in the cache.
+    /// A command for the emulator of an architecture, with its libraries, modules and firmware
+    /// found in the cache.
     pub fn command(&self, cache: &Cache, arch: Arch) -> Command {
         let root = self.root(cache);
         let triplet = match Arch::host() {
@@ -175,7 +176,8 @@ impl Qemu {
         };
         let lib = root.join("usr/lib").join(triplet);
         let mut path = vec![lib.clone(), root.join("lib").join(triplet)];
-        // Libraries with a folder of their own, named in ld.so.conf.d by packages whose scripts do not run here.
+        // Libraries with a folder of their own, named in ld.so.conf.d by packages whose scripts do
+        // not run here.
         let inner = fs::read_dir(&lib)
             .into_iter()
             .flatten()

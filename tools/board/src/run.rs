@@ -92,8 +92,8 @@ pub struct Run {
     pub limits: Limits,
     /// More `key=value` arguments for the plugin.
     pub plugin_args: Vec<String>,
-    /// A plugin in place of the built one, with all its arguments (`{machine}` and `{page}` stand for the paths): for
-    /// tests of plugins in the making.
+    /// A plugin in place of the built one, with all its arguments (`{machine}` and `{page}` stand
+    /// for the paths): for tests of plugins in the making.
     #[doc(hidden)]
     pub other_plugin: Option<(PathBuf, String)>,
 }
@@ -360,7 +360,8 @@ impl Run {
             Guest::PlainX86 { cpus, memory_mib } => {
                 c.args(["-M", "q35", "-cpu", "max"]);
                 c.args(["-smp", &cpus.to_string(), "-m", &memory_mib.to_string()]);
-                // Reading the emulated TSC is cheap and the vCPUs agree on it; the watchdog would fall back on slow ones.
+                // Reading the emulated TSC is cheap and the vCPUs agree on it; the watchdog would
+                // fall back on slow ones.
                 c.args([
                     "-append",
                     &format!("console=ttyS0 {quiet} tsc=reliable no_timer_check"),

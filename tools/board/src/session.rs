@@ -73,7 +73,8 @@ pub fn follow(
     if ended.status.success() {
         return Ok(ended.console);
     }
-    // Before the first console byte a failing start is the plugin's when QEMU or the plugin says so.
+    // Before the first console byte a failing start is the plugin's when QEMU or the plugin says
+    // so.
     match plugin {
         Some(plugin) if console.is_empty() && blames_plugin(&ended.stderr, plugin) => {
             Err(BoardError::PluginRefused {
@@ -108,7 +109,8 @@ fn watch(
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<Ended, BoardError> {
-    // In a group of its own, so that Ctrl-C on the terminal reaches this program only, which then ends QEMU in order.
+    // In a group of its own, so that Ctrl-C on the terminal reaches this program only, which then
+    // ends QEMU in order.
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -113,7 +113,8 @@ fn codename(root: &Path) -> Option<String> {
     Some(line.trim_matches(['"', '\'']).to_string()).filter(|c| !c.is_empty())
 }
 
-/// Testing and unstable carry no codename: the first suite named like one of Debian's rolling suites.
+/// Testing and unstable carry no codename: the first suite named like one of Debian's rolling
+/// suites.
 fn guess_codename(entries: &[Entry]) -> Option<String> {
     let rolling = [
         "testing", "unstable", "sid", "forky", "stable", "trixie", "bookworm",

@@ -20,7 +20,8 @@ fn epoch(v: &str) -> (u64, &str) {
     }
 }
 
-/// Alternates between the longest non-digit prefix, in a modified ASCII order, and the longest number.
+/// Alternates between the longest non-digit prefix, in a modified ASCII order, and the longest
+/// number.
 fn part(mut a: &str, mut b: &str) -> Ordering {
     while !a.is_empty() || !b.is_empty() {
         let (na, ra) = split(a, |c| !c.is_ascii_digit());

@@ -24,7 +24,8 @@ fn parse(text: &str) -> Result<MachineFile, MachineError> {
     MachineFile::parse(Path::new("m.toml"), text)
 }
 
-/// Replaces the `n`th occurrence (from 0) of `from` in `text`; returns the text and the line of the change.
+/// Replaces the `n`th occurrence (from 0) of `from` in `text`; returns the text and the line of the
+/// change.
 fn edit(text: &str, from: &str, n: usize, to: &str) -> (String, usize) {
     let at = text
         .match_indices(from)
@@ -38,7 +39,8 @@ fn edit(text: &str, from: &str, n: usize, to: &str) -> (String, usize) {
     )
 }
 
-/// Expects the edited text to be refused at the edited line, for `key`, with a message that contains `says`.
+/// Expects the edited text to be refused at the edited line, for `key`, with a message that
+/// contains `says`.
 #[track_caller]
 fn refused(text: &str, (from, n): (&str, usize), to: &str, key: &str, says: &str) {
     let (text, line) = edit(text, from, n, to);

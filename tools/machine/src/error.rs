@@ -28,7 +28,8 @@ pub enum MachineError {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// Key at fault, for example `core_type[1].model.l2.ways`; empty tables are named by their parent.
+        /// Key at fault, for example `core_type[1].model.l2.ways`; empty tables are named by their
+        /// parent.
         key: String,
         /// What is wrong and what would be right.
         message: String,

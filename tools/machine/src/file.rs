@@ -21,7 +21,8 @@ pub struct MachineFile {
     /// Cost of a migration (simulator).
     #[serde(default)]
     pub migration: Migration,
-    /// What the virtual board needs beside the core types; absent for a machine that is only simulated.
+    /// What the virtual board needs beside the core types; absent for a machine that is only
+    /// simulated.
     pub board: Option<Board>,
 }
 
@@ -58,7 +59,8 @@ pub struct Board {
     pub quantum_us: u32,
     /// Guest memory in MiB.
     pub memory_mib: u32,
-    /// 10⁹ bytes per modelled second that memory can move, for all cores together; without it there is no limit.
+    /// 10⁹ bytes per modelled second that memory can move, for all cores together; without it there
+    /// is no limit.
     pub memory_gb_per_s: Option<f64>,
 }
 
@@ -66,7 +68,8 @@ impl MachineFile {
     /// Reads a shipped machine by its name ([`SHIPPED`](crate::SHIPPED)), or a file by its path.
     ///
     /// # Errors
-    /// When there is no such machine or file, or it is not right; the error names file, line and key.
+    /// When there is no such machine or file, or it is not right; the error names file, line and
+    /// key.
     pub fn load(name_or_path: &str) -> Result<MachineFile, MachineError> {
         let path = Path::new(name_or_path);
         if let Some(text) = shipped::text(name_or_path) {

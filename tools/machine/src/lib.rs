@@ -1,7 +1,8 @@
 //! What a machine is: its file, and the page through which the virtual board shows its state.
 //!
-//! [`MachineFile`] is read by the board (device tree), its QEMU plugin (model parameters), the simulator and the
-//! evaluation. [`page`] is the one documented layout of all model state that a guest may read.
+//! [`MachineFile`] is read by the board (device tree), its QEMU plugin (model parameters), the
+//! simulator and the evaluation. [`page`] is the one documented layout of all model state that a
+//! guest may read.
 mod check;
 #[cfg(test)]
 mod check_tests;
@@ -13,10 +14,12 @@ mod model;
 pub mod page;
 mod shipped;
 
-/// First shared peripheral interrupt given to the performance monitors of the virtual board: CPU `n` has `PMU_SPI_BASE + n`.
-/// The device tree says so to the kernel, and the QEMU plugin raises it.
+/// First shared peripheral interrupt given to the performance monitors of the virtual board: CPU
+/// `n` has `PMU_SPI_BASE + n`. The device tree says so to the kernel, and the QEMU plugin raises
+/// it.
 ///
-/// QEMU's virt machine has 256 of them and uses those below 176 (UART, RTC, PCIe, virtio, SMMU, platform bus).
+/// QEMU's virt machine has 256 of them and uses those below 176 (UART, RTC, PCIe, virtio, SMMU,
+/// platform bus).
 pub const PMU_SPI_BASE: u32 = 176;
 
 pub use cpulist::CpuList;

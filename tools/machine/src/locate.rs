@@ -150,7 +150,8 @@ fn in_table(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) {
 fn in_value(value: &Spanned<DeValue<'_>>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
     let depth = path.len();
     match value.get_ref() {
-        // A table's own span need not cover its dotted or bracketed children: look inside in any case.
+        // A table's own span need not cover its dotted or bracketed children: look inside in any
+        // case.
         DeValue::Table(t) => in_table(t, span, path),
         DeValue::Array(a) => {
             for (i, v) in a.iter().enumerate() {

@@ -27,15 +27,16 @@ impl Cache {
 
 /// Model of one core type on the virtual board.
 ///
-/// Time is modelled per basic block: the sum of [`Cpi`] over its instructions, plus [`Pipeline`] stalls for operands
-/// that are not ready, plus the exposed part of cache misses ([`Memory`]) and mispredictions ([`Branch`]).
+/// Time is modelled per basic block: the sum of [`Cpi`] over its instructions, plus [`Pipeline`]
+/// stalls for operands that are not ready, plus the exposed part of cache misses ([`Memory`]) and
+/// mispredictions ([`Branch`]).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreModel {
     /// Device-tree `compatible` of the CPU, for example `arm,cortex-a57`.
     pub compatible: String,
-    /// Device-tree `compatible` of its PMU, for example `arm,cortex-a57-pmu`. No two core types may share it: the
-    /// kernel registers one PMU by each.
+    /// Device-tree `compatible` of its PMU, for example `arm,cortex-a57-pmu`. No two core types may
+    /// share it: the kernel registers one PMU by each.
     pub pmu: String,
     /// What its PMU counts of lines that cores pass to each other.
     pub shared_lines: SharedLines,
@@ -95,8 +96,8 @@ pub struct Cpi {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// Whether the core issues in order. Descriptive: it selects no other number, but an in-order core whose
-    /// `overlap_independent` says that misses overlap freely is refused.
+    /// Whether the core issues in order. Descriptive: it selects no other number, but an in-order
+    /// core whose `overlap_independent` says that misses overlap freely is refused.
     pub in_order: bool,
     /// Cycles lost when an instruction reads the result of the one before it.
     pub raw_stall: f64,
@@ -116,8 +117,8 @@ pub enum Predictor {
     Gshare,
 }
 
-/// Branch prediction. Direct branches and returns are always predicted; conditional branches by `predictor`, indirect
-/// ones by their last target.
+/// Branch prediction. Direct branches and returns are always predicted; conditional branches by
+/// `predictor`, indirect ones by their last target.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Branch {
@@ -141,12 +142,13 @@ pub struct Memory {
     pub l2_latency: f64,
     /// Nanoseconds of a miss that goes to memory (undilated).
     pub dram_ns: f64,
-    /// Part of a miss's latency that is exposed when its address does not depend on another miss (0 to 1).
+    /// Part of a miss's latency that is exposed when its address does not depend on another miss (0
+    /// to 1).
     pub overlap_independent: f64,
     /// Part that is exposed when the miss follows a stream that the prefetcher sees (0 to 1).
     pub overlap_sequential: f64,
-    /// Nanoseconds of a line that comes from the L1 of another core of the type. All core types have it, or caches are not
-    /// kept coherent and sharing costs nothing.
+    /// Nanoseconds of a line that comes from the L1 of another core of the type. All core types
+    /// have it, or caches are not kept coherent and sharing costs nothing.
     pub transfer_ns: Option<f64>,
     /// Nanoseconds of a line that comes from a core of another type.
     pub transfer_far_ns: Option<f64>,

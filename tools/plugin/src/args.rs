@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// What the board asks of the plugin: `machine=PATH,page=PATH[,dilation=N][,quantum=US][,seed=N][,report=on][,break=EVENT:FACTOR]`.
+/// What the board asks of the plugin:
+/// `machine=PATH,page=PATH[,dilation=N][,quantum=US][,seed=N][,report=on][,break=EVENT:FACTOR]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Args {
     /// Machine file, or the name of a shipped machine.
@@ -21,7 +22,8 @@ pub struct Args {
     pub fault: Option<Fault>,
 }
 
-/// An event that counts its truth times a factor: 0 freezes it. To see whether such an event is found out.
+/// An event that counts its truth times a factor: 0 freezes it. To see whether such an event is
+/// found out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fault {
     /// Number of the event.

@@ -1,10 +1,12 @@
 //! Memory bandwidth: a rate of lines that all cores share.
 //!
-//! Time is cut into slices as long as the quantum, so that two slices back no vCPU adds anything more. What went through
-//! memory in such a slice sets what a line waits from now on: each slice above [`TARGET`] of the rate makes the wait
-//! longer by a part of a line's service time in proportion to the excess, each one below makes it shorter. Under load that
-//! settles where the lines of all cores together fit the rate, and every core waits the same per line, as in a queue; with use
-//! below the target nobody waits. It depends on virtual time only, not on which vCPU the host runs first.
+//! Time is cut into slices as long as the quantum, so that two slices back no vCPU adds anything
+//! more. What went through memory in such a slice sets what a line waits from now on: each slice
+//! above [`TARGET`] of the rate makes the wait longer by a part of a line's service time in
+//! proportion to the excess, each one below makes it shorter. Under load that settles where the
+//! lines of all cores together fit the rate, and every core waits the same per line, as in a queue;
+//! with use below the target nobody waits. It depends on virtual time only, not on which vCPU the
+//! host runs first.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const SLICES: u64 = 64;
 /// Part of the rate that can be had: refresh, turnarounds of the bus.
 const TARGET: f64 = 0.95;
-/// Part of the excess that is made up for per slice. With two slices between cause and effect the loop is stable below 0.6
-/// for a single core that could take the whole rate, and further from trouble the more cores share it.
+/// Part of the excess that is made up for per slice. With two slices between cause and effect the
+/// loop is stable below 0.6 for a single core that could take the whole rate, and further from
+/// trouble the more cores share it.
 const GAIN: f64 = 0.4;
 /// Longest wait in service times: more cores than the board may have, each waiting for all others.
 const MOST: f64 = 128.0;
@@ -35,7 +38,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory of `gb_per_s` (10⁹ bytes per modelled second) for lines of `line` bytes, slowed down `dilation` times.
+    /// Memory of `gb_per_s` (10⁹ bytes per modelled second) for lines of `line` bytes, slowed down
+    /// `dilation` times.
     pub fn new(gb_per_s: f64, line: u64, dilation: u64, quantum_ps: u64) -> Memory {
         let service = line as f64 * 1000.0 * dilation as f64 / gb_per_s;
         let slice_ps = quantum_ps.max(1);
@@ -104,7 +108,8 @@ mod tests {
 
     const QUANTUM: u64 = 100_000_000;
 
-    /// Cores that fetch a line every `own` nanoseconds (modelled) when nobody else does; what each gets, GB/s.
+    /// Cores that fetch a line every `own` nanoseconds (modelled) when nobody else does; what each
+    /// gets, GB/s.
     fn run(gb_per_s: f64, own: &[f64], order: impl Fn(u64, usize) -> usize) -> Vec<f64> {
         let m = Memory::new(gb_per_s, 64, 8, QUANTUM);
         let mut time = vec![0u64; own.len()];

@@ -40,15 +40,16 @@ static VCPUS: [AtomicPtr<Vcpu>; MAX_CPUS] =
 /// The board.
 #[inline]
 pub fn board() -> &'static Board {
-    // SAFETY: `Board::install` stores a leaked board before it registers any callback, and only callbacks come here.
+    // SAFETY: `Board::install` stores a leaked board before it registers any callback, and only
+    // callbacks come here.
     unsafe { &*BOARD.load(Ordering::Relaxed) }
 }
 
 /// vCPU `i`, as QEMU numbers them.
 #[inline]
 pub fn vcpu(i: u32) -> &'static Vcpu {
-    // SAFETY: as for `board`; QEMU's vCPU numbers are below `smp_vcpus`, for which `Board::new` made a vCPU each, at
-    // most `MAX_CPUS`.
+    // SAFETY: as for `board`; QEMU's vCPU numbers are below `smp_vcpus`, for which `Board::new`
+    // made a vCPU each, at most `MAX_CPUS`.
     unsafe { &*VCPUS.get_unchecked(i as usize).load(Ordering::Relaxed) }
 }
 

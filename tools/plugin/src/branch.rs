@@ -13,8 +13,8 @@ pub struct Predictor {
     history_mask: u32,
 }
 
-/// The entry of a table of `entries` for `hash`, which is less than the next power of two: tables that are smaller wrap
-/// around.
+/// The entry of a table of `entries` for `hash`, which is less than the next power of two: tables
+/// that are smaller wrap around.
 #[inline]
 fn fold(hash: usize, entries: usize) -> usize {
     if hash < entries {

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Bits of a tag that a salt may change: all but the index of the largest cache. The same for all cores, as tags tell the
-/// directory of lines, too.
+/// Bits of a tag that a salt may change: all but the index of the largest cache. The same for all
+/// cores, as tags tell the directory of lines, too.
 pub const SALT: u64 = !0xff_ffff;
 
-/// L1 data cache: virtually indexed, tagged with the virtual line and a salt for the address space; least recently used
-/// line is replaced. Tag 0 means empty (line 0 is never mapped). Only its core puts lines in; others take them
-/// away. A race between the two costs a line, never correctness.
+/// L1 data cache: virtually indexed, tagged with the virtual line and a salt for the address space;
+/// least recently used line is replaced. Tag 0 means empty (line 0 is never mapped). Only its core
+/// puts lines in; others take them away. A race between the two costs a line, never correctness.
 #[derive(Debug)]
 pub struct L1 {
     tags: Box<[AtomicU64]>,
@@ -32,8 +32,8 @@ impl L1 {
         self.tags.get(first..first + self.ways).unwrap_or_default()
     }
 
-    /// Looks `tag` up, whose low bits index the set, and makes it the most recent line; `None` when it was there, else the line
-    /// that had to go (0 for none).
+    /// Looks `tag` up, whose low bits index the set, and makes it the most recent line; `None` when
+    /// it was there, else the line that had to go (0 for none).
     #[inline]
     pub fn access(&self, tag: u64) -> Option<u64> {
         // Move every line one place back until the tag's own place: most hits are near the front.
@@ -49,7 +49,8 @@ impl L1 {
         Some(moving)
     }
 
-    /// Whether `tag` is the most recent line of its set, so that [`L1::access`] would find it and change nothing.
+    /// Whether `tag` is the most recent line of its set, so that [`L1::access`] would find it and
+    /// change nothing.
     #[inline]
     pub fn is_first(&self, tag: u64) -> bool {
         let first = (tag & self.mask) as usize * self.ways;
@@ -147,8 +148,9 @@ impl Random {
     }
 }
 
-/// L2: physically tagged, random replacement. The index is a hash of the line, so that a working set meets the same
-/// conflicts wherever its pages lie. Shared by threads without a lock: a race costs a line, never correctness.
+/// L2: physically tagged, random replacement. The index is a hash of the line, so that a working
+/// set meets the same conflicts wherever its pages lie. Shared by threads without a lock: a race
+/// costs a line, never correctness.
 #[derive(Debug)]
 pub struct L2 {
     tags: Box<[AtomicU32]>,
@@ -196,7 +198,8 @@ impl L2 {
         self.tags.get(first..first + self.ways).unwrap_or_default()
     }
 
-    /// Looks up the physical line number and fills it on a miss. A line that is fetched for a store is dirty from then on.
+    /// Looks up the physical line number and fills it on a miss. A line that is fetched for a store
+    /// is dirty from then on.
     #[inline]
     pub fn access(&self, line: u64, store: bool, random: &mut Random) -> L2Access {
         let (tag, set) = (Self::tag(line), self.set(line));
@@ -224,7 +227,8 @@ impl L2 {
         L2Access::Filled { written_back }
     }
 
-    /// Somebody stores to a line that L1 has: it will go to memory when it leaves. Nothing happens to a line that is not here.
+    /// Somebody stores to a line that L1 has: it will go to memory when it leaves. Nothing happens
+    /// to a line that is not here.
     pub fn stored(&self, line: u64) {
         let tag = Self::tag(line);
         if let Some(t) = self
@@ -345,7 +349,8 @@ mod tests {
 
     #[test]
     fn l2_does_not_care_where_pages_lie() {
-        // 512 KiB of 1 MiB in pages that all share their colour without hashing: still no conflict to speak of.
+        // 512 KiB of 1 MiB in pages that all share their colour without hashing: still no conflict
+        // to speak of.
         let n = 8192;
         for seed in 1..5 {
             let contiguous = steady_misses(|i| 0x10_0000 + i, n, seed);

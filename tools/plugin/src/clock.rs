@@ -1,20 +1,21 @@
 //! Virtual time.
 //!
-//! Each vCPU has its own time, which its blocks and misses move forward. Global time is the least of those that run: it
-//! is what QEMU's timers go by. A vCPU that gets a quantum ahead waits for the others; when none runs, global time jumps
-//! to the next timer.
+//! Each vCPU has its own time, which its blocks and misses move forward. Global time is the least
+//! of those that run: it is what QEMU's timers go by. A vCPU that gets a quantum ahead waits for
+//! the others; when none runs, global time jumps to the next timer.
 //!
 //! Rules that keep it alive, each learned from a freeze:
-//! - A kick ends a wait at once, and one that comes just before it keeps it from beginning: a vCPU that wants QEMU's
-//!   exclusive section kicks the others and needs them to reach the end of a block, whatever their time. Waits are
-//!   bounded ([`WAIT`]) all the same.
-//! - Timers never run inside the idle callback: a wake-up of the very vCPU that is about to sleep would be lost.
-//! - QEMU itself can lose a wake-up (work queued between a vCPU's last look and its sleep): a watchdog kicks
-//!   everybody when all sleep although somebody has work.
+//! - A kick ends a wait at once, and one that comes just before it keeps it from beginning: a vCPU
+//!   that wants QEMU's exclusive section kicks the others and needs them to reach the end of a
+//!   block, whatever their time. Waits are bounded ([`WAIT`]) all the same.
+//! - Timers never run inside the idle callback: a wake-up of the very vCPU that is about to sleep
+//!   would be lost.
+//! - QEMU itself can lose a wake-up (work queued between a vCPU's last look and its sleep): a
+//!   watchdog kicks everybody when all sleep although somebody has work.
 //! - Reads of the clock never run backwards, across vCPUs too.
 //!
-//! A vCPU counts as running from the moment it is given work ([`kicked`]), not from when the host gets round to its
-//! thread; otherwise virtual time would pass at the pace of a busy host.
+//! A vCPU counts as running from the moment it is given work ([`kicked`]), not from when the host
+//! gets round to its thread; otherwise virtual time would pass at the pace of a busy host.
 
 use crate::board::{board, vcpu, Board};
 use crate::exec;
@@ -27,15 +28,18 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
-/// Longest wait for slower vCPUs, host time. Longer than a tick of the host, so that it needs no timer of its own.
+/// Longest wait for slower vCPUs, host time. Longer than a tick of the host, so that it needs no
+/// timer of its own.
 const WAIT: Duration = Duration::from_millis(5);
 /// How often the watchdog looks, host time.
 const WATCHDOG: Duration = Duration::from_micros(500);
-/// A vCPU that was woken and has not run for this long is looked at by the watchdog, host nanoseconds.
+/// A vCPU that was woken and has not run for this long is looked at by the watchdog, host
+/// nanoseconds.
 const OVERDUE_NS: u64 = 2_000_000;
 /// A running vCPU looks at the others this many times per quantum.
 const STEPS: u64 = 4;
-/// A waiting vCPU goes on when it has room for this many steps: few long runs cost the host less than many short ones.
+/// A waiting vCPU goes on when it has room for this many steps: few long runs cost the host less
+/// than many short ones.
 const ROOM: u64 = 3;
 
 /// Global time and what goes with it.
@@ -163,7 +167,8 @@ fn release(v: &Vcpu) {
     }
 }
 
-/// Moves global time to the least of the running vCPUs, and lets those go that have room for a step.
+/// Moves global time to the least of the running vCPUs, and lets those go that have room for a
+/// step.
 fn advance(b: &Board) -> u64 {
     let least = b
         .vcpus
@@ -196,7 +201,8 @@ fn run_due_timers(b: &Board) {
     }
 }
 
-/// The vCPU has reached its limit: look for overflows, and when it is time for that, at the others, run timers, wait if too far ahead, publish.
+/// The vCPU has reached its limit: look for overflows, and when it is time for that, at the others,
+/// run timers, wait if too far ahead, publish.
 #[cold]
 #[inline(never)]
 pub fn sync(v: &'static Vcpu) {
@@ -229,7 +235,8 @@ pub fn sync(v: &'static Vcpu) {
     own.sync_at((time + b.clock.step).min(b.clock.global() + b.clock.quantum));
 }
 
-/// Waits for slower vCPUs until there is room, or somebody wants this vCPU; `false` when it took too long.
+/// Waits for slower vCPUs until there is room, or somebody wants this vCPU; `false` when it took
+/// too long.
 fn wait(b: &Board, v: &Vcpu) -> bool {
     v.waiting.store(1, SeqCst);
     // Look again now that others can see us waiting.
@@ -259,7 +266,8 @@ fn jump(b: &Board) {
         return;
     }
     if let Some(ns) = b.qemu.deadline() {
-        // The deadline counts from the latest time that was read, which may be ahead of global time.
+        // The deadline counts from the latest time that was read, which may be ahead of global
+        // time.
         let clock = &b.clock;
         let from = clock.global().max(clock.last_read.load(SeqCst)) / 1000;
         let to = from.saturating_add(ns).saturating_mul(1000);
@@ -352,7 +360,8 @@ fn watchdog() {
     }
 }
 
-/// A vCPU was given work and has not run: either the work is gone and it sleeps on, or the host is slow.
+/// A vCPU was given work and has not run: either the work is gone and it sleeps on, or the host is
+/// slow.
 fn look_after(b: &Board, v: &Vcpu) {
     let _lock = b.qemu.bql();
     let cpu = v.cpu.load(SeqCst);

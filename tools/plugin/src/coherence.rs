@@ -1,20 +1,24 @@
-//! Coherence of the cores' L1 data caches: who holds a line, and what it costs when another core stores to it.
+//! Coherence of the cores' L1 data caches: who holds a line, and what it costs when another core
+//! stores to it.
 //!
-//! A directory remembers for each line (by the tag that L1 knows it by: threads of a process have the same tags, the kernel's
-//! lines are everybody's) which cores took it and who stored last. It is a hash table without chains: a collision costs a
-//! line, never correctness. So does a race for a contended line; who owns a line is settled under its lock.
+//! A directory remembers for each line (by the tag that L1 knows it by: threads of a process have
+//! the same tags, the kernel's lines are everybody's) which cores took it and who stored last. It
+//! is a hash table without chains: a collision costs a line, never correctness. So does a race for
+//! a contended line; who owns a line is settled under its lock.
 //!
 //! ```text
 //! load that misses    another core's L1 has the line dirty → it comes from there, and both have it
 //! store               the others lose the line; if one had it dirty and this core did not have it, it comes from there
 //! ```
 //!
-//! vCPUs run up to a quantum apart in virtual time, and on a busy host one after the other: a line that two cores use at the
-//! same virtual time would change hands once per quantum, or with each access, as the host pleases. So a line that changes
-//! hands three times within [`Directory::window`] becomes *contended*: it lives in no L1, each access to it comes here,
-//! and what decides whether this core still has it is how often the others store to it in virtual time ([`contended`]): it loses the
-//! line when another one has wanted it again and waited for it. A core that stores in one go is taken to have gone on at its
-//! pace up to where its vCPU is, or, while it is behind, beyond.
+//! vCPUs run up to a quantum apart in virtual time, and on a busy host one after the other: a line
+//! that two cores use at the same virtual time would change hands once per quantum, or with each
+//! access, as the host pleases. So a line that changes hands three times within
+//! [`Directory::window`] becomes *contended*: it lives in no L1, each access to it comes here, and
+//! what decides whether this core still has it is how often the others store to it in virtual time
+//! ([`contended`]): it loses the line when another one has wanted it again and waited for it. A
+//! core that stores in one go is taken to have gone on at its pace up to where its vCPU is, or,
+//! while it is behind, beyond.
 //!
 //! Memory that processes share under different addresses is not seen to be shared.
 
@@ -55,7 +59,8 @@ pub struct Effect {
     pub upgrade: bool,
     /// The first store to a line that was clean.
     pub dirtied: bool,
-    /// The line is contended: no L1 may keep it. Unless `from` says otherwise the core still had it.
+    /// The line is contended: no L1 may keep it. Unless `from` says otherwise the core still had
+    /// it.
     pub contended: bool,
 }
 
@@ -80,7 +85,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Waits until nobody else changes the entry, which takes less than a microsecond unless the host runs others meanwhile.
+    /// Waits until nobody else changes the entry, which takes less than a microsecond unless the
+    /// host runs others meanwhile.
     fn lock(&self) {
         let mut tries = 0u32;
         while self
@@ -112,8 +118,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// An empty directory for caches of `lines` lines altogether. `quantum` is how far vCPUs may be apart, `transfer` how long
-    /// a core may wait for another one's line.
+    /// An empty directory for caches of `lines` lines altogether. `quantum` is how far vCPUs may be
+    /// apart, `transfer` how long a core may wait for another one's line.
     pub fn new(lines: usize, cpus: usize, quantum: u64, transfer: u64) -> Directory {
         let window = 4 * quantum;
         let n = (2 * lines).next_power_of_two();
@@ -133,7 +139,8 @@ impl Directory {
         let mine = a.cpu as u32 + 1;
         let known = |owner: u32| owner == mine && e.tag.load(Relaxed) == a.tag;
         if !a.missed {
-            // the core has said that it takes the line for its own; whoever takes it now sees that, or says so here first
+            // the core has said that it takes the line for its own; whoever takes it now sees that,
+            // or says so here first
             fence(SeqCst);
             if known(e.owner.load(Relaxed)) {
                 return Effect::default();
@@ -201,7 +208,8 @@ impl Directory {
             ..Effect::default()
         };
         let holders = e.holders.load(Relaxed);
-        // before anybody is asked to give the line up: who then thinks that it is still theirs finds out here
+        // before anybody is asked to give the line up: who then thinks that it is still theirs
+        // finds out here
         let next = if a.store { a.cpu as u32 + 1 } else { 0 };
         e.owner.store(next, Relaxed);
         fence(SeqCst);
@@ -224,8 +232,8 @@ impl Directory {
             e.holders.store(holders | mine, Relaxed);
         }
         if effect.from.is_some() || effect.upgrade {
-            // cores' clocks may be far apart on an overloaded host: of two that take the line in turn, the time before the last
-            // is this core's own
+            // cores' clocks may be far apart on an overloaded host: of two that take the line in
+            // turn, the time before the last is this core's own
             let now = ((a.now >> TICK) as u32).max(1);
             let [last, before] = &e.changed;
             let last = last.swap(now, Relaxed);
@@ -243,7 +251,8 @@ impl Directory {
         effect
     }
 
-    /// A contended line that another core had has arrived at `cpu`: nobody could take it away again before `now`.
+    /// A contended line that another core had has arrived at `cpu`: nobody could take it away again
+    /// before `now`.
     pub fn arrived(&self, cpu: usize, tag: u64, now: u64) {
         self.contended.arrived(cpu, tag, now);
     }

@@ -122,9 +122,9 @@ fn a_line_that_was_evicted_comes_from_memory() {
     assert_eq!((e.from, refill), (None, true));
 }
 
-/// Two cores store to one of `lines` lines in turn every `every` picoseconds (and `cost` more when they have to fetch it) for
-/// 40 quanta, and load from it half-way before if `loads`; refills per store of each. `slice` is how long the host runs one
-/// before the other.
+/// Two cores store to one of `lines` lines in turn every `every` picoseconds (and `cost` more when
+/// they have to fetch it) for 40 quanta, and load from it half-way before if `loads`; refills per
+/// store of each. `slice` is how long the host runs one before the other.
 fn fight(loads: bool, lines: u64, every: [u64; 2], cost: u64, slice: u64) -> [f64; 2] {
     let c = Cores::new(2);
     let mut next = [0; 2];

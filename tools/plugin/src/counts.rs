@@ -13,7 +13,8 @@ pub struct Counts {
     pub ps: u64,
     /// Energy of events, picojoules.
     pub pj: u64,
-    /// Events of blocks since [`Counts::settle`] was last called: 32 bits wide so that a block adds all of them at once.
+    /// Events of blocks since [`Counts::settle`] was last called: 32 bits wide so that a block adds
+    /// all of them at once.
     pub recent: Events,
     pub l1d_refills: u64,
     pub l2_accesses: u64,
@@ -22,7 +23,8 @@ pub struct Counts {
     pub l2_writebacks: u64,
     /// Lines that came from the L1 of another core of the cluster.
     pub snoops: u64,
-    /// Contended lines that others' stores took away (the others are counted in [`Vcpu::taken`](crate::vcpu::Vcpu::taken)).
+    /// Contended lines that others' stores took away (the others are counted in
+    /// [`Vcpu::taken`](crate::vcpu::Vcpu::taken)).
     pub invalidations: u64,
     /// Refills of L1 data that the prefetcher saw coming, and those of L2 among them.
     l1d_prefetched: u64,
@@ -45,8 +47,8 @@ pub struct Counts {
 const WAITS: [usize; 3] = [Events::LOAD_USES, Events::FP_USES, Events::USES];
 
 impl Counts {
-    /// Folds recent events into the totals. To be called before totals are read and at least once per quantum: 32 bits
-    /// hold more events than a quantum has time for.
+    /// Folds recent events into the totals. To be called before totals are read and at least once
+    /// per quantum: 32 bits hold more events than a quantum has time for.
     pub fn settle(&mut self) {
         let r = std::mem::take(&mut self.recent);
         self.instructions += u64::from(r.0[Events::INSTRUCTIONS]);
@@ -93,7 +95,8 @@ impl Counts {
         out
     }
 
-    /// Cycles in which nothing was issued because the result of the instruction before was not there.
+    /// Cycles in which nothing was issued because the result of the instruction before was not
+    /// there.
     fn interlocks(&self, t: &TypeModel) -> u64 {
         let waits = self.waits.iter().zip(WAITS);
         waits

@@ -1,6 +1,8 @@
-//! Coarse decoding of A64 instructions: class, registers, and the few system instructions the model acts on.
+//! Coarse decoding of A64 instructions: class, registers, and the few system instructions the model
+//! acts on.
 //!
-//! Only what timing needs is told apart. Names of groups follow the Arm Architecture Reference Manual, chapter C4.
+//! Only what timing needs is told apart. Names of groups follow the Arm Architecture Reference
+//! Manual, chapter C4.
 
 use amp_machine::page::PUBLISH_HINT;
 
@@ -35,7 +37,8 @@ pub enum BranchKind {
     Return,
 }
 
-/// A register operand: 0 to 30 general, 32 to 63 vector; `None` for the zero register and the stack pointer.
+/// A register operand: 0 to 30 general, 32 to 63 vector; `None` for the zero register and the stack
+/// pointer.
 pub type Reg = Option<u8>;
 
 /// A system register, by `op0:op1:CRn:CRm:op2` without the constant bit of op0.

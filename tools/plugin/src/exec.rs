@@ -11,8 +11,8 @@ use crate::vcpu::{Own, Vcpu, INDIRECT};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A translated block; one [`Cost`] per core type follows it in memory. With up to two core types it is one cache
-/// line of the host.
+/// A translated block; one [`Cost`] per core type follows it in memory. With up to two core types
+/// it is one cache line of the host.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Block {
@@ -42,7 +42,8 @@ impl Block {
     /// Its cost on a core type.
     ///
     /// # Safety
-    /// The block was placed by [`Arena::block`](crate::translate::Arena::block) with more than `index` costs.
+    /// The block was placed by [`Arena::block`](crate::translate::Arena::block) with more than
+    /// `index` costs.
     #[inline]
     unsafe fn cost(&self, index: usize) -> Cost {
         // SAFETY: promised by the caller.
@@ -61,7 +62,8 @@ pub fn level(address: u64) -> usize {
     (address >> 63) as usize
 }
 
-/// User data of [`load`] and [`store`]: exception level and whether the address hangs on another load.
+/// User data of [`load`] and [`store`]: exception level and whether the address hangs on another
+/// load.
 pub fn memory_flags(level: usize, dependent: bool) -> *mut c_void {
     std::ptr::without_provenance_mut(level | if dependent { DEPENDENT } else { 0 })
 }
@@ -78,16 +80,18 @@ pub extern "C" fn block(i: c_uint, data: *mut c_void) {
     if own.pending != 0 {
         after_branch(v, data);
     } else {
-        // SAFETY: `data` is what was registered with the callback; the reference above is done with.
+        // SAFETY: `data` is what was registered with the callback; the reference above is done
+        // with.
         unsafe { account(v, data, 0) };
     }
 }
 
-/// A block is about to execute, after one that ended in a branch whose way is known now. A function of its own, called
-/// last, so that neither needs to save registers.
+/// A block is about to execute, after one that ended in a branch whose way is known now. A function
+/// of its own, called last, so that neither needs to save registers.
 #[inline(never)]
 extern "C" fn after_branch(v: &'static Vcpu, data: *mut c_void) {
-    // SAFETY: called from the callback above, which is done with its reference; `data` is a block of the arena.
+    // SAFETY: called from the callback above, which is done with its reference; `data` is a block
+    // of the arena.
     let (own, start) = unsafe { (v.own(), (*data.cast::<Block>()).start) };
     let pc = own.pending;
     let mispredicted = if pc & INDIRECT == 0 {
@@ -109,8 +113,8 @@ extern "C" fn after_branch(v: &'static Vcpu, data: *mut c_void) {
 /// Adds the block's cost, and `lost` picoseconds, to the vCPU's time and totals.
 ///
 /// # Safety
-/// On the vCPU's thread, with no other reference from [`Vcpu::own`] alive; `data` is a block of the arena, which
-/// outlives its translation, with a cost for each core type.
+/// On the vCPU's thread, with no other reference from [`Vcpu::own`] alive; `data` is a block of the
+/// arena, which outlives its translation, with a cost for each core type.
 #[inline(always)]
 unsafe fn account(v: &'static Vcpu, data: *mut c_void, lost: u64) {
     // SAFETY: promised by the caller.
@@ -130,7 +134,8 @@ unsafe fn account(v: &'static Vcpu, data: *mut c_void, lost: u64) {
     }
 }
 
-/// A load has executed. Most accesses follow another to the same line: that case is kept free of everything else.
+/// A load has executed. Most accesses follow another to the same line: that case is kept free of
+/// everything else.
 pub extern "C" fn load(i: c_uint, info: u32, address: u64, data: *mut c_void) {
     let v = vcpu(i);
     let line = address >> (v.line_shift & 63);
@@ -139,8 +144,8 @@ pub extern "C" fn load(i: c_uint, info: u32, address: u64, data: *mut c_void) {
     }
 }
 
-/// A store has executed; of an instruction that does both, the load was told before. The line must also be this core's to
-/// store to.
+/// A store has executed; of an instruction that does both, the load was told before. The line must
+/// also be this core's to store to.
 pub extern "C" fn store(i: c_uint, info: u32, address: u64, data: *mut c_void) {
     let v = vcpu(i);
     let line = address >> (v.line_shift & 63);
@@ -337,7 +342,8 @@ fn miss(b: &Board, v: &Vcpu, own: &mut Own, info: u32, address: u64, flags: usiz
     lose(v, own, flags, ps);
 }
 
-/// Whether a miss on `line` follows one of the last streams, which then moves on; else it starts a new one.
+/// Whether a miss on `line` follows one of the last streams, which then moves on; else it starts a
+/// new one.
 fn in_stream(own: &mut Own, line: u64) -> bool {
     let next_to = |s: u64| s.wrapping_add(1) == line || s == line.wrapping_add(1);
     match own.streams.iter_mut().find(|s| next_to(**s)) {

@@ -1,7 +1,7 @@
 //! The part of QEMU's plugin interface (version 4, QEMU 9.2 to 10.0) that the model uses.
 //!
-//! Every function is looked up at run time instead of being linked, so that a QEMU that lacks one is reported by name
-//! and the unit tests need no QEMU.
+//! Every function is looked up at run time instead of being linked, so that a QEMU that lacks one
+//! is reported by name and the unit tests need no QEMU.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 
@@ -65,7 +65,8 @@ pub struct MissingSymbol(pub &'static CStr);
 
 /// Address of a symbol of the running process, or null.
 pub fn lookup(name: &CStr) -> *mut c_void {
-    // SAFETY: `name` is NUL-terminated; the default handle searches the program and what it has loaded.
+    // SAFETY: `name` is NUL-terminated; the default handle searches the program and what it has
+    // loaded.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
@@ -90,8 +91,8 @@ macro_rules! functions {
                         if address.is_null() {
                             return Err($crate::ffi::MissingSymbol($symbol));
                         }
-                        // SAFETY: the symbol is the C function of this name, whose prototype in the QEMU versions
-                        // accepted by `qemu::check_version` is the declared one.
+                        // SAFETY: the symbol is the C function of this name, whose prototype in the
+                        // QEMU versions accepted by `qemu::check_version` is the declared one.
                         unsafe {
                             std::mem::transmute::<
                                 *mut std::ffi::c_void,

@@ -1,9 +1,11 @@
-//! Overflow interrupts of the performance monitors: one level-triggered line per CPU, as the device tree says.
+//! Overflow interrupts of the performance monitors: one level-triggered line per CPU, as the device
+//! tree says.
 //!
-//! Nobody knows when a counter of misses will overflow, only how many more it takes and that a cycle has no more than a
-//! few. So the vCPU looks again after as many cycles as it takes at that rate; what remains shrinks from look to look, and at
-//! the end it looks at each block (a least distance would have it look in slow blocks only). A sample is taken where the
-//! interrupt is: at the beginning of the block after that in which the counter wrapped, which is this board's skid.
+//! Nobody knows when a counter of misses will overflow, only how many more it takes and that a
+//! cycle has no more than a few. So the vCPU looks again after as many cycles as it takes at that
+//! rate; what remains shrinks from look to look, and at the end it looks at each block (a least
+//! distance would have it look in slow blocks only). A sample is taken where the interrupt is: at
+//! the beginning of the block after that in which the counter wrapped, which is this board's skid.
 
 use crate::board::Board;
 use crate::sysreg::totals;
@@ -11,7 +13,8 @@ use crate::vcpu::{Own, Vcpu};
 use amp_machine::PMU_SPI_BASE;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Moves the line to where it belongs, and sets the time of the next look. On the vCPU's thread, without the big lock.
+/// Moves the line to where it belongs, and sets the time of the next look. On the vCPU's thread,
+/// without the big lock.
 pub fn look(b: &Board, v: &Vcpu, own: &mut Own) {
     own.settle();
     let Own {

@@ -7,10 +7,12 @@
 //!        │                                                                    └─► publish (state page)
 //!        └─► clock (own time, global time, waiting, idle jumps) ─► qemu (hooks, timers)
 //! ```
-//! Loaded with `-plugin libamp_board_plugin.so,machine=FILE,page=FILE`; see [`args`] for the rest. The machine file holds
-//! every number of the model ([`amp_machine::CoreModel`]), the page shows its state ([`amp_machine::page`]).
+//! Loaded with `-plugin libamp_board_plugin.so,machine=FILE,page=FILE`; see [`args`] for the rest.
+//! The machine file holds every number of the model ([`amp_machine::CoreModel`]), the page shows
+//! its state ([`amp_machine::page`]).
 //!
-//! Not modelled: instruction caches, TLBs, sharing between address spaces, `dc zva` (its stores reach no cache).
+//! Not modelled: instruction caches, TLBs, sharing between address spaces, `dc zva` (its stores
+//! reach no cache).
 #![allow(missing_docs)] // a plugin exports no Rust interface; what is `pub` here is so among its modules
 
 mod args;
@@ -45,15 +47,16 @@ use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 #[no_mangle]
 pub static qemu_plugin_version: c_int = ffi::API_VERSION;
 
-/// Says why and ends the process: the model cannot go on, and a guest with half a model would mislead.
+/// Says why and ends the process: the model cannot go on, and a guest with half a model would
+/// mislead.
 pub(crate) fn fatal(message: &str) -> ! {
     eprintln!("amp-board-plugin: {message}");
     // SAFETY: ends the process without running handlers that other threads of QEMU may be in.
     unsafe { libc::_exit(1) }
 }
 
-/// Runs when the library is loaded, before QEMU compares plugin interfaces: its own message would not name the version
-/// of QEMU.
+/// Runs when the library is loaded, before QEMU compares plugin interfaces: its own message would
+/// not name the version of QEMU.
 #[cfg(not(test))]
 extern "C" fn check_qemu_on_load() {
     let found = qemu::version();
@@ -121,7 +124,8 @@ fn install(id: PluginId, info: &Info, args: &[String]) -> Result<(), String> {
     }
     let board = Board::new(&args, info.smp_vcpus.max(0) as usize, api, internals)?.install();
     let api = &board.api;
-    // SAFETY: called during installation, with callbacks of the right types that live as long as the process.
+    // SAFETY: called during installation, with callbacks of the right types that live as long as
+    // the process.
     unsafe {
         if (api.request_time_control)().is_null() {
             return Err(qemu::QemuError::TimeControl.to_string());

@@ -39,8 +39,8 @@ pub struct TypeModel {
     pub l2_ps: [u64; 3],
     /// Exposed time of a miss that goes to memory, by [`Exposure`].
     pub dram_ps: [u64; 3],
-    /// Exposed time of a line that comes from another core's L1: of the same core type ([`NEAR`]), of another one, by
-    /// [`Exposure`].
+    /// Exposed time of a line that comes from another core's L1: of the same core type ([`NEAR`]),
+    /// of another one, by [`Exposure`].
     pub transfer_ps: [[u64; 3]; 2],
     /// What its PMU counts of lines that cores pass to each other.
     pub shared_lines: SharedLines,
@@ -63,7 +63,8 @@ pub struct TypeModel {
 }
 
 impl TypeModel {
-    /// The core type `index` of a machine, slowed down `dilation` times. `m` has passed the machine file's checks.
+    /// The core type `index` of a machine, slowed down `dilation` times. `m` has passed the machine
+    /// file's checks.
     pub fn new(index: usize, m: &CoreModel, dilation: u32) -> TypeModel {
         let ps_per_cycle = 1e6 / f64::from(m.mhz) * f64::from(dilation);
         let exposed = |ps: f64| {

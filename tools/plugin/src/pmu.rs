@@ -1,11 +1,13 @@
-//! The performance monitors that the guest's driver sees: PMUv3 with six event counters and the cycle counter, counting
-//! the model's events.
+//! The performance monitors that the guest's driver sees: PMUv3 with six event counters and the
+//! cycle counter, counting the model's events.
 //!
-//! QEMU's own monitors stay underneath and see every write; only the registers whose value the model knows better are
-//! answered here. Counters are 32 bits wide (PMUv3 of Armv8.0), the cycle counter 64.
+//! QEMU's own monitors stay underneath and see every write; only the registers whose value the
+//! model knows better are answered here. Counters are 32 bits wide (PMUv3 of Armv8.0), the cycle
+//! counter 64.
 //!
-//! A counter that wraps sets its bit in the overflow status; with its interrupt enabled that raises the CPU's line
-//! ([`crate::interrupt`]). Cycles and instructions past the wrap until somebody looks are the skid of a sample.
+//! A counter that wraps sets its bit in the overflow status; with its interrupt enabled that raises
+//! the CPU's line ([`crate::interrupt`]). Cycles and instructions past the wrap until somebody
+//! looks are the skid of a sample.
 
 use crate::decode::SysReg;
 
@@ -34,20 +36,22 @@ pub mod event {
     pub const VFP_SPEC: u16 = 0x75;
     /// Lines of L1D that other cores' stores took away (Cortex-A57 and others, not Cortex-A53).
     pub const L1D_CACHE_INVAL: u16 = 0x48;
-    /// Lines that came from another core of the cluster (Cortex-A53: "SCU snooped data from another CPU for this CPU").
+    /// Lines that came from another core of the cluster (Cortex-A53: "SCU snooped data from another
+    /// CPU for this CPU").
     pub const EXT_SNOOP: u16 = 0xc8;
     /// Part of [`STALL_BACKEND`]: waiting for memory (AMUv1, PMUv3 of Armv8.4).
     pub const STALL_BACKEND_MEM: u16 = 0x4005;
     /// Part of [`STALL_BACKEND`]: waiting for results of instructions (PMUv3 of Armv8.7).
     pub const STALL_BACKEND_ILOCK: u16 = 0x816c;
-    /// Integer multiplications and divisions (PMUv3 of Armv9); SIMD ones are among [`VFP_SPEC`], as the model has one class for
-    /// all of SIMD.
+    /// Integer multiplications and divisions (PMUv3 of Armv9); SIMD ones are among [`VFP_SPEC`], as
+    /// the model has one class for all of SIMD.
     pub const INT_MUL_SPEC: u16 = 0x8048;
     pub const INT_DIV_SPEC: u16 = 0x8044;
     /// Refills of L1 data, and of L2, that the hardware prefetcher asked for (PMUv3 of Armv8.8).
     pub const L1D_CACHE_REFILL_HWPRF: u16 = 0x81bc;
     pub const L2D_CACHE_REFILL_HWPRF: u16 = 0x81bd;
-    /// Energy of the CPU since power-on in microjoules, whatever the exception level (implementation-defined range).
+    /// Energy of the CPU since power-on in microjoules, whatever the exception level
+    /// (implementation-defined range).
     pub const ENERGY_UJ: u16 = 0xe0;
     /// Those that the architecture's identification registers can name.
     pub const COMMON: [u16; 17] = [
@@ -207,8 +211,8 @@ impl Pmu {
         }
     }
 
-    /// Looks which counters have overflowed. Whether the interrupt line is to be up, and how many cycles it takes until one
-    /// more may have overflowed that interrupts.
+    /// Looks which counters have overflowed. Whether the interrupt line is to be up, and how many
+    /// cycles it takes until one more may have overflowed that interrupts.
     pub fn look(&mut self, totals: &dyn Fn(u16) -> EventTotals) -> (bool, Option<u64>) {
         let counting = self.enabled & self.interrupting & COUNTERS;
         if counting == 0 || self.control & PMCR_E == 0 {

@@ -1,13 +1,14 @@
 //! What a core has to itself: its L1, and which lines it may store to without asking anybody.
 //!
-//! Its own thread looks here without a lock, while others' stores take lines away. Two cores that both think that a line
-//! is theirs alone would never ask the directory again, so:
+//! Its own thread looks here without a lock, while others' stores take lines away. Two cores that
+//! both think that a line is theirs alone would never ask the directory again, so:
 //!
-//! - what decides (`owned`, L1) goes before what is only remembered of it (`last_line`, `last_owned`): a core that still found
-//!   the line has what it remembered of it wiped out afterwards;
-//! - what it remembered may yet reach memory after that, for a fence per access is more than the host can give. So each
-//!   core asks the directory now and then about the line that it used last ([`Private::recheck`]), and goes on wrongly for
-//!   as long as that at most.
+//! - what decides (`owned`, L1) goes before what is only remembered of it (`last_line`,
+//!   `last_owned`): a core that still found the line has what it remembered of it wiped out
+//!   afterwards;
+//! - what it remembered may yet reach memory after that, for a fence per access is more than the
+//!   host can give. So each core asks the directory now and then about the line that it used last
+//!   ([`Private::recheck`]), and goes on wrongly for as long as that at most.
 
 use crate::cache::{Tags, L1};
 use std::sync::atomic::{fence, AtomicU64, Ordering::*};
@@ -24,15 +25,16 @@ pub struct Private {
     /// The same line when it may be stored to.
     last_owned: AtomicU64,
     l1: L1,
-    /// Lines in `l1` that this core has stored to since anybody else asked for them: some of them, without asking the
-    /// directory.
+    /// Lines in `l1` that this core has stored to since anybody else asked for them: some of them,
+    /// without asking the directory.
     owned: Tags,
 }
 
 /// What L1 could not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The line that had to go for a line that was not there (0 for none); `None` when it was there.
+    /// The line that had to go for a line that was not there (0 for none); `None` when it was
+    /// there.
     pub victim: Option<u64>,
 }
 
@@ -59,8 +61,8 @@ impl Private {
         line == self.last_owned.load(Relaxed)
     }
 
-    /// An access to virtual line `line`, known as `tag`, if it changes nothing but what was used last, as most do; else
-    /// `false`, and [`Private::access`] is to do it.
+    /// An access to virtual line `line`, known as `tag`, if it changes nothing but what was used
+    /// last, as most do; else `false`, and [`Private::access`] is to do it.
     #[inline]
     pub fn quick(&self, line: u64, tag: u64, store: bool) -> bool {
         self.last_line.store(line, Relaxed);
@@ -88,7 +90,8 @@ impl Private {
         asks.then_some(Question { victim })
     }
 
-    /// The directory is about to be asked: whoever takes the line from now on takes it out here, too.
+    /// The directory is about to be asked: whoever takes the line from now on takes it out here,
+    /// too.
     #[inline]
     pub fn ask(&self, tag: u64, store: bool) {
         if store {
@@ -114,7 +117,8 @@ impl Private {
         self.last_owned.store(NO_LINE, Relaxed);
     }
 
-    /// Another core loads the line: it may no longer be stored to without asking. Whether it is here.
+    /// Another core loads the line: it may no longer be stored to without asking. Whether it is
+    /// here.
     pub fn share(&self, tag: u64) -> bool {
         self.owned.remove(tag);
         fence(SeqCst);
@@ -131,8 +135,9 @@ impl Private {
         had
     }
 
-    /// Asks again about the line that was used last. `known` tells for its virtual line the tag, and whether, by the
-    /// directory, the core may have it and may store to it. Changes nothing when all is well.
+    /// Asks again about the line that was used last. `known` tells for its virtual line the tag,
+    /// and whether, by the directory, the core may have it and may store to it. Changes nothing
+    /// when all is well.
     pub fn recheck(&self, known: impl FnOnce(u64) -> (u64, bool, bool)) {
         let line = self.last_line.load(Relaxed);
         if line == NO_LINE {

@@ -1,8 +1,9 @@
-//! What the model needs of QEMU beyond its plugin interface: symbols that the program exports, and two slots of the
-//! accelerator's operation table.
+//! What the model needs of QEMU beyond its plugin interface: symbols that the program exports, and
+//! two slots of the accelerator's operation table.
 //!
-//! QEMU 10.0's own plugin time control has no effect under multi-threaded TCG, hence the slots. All of this is tied to
-//! the version of QEMU, which is checked first: a QEMU that is not known is refused with a message, never tried.
+//! QEMU 10.0's own plugin time control has no effect under multi-threaded TCG, hence the slots. All
+//! of this is tied to the version of QEMU, which is checked first: a QEMU that is not known is
+//! refused with a message, never tried.
 
 use crate::ffi::{functions, lookup, ByteArray, MissingSymbol};
 use std::ffi::{c_char, c_int, c_void, CStr};
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The QEMU release line whose layout of `AccelOpsClass` is known here.
 const SUPPORTED: (i64, i64) = (10, 0);
-/// `AccelOpsClass::kick_vcpu_thread` in words from the start of the class (after the 12 words of `ObjectClass`).
+/// `AccelOpsClass::kick_vcpu_thread` in words from the start of the class (after the 12 words of
+/// `ObjectClass`).
 const SLOT_KICK: usize = 16;
 /// `AccelOpsClass::get_virtual_clock`.
 const SLOT_VIRTUAL_CLOCK: usize = 24;
@@ -176,12 +178,13 @@ impl Internals {
         real_deadline(ns)
     }
 
-    /// The interrupt controller's input for shared peripheral interrupt `n`; null when the machine has no GICv3. To be called
-    /// once the machine is there.
+    /// The interrupt controller's input for shared peripheral interrupt `n`; null when the machine
+    /// has no GICv3. To be called once the machine is there.
     pub fn shared_interrupt(&self, n: u32) -> *mut Irq {
         let (all, class) = (c"".as_ptr(), c"arm-gicv3-common".as_ptr());
-        // SAFETY: a lookup in QEMU's object tree; a GICv3 is a device, whose unnamed inputs begin with the shared
-        // interrupts. The board gives no CPU a number that the controller of `virt` lacks.
+        // SAFETY: a lookup in QEMU's object tree; a GICv3 is a device, whose unnamed inputs begin
+        // with the shared interrupts. The board gives no CPU a number that the controller of `virt`
+        // lacks.
         unsafe {
             let gic = (self.object_of_type)(all, class, std::ptr::null_mut());
             if gic.is_null() {
@@ -194,7 +197,8 @@ impl Internals {
     /// Moves an interrupt line up or down. Not with the big lock held.
     pub fn set_line(&self, line: *mut Irq, up: bool) {
         let _lock = self.bql();
-        // SAFETY: a line from `shared_interrupt`, or null, which QEMU takes for a line that leads nowhere; the lock is held.
+        // SAFETY: a line from `shared_interrupt`, or null, which QEMU takes for a line that leads
+        // nowhere; the lock is held.
         unsafe { (self.set_irq)(line, c_int::from(up)) };
     }
 
@@ -205,7 +209,8 @@ impl Internals {
     }
 }
 
-/// A deadline as QEMU gives it: negative without a timer, and at the end of time for timers that are armed for never.
+/// A deadline as QEMU gives it: negative without a timer, and at the end of time for timers that
+/// are armed for never.
 fn real_deadline(ns: i64) -> Option<u64> {
     /// Eleven days: nothing in a guest waits that long, and picoseconds hold it many times over.
     const NEVER: u64 = 1_000_000_000_000_000;
@@ -261,8 +266,9 @@ pub fn hook(
     if original.is_null() {
         return Err(missing(MissingSymbol(c"mttcg_kick_vcpu_thread")));
     }
-    // SAFETY: in the supported version the class has these words; it is writable and lives as long as the process. The
-    // slots are plain function pointers that other threads read at any time: they are stored as whole words.
+    // SAFETY: in the supported version the class has these words; it is writable and lives as long
+    // as the process. The slots are plain function pointers that other threads read at any time:
+    // they are stored as whole words.
     unsafe {
         let clock_slot = AtomicPtr::from_ptr(class.add(SLOT_VIRTUAL_CLOCK).cast::<*mut c_void>());
         let kick_slot = AtomicPtr::from_ptr(class.add(SLOT_KICK).cast::<*mut c_void>());

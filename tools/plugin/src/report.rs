@@ -4,7 +4,8 @@ use crate::board::board;
 use crate::counts::energy;
 use amp_machine::page::Total;
 
-/// Prints a summary to standard error if it was asked for. QEMU is ending: no vCPU executes any more.
+/// Prints a summary to standard error if it was asked for. QEMU is ending: no vCPU executes any
+/// more.
 pub fn at_exit() {
     let b = board();
     if !b.report {

@@ -1,9 +1,11 @@
-//! System instructions the model acts on: performance monitors, address-space switches, the publishing hint.
+//! System instructions the model acts on: performance monitors, address-space switches, the
+//! publishing hint.
 //!
-//! A read of a system register can be corrected only after it has executed, so the read leaves its value in
-//! [`Own::fixes`](crate::vcpu::Own::fixes) and the instruction after it ([`fix`]) puts it into the register. QEMU ends a block
-//! after most reads of a performance monitor, so that this is mostly the head of the next block. An interrupt in between
-//! does no harm: entries are found by address.
+//! A read of a system register can be corrected only after it has executed, so the read leaves its
+//! value in [`Own::fixes`](crate::vcpu::Own::fixes) and the instruction after it ([`fix`]) puts it
+//! into the register. QEMU ends a block after most reads of a performance monitor, so that this is
+//! mostly the head of the next block. An interrupt in between does no harm: entries are found by
+//! address.
 
 use crate::board::{board, vcpu, Board};
 use crate::cache::SALT;
@@ -73,7 +75,8 @@ pub extern "C" fn read(i: c_uint, data: *mut c_void) {
         .iter()
         .position(|f| f.pc == site.next)
         .or_else(|| fixes.iter().position(|f| f.pc == 0))
-        // All taken: drop the oldest, which belongs to a read that was never followed (a thread that died).
+        // All taken: drop the oldest, which belongs to a read that was never followed (a thread
+        // that died).
         .unwrap_or_else(|| {
             fixes.rotate_left(1);
             fixes.len() - 1
@@ -85,7 +88,8 @@ pub extern "C" fn read(i: c_uint, data: *mut c_void) {
     };
 }
 
-/// The instruction after a read of a performance monitor, at the address in `data`, is about to execute.
+/// The instruction after a read of a performance monitor, at the address in `data`, is about to
+/// execute.
 pub extern "C" fn fix(i: c_uint, data: *mut c_void) {
     let v = vcpu(i);
     // SAFETY: a callback on this vCPU's thread.
@@ -134,8 +138,8 @@ fn read_general(b: &Board, v: &Vcpu, own: &mut Own, rt: u8) -> u64 {
     if rt == 31 {
         return 0;
     }
-    // SAFETY: the callback was registered with access to registers, so QEMU's copy is current; the array is this
-    // vCPU's own, and eight bytes long after the call.
+    // SAFETY: the callback was registered with access to registers, so QEMU's copy is current; the
+    // array is this vCPU's own, and eight bytes long after the call.
     unsafe {
         (b.api.bytes_resize)(own.bytes, 0);
         let n = (b.qemu.read_register)(v.cpu.load(Relaxed), own.bytes, c_int::from(rt));

@@ -7,14 +7,15 @@ use crate::model::TypeModel;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Cost {
-    /// Picoseconds of virtual time. A block has at most a few hundred instructions: 32 bits are enough, and keep the
-    /// block in one cache line.
+    /// Picoseconds of virtual time. A block has at most a few hundred instructions: 32 bits are
+    /// enough, and keep the block in one cache line.
     pub ps: u32,
     /// Picojoules.
     pub pj: u32,
 }
 
-/// Events of one execution of a block: as [`Events`], small enough for a block to stay in one cache line.
+/// Events of one execution of a block: as [`Events`], small enough for a block to stay in one cache
+/// line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct BlockEvents(pub [u16; Events::KINDS]);
@@ -113,8 +114,8 @@ pub fn events(block: &[Decoded]) -> BlockEvents {
     events
 }
 
-/// Cost of a block on a core type: issue cost by class, plus stalls where an instruction reads what the one before
-/// it produces.
+/// Cost of a block on a core type: issue cost by class, plus stalls where an instruction reads what
+/// the one before it produces.
 pub fn cost(block: &[Decoded], t: &TypeModel) -> Cost {
     let mut cycles = 0.0;
     let mut pj = 0.0;
@@ -136,11 +137,12 @@ pub fn cost(block: &[Decoded], t: &TypeModel) -> Cost {
     }
 }
 
-/// For each instruction of a block, whether it is a load whose address hangs on an earlier load in a chain, so that
-/// their misses cannot overlap (pointer chasing).
+/// For each instruction of a block, whether it is a load whose address hangs on an earlier load in
+/// a chain, so that their misses cannot overlap (pointer chasing).
 ///
-/// In a block that loops to itself the chain must go round the loop: `a[b[i]]` overlaps with the next iteration, a
-/// list walk does not. In others a chain within the block counts, and a load that replaces its own base.
+/// In a block that loops to itself the chain must go round the loop: `a[b[i]]` overlaps with the
+/// next iteration, a list walk does not. In others a chain within the block counts, and a load that
+/// replaces its own base.
 pub fn dependent_loads(block: &[Decoded], loops: bool) -> Vec<bool> {
     // Per register, the loads (by number in the block, the first 64) its value hangs on.
     let mut taint = [0u64; 64];

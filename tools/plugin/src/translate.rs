@@ -60,7 +60,8 @@ impl Arena {
             .chunks()
             .reserve(bytes.div_ceil(size_of::<Word>()))
             .cast::<Block>();
-        // SAFETY: `reserve` gives that many bytes to nobody else, aligned as `Block` is; the costs end within them.
+        // SAFETY: `reserve` gives that many bytes to nobody else, aligned as `Block` is; the costs
+        // end within them.
         unsafe {
             at.write(block);
             let to = at.byte_add(exec::COSTS).cast();
@@ -165,7 +166,8 @@ fn system(b: &Board, insn: *mut Insn, op: SysOp, next: u64) {
 }
 
 fn on_exec(b: &Board, insn: *mut Insn, callback: ExecCb, registers: c_int, data: *mut c_void) {
-    // SAFETY: `insn` is valid during translation; `data` is a plain number or stays until the translation is dropped.
+    // SAFETY: `insn` is valid during translation; `data` is a plain number or stays until the
+    // translation is dropped.
     unsafe { (b.api.on_insn_exec)(insn, callback, registers, data) };
 }
 
@@ -176,8 +178,8 @@ fn word_of(b: &Board, insn: *mut Insn) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Whether the instruction before the block reads a performance monitor. The block may have been translated first, or
-/// entered by another way: so the code is looked at, not remembered.
+/// Whether the instruction before the block reads a performance monitor. The block may have been
+/// translated first, or entered by another way: so the code is looked at, not remembered.
 fn follows_monitor_read(b: &Board, start: u64) -> bool {
     // SAFETY: the array is made and freed here; the read fails where nothing is mapped.
     let word = unsafe {

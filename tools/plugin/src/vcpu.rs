@@ -32,8 +32,8 @@ pub struct Fix {
 /// A vCPU.
 #[repr(C, align(128))]
 pub struct Vcpu {
-    /// Virtual time up to which it has run, picoseconds. Written by its own thread while it is running, and by whoever
-    /// wakes it while it is not.
+    /// Virtual time up to which it has run, picoseconds. Written by its own thread while it is
+    /// running, and by whoever wakes it while it is not.
     pub time: AtomicU64,
     /// [`IDLE`], [`WAKING`] or [`RUNNING`].
     pub state: AtomicU32,
@@ -72,8 +72,8 @@ pub struct Own {
     pub line_up: bool,
     /// Index of the core type.
     pub type_index: usize,
-    /// End of the last block if it ended in a branch that needs predicting, with [`INDIRECT`] set for an indirect one;
-    /// else 0.
+    /// End of the last block if it ended in a branch that needs predicting, with [`INDIRECT`] set
+    /// for an indirect one; else 0.
     pub pending: u64,
     /// Totals at EL0 and EL1.
     pub counts: [Counts; 2],
@@ -81,8 +81,8 @@ pub struct Own {
     pub salt: u64,
     pub l2: &'static L2,
     pub predictor: Predictor,
-    /// Virtual and physical line of the last misses, by the low bits of the virtual one. An old one may be wrong when pages move:
-    /// that costs a line.
+    /// Virtual and physical line of the last misses, by the low bits of the virtual one. An old one
+    /// may be wrong when pages move: that costs a line.
     pub missed: [(u64, u64); 64],
     /// Last lines of up to four streams of misses.
     pub streams: [u64; 4],
@@ -158,9 +158,9 @@ impl Vcpu {
     /// The thread's own state.
     ///
     /// # Safety
-    /// Only from a plugin callback on this vCPU's thread (or when no vCPU runs any more), and not while another
-    /// reference from here is alive: callbacks of one vCPU do not nest, and nothing the model calls in QEMU comes back
-    /// into one that uses this.
+    /// Only from a plugin callback on this vCPU's thread (or when no vCPU runs any more), and not
+    /// while another reference from here is alive: callbacks of one vCPU do not nest, and nothing
+    /// the model calls in QEMU comes back into one that uses this.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn own(&self) -> &mut Own {
         // SAFETY: promised by the caller.

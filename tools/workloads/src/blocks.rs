@@ -1,7 +1,8 @@
-//! Kernels of which it is known how often each basic block runs: what sampled profiles are held against [TRUST §4.3].
+//! Kernels of which it is known how often each basic block runs: what sampled profiles are held
+//! against [TRUST §4.3].
 //!
-//! In assembly, so that every block is known: each has a label at its beginning, and a table says where labels are from
-//! the beginning of their function. Calls end blocks.
+//! In assembly, so that every block is known: each has a label at its beginning, and a table says
+//! where labels are from the beginning of their function. Calls end blocks.
 
 use serde::Serialize;
 use std::arch::global_asm;
@@ -9,8 +10,8 @@ use std::arch::global_asm;
 /// A kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// By turns four divisions that wait for each other and four additions: blocks of the same length that differ in
-    /// latency.
+    /// By turns four divisions that wait for each other and four additions: blocks of the same
+    /// length that differ in latency.
     Latency,
     /// Ten functions that call each other in a chain, with equal work each.
     Chain,
@@ -47,8 +48,8 @@ impl Kernel {
     /// Runs `rounds` rounds, 1 at least.
     pub fn run(self, rounds: u64) {
         let rounds = rounds.max(1);
-        // SAFETY: the functions below follow the C calling convention, use registers that calls may change and their own
-        // stack, and end after so many rounds.
+        // SAFETY: the functions below follow the C calling convention, use registers that calls may
+        // change and their own stack, and end after so many rounds.
         unsafe {
             match self {
                 Kernel::Latency => amp_blocks_latency(rounds),

@@ -1,7 +1,7 @@
 //! The catalogue of real programs: `programs.toml`.
 //!
-//! A mix names commands only. [`Catalogue::needs`] tells what must be in a guest for them: Debian packages, input
-//! files, our own programs.
+//! A mix names commands only. [`Catalogue::needs`] tells what must be in a guest for them: Debian
+//! packages, input files, our own programs.
 
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

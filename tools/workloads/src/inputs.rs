@@ -1,7 +1,7 @@
 //! Makes input files.
 //!
-//! An input is the same on every machine: generators use integer arithmetic, or floating-point additions and
-//! multiplications only, and files of a package are taken in order of their names.
+//! An input is the same on every machine: generators use integer arithmetic, or floating-point
+//! additions and multiplications only, and files of a package are taken in order of their names.
 
 use crate::catalogue::{Concatenate, Generate, Input};
 use crate::rng::Rng;
@@ -37,11 +37,13 @@ pub enum InputError {
     NoSource(String),
 }
 
-/// Makes `inputs` in `dir`, which is created; existing files are replaced, each at once. `packages` is the root that
-/// the data packages were unpacked into (any root will do when no input comes out of a package).
+/// Makes `inputs` in `dir`, which is created; existing files are replaced, each at once. `packages`
+/// is the root that the data packages were unpacked into (any root will do when no input comes out
+/// of a package).
 ///
 /// # Errors
-/// When a file cannot be read or written, or a package does not hold what is wanted; the error names it.
+/// When a file cannot be read or written, or a package does not hold what is wanted; the error
+/// names it.
 pub fn prepare<'a>(
     inputs: impl IntoIterator<Item = &'a Input>,
     packages: &Path,
@@ -87,7 +89,8 @@ fn concatenate(input: &str, c: &Concatenate, packages: &Path) -> Result<Vec<u8>,
     for entry in std::fs::read_dir(&folder).map_err(at(&folder))? {
         let path = entry.map_err(at(&folder))?.path();
         let extension = path.extension().map_or("".into(), |e| e.to_string_lossy());
-        // a symbolic link is another name of a file that is there already, or leads out of the package
+        // a symbolic link is another name of a file that is there already, or leads out of the
+        // package
         let plain = std::fs::symlink_metadata(&path)
             .map_err(at(&path))?
             .is_file();
@@ -140,7 +143,8 @@ fn wav(samples: u32, seed: u64) -> Vec<u8> {
 /// Three tones that beat against each other, swelling and fading, over noise.
 fn pcm(samples: u32, seed: u64) -> Vec<u8> {
     let mut r = Rng::new(seed);
-    // a rotation by additions and multiplications only, which keeps its amplitude: steps are 2·sin(angle / 2)
+    // a rotation by additions and multiplications only, which keeps its amplitude: steps are
+    // 2·sin(angle / 2)
     let mut tones = [
         (0.0313, 0.0, 1.0),
         (0.0394, 0.0, 0.8),

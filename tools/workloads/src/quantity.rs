@@ -1,6 +1,7 @@
 //! Amounts as people write them: `40M` units of work, `512K` bytes.
 
-/// An amount of work: digits with an optional `k`, `M` or `G` (powers of 1000), a decimal point allowed.
+/// An amount of work: digits with an optional `k`, `M` or `G` (powers of 1000), a decimal point
+/// allowed.
 ///
 /// # Errors
 /// Says what was expected when `s` is not such a number, is negative, or does not fit.

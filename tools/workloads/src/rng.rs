@@ -1,5 +1,6 @@
-//! A small generator of pseudo-random numbers whose sequence never changes: kernels and inputs must be the same on
-//! every machine and after every upgrade, which no library's default generator promises.
+//! A small generator of pseudo-random numbers whose sequence never changes: kernels and inputs must
+//! be the same on every machine and after every upgrade, which no library's default generator
+//! promises.
 
 /// SplitMix64 [Steele, Lea, Flood, OOPSLA 2014].
 #[derive(Clone, Debug)]

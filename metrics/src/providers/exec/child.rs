@@ -48,8 +48,8 @@ impl Running {
         };
         let (lines, to_write) = sync_channel::<String>(QUEUE);
         let (to_us, answers) = sync_channel::<Line>(QUEUE);
-        // Both threads end with the program: the writer when its queue is dropped or the pipe breaks, the reader at the
-        // end of the output or when nobody listens any more.
+        // Both threads end with the program: the writer when its queue is dropped or the pipe
+        // breaks, the reader at the end of the output or when nobody listens any more.
         let writer = move || {
             while let Ok(line) = to_write.recv() {
                 if stdin

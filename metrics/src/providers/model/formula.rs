@@ -32,7 +32,8 @@ pub(super) enum Target {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Factor {
     pub(super) target: Target,
-    /// The factor that the sum is multiplied by: one before it in [`CoreTypeModel::factors`](super::platform::CoreTypeModel).
+    /// The factor that the sum is multiplied by: one before it in
+    /// [`CoreTypeModel::factors`](super::platform::CoreTypeModel).
     pub(super) times: Option<usize>,
     pub(super) base: f64,
     /// Standard uncertainty of a prediction within the range of the metrics.
@@ -48,7 +49,8 @@ pub(super) struct Prediction {
     pub(super) value: f64,
     /// Standard uncertainty.
     pub(super) uncertainty: f64,
-    /// How far the inputs are outside of the range the model was made from, in widths of the range; 0 within.
+    /// How far the inputs are outside of the range the model was made from, in widths of the range;
+    /// 0 within.
     pub(super) outside: f64,
 }
 
@@ -88,8 +90,9 @@ impl Predictions {
 }
 
 impl Factor {
-    /// The formula, with the standard uncertainty of the model. For inputs outside of the range the model was made
-    /// from, that grows with the distance, in widths of the range: the model knows nothing there.
+    /// The formula, with the standard uncertainty of the model. For inputs outside of the range the
+    /// model was made from, that grows with the distance, in widths of the range: the model knows
+    /// nothing there.
     fn predict(
         &self,
         metrics: &[Metric],

@@ -63,14 +63,16 @@ impl PlatformModel {
         self.core_types.iter().map(|t| t.pmu.as_deref())
     }
 
-    /// Largest standard error of its speedup factors, as the file states it; 0 when it predicts none.
+    /// Largest standard error of its speedup factors, as the file states it; 0 when it predicts
+    /// none.
     pub fn error(&self) -> f64 {
         let factors = self.core_types.iter().flat_map(|t| &t.factors);
         let speedups = factors.filter(|f| matches!(f.target, Target::Speedup(_)));
         speedups.map(|f| f.error).fold(0.0, f64::max)
     }
 
-    /// Whether this machine is one of those that the model names, if it names any ([`Pmus::machine`]).
+    /// Whether this machine is one of those that the model names, if it names any
+    /// ([`Pmus::machine`]).
     ///
     /// # Errors
     /// Which machine it is for, and which this is.

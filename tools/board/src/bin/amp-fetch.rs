@@ -1,5 +1,5 @@
-//! `amp-fetch`: unpacks Debian packages of any architecture into a folder, without root and without touching the machine's
-//! own apt. For the set-up scripts, so that the private apt exists once.
+//! `amp-fetch`: unpacks Debian packages of any architecture into a folder, without root and without
+//! touching the machine's own apt. For the set-up scripts, so that the private apt exists once.
 
 use amp_board::apt::{Apt, Host, Installed};
 use amp_board::sources::Suite;

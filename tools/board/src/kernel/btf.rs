@@ -1,8 +1,9 @@
 //! Does a kernel's BTF let sched_ext schedulers load?
 //!
-//! A kfunc may take an implicit last argument `aux` that the verifier fills in. Its public prototype must not show it:
-//! resolve_btfids takes it out when the build knows which functions are kfuncs. Kernels whose BTF was written without
-//! that knowledge keep the argument, and libbpf then refuses every scheduler (`func_proto incompatible with vmlinux`).
+//! A kfunc may take an implicit last argument `aux` that the verifier fills in. Its public
+//! prototype must not show it: resolve_btfids takes it out when the build knows which functions are
+//! kfuncs. Kernels whose BTF was written without that knowledge keep the argument, and libbpf then
+//! refuses every scheduler (`func_proto incompatible with vmlinux`).
 
 const KIND_STRUCT: u32 = 4;
 const KIND_FUNC: u32 = 12;

@@ -18,7 +18,8 @@ pub fn uncompressed(image: Vec<u8>) -> Result<Vec<u8>, String> {
     if image.get(0x202..0x206) == Some(b"HdrS") {
         return unpack(bzimage_payload(&image).ok_or("its bzImage header does not fit")?);
     }
-    // EFI zboot header: MZ, 0, "zimg", payload offset, payload size (Linux drivers/firmware/efi/libstub/zboot-header.S).
+    // EFI zboot header: MZ, 0, "zimg", payload offset, payload size (Linux
+    // drivers/firmware/efi/libstub/zboot-header.S).
     if image.get(4..8) == Some(b"zimg") {
         let range = u32_at(&image, 8).zip(u32_at(&image, 12));
         let payload = range.and_then(|(at, len)| image.get(at..at.checked_add(len)?));
@@ -33,7 +34,8 @@ pub fn uncompressed(image: Vec<u8>) -> Result<Vec<u8>, String> {
     Err("not a kernel image of a kind known here".into())
 }
 
-/// The payload as the x86 boot protocol (2.08) gives it: offset from the protected-mode code, and length.
+/// The payload as the x86 boot protocol (2.08) gives it: offset from the protected-mode code, and
+/// length.
 fn bzimage_payload(d: &[u8]) -> Option<&[u8]> {
     let sectors = match *d.get(0x1f1)? {
         0 => 4,

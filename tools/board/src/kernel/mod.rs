@@ -121,7 +121,8 @@ fn newest_first(ra: &str, va: &str, rb: &str, vb: &str) -> std::cmp::Ordering {
 
 /// Finds a kernel for a request: in the cache if it answers the request, else in Debian's archive.
 ///
-/// With `refresh`, `newest` asks the archive even when an answer is remembered; without a network the cache answers.
+/// With `refresh`, `newest` asks the archive even when an answer is remembered; without a network
+/// the cache answers.
 ///
 /// # Errors
 /// When none fits, the one that fits cannot load sched_ext schedulers, or it cannot be fetched.
@@ -257,8 +258,9 @@ fn from_archive(
 
 /// Releases with the package that has the image, newest first.
 ///
-/// Up to 6.18 the image is in `linux-image-RELEASE`, later in `linux-binary-RELEASE` (and `linux-image-RELEASE` only
-/// depends on it). `linux-binary-unsigned-…` is what Debian's signing step works on, not a release.
+/// Up to 6.18 the image is in `linux-image-RELEASE`, later in `linux-binary-RELEASE` (and
+/// `linux-image-RELEASE` only depends on it). `linux-binary-unsigned-…` is what Debian's signing
+/// step works on, not a release.
 fn candidates(
     apt: &Apt<'_>,
     arch: Arch,
@@ -354,7 +356,8 @@ fn explain(verdict: &Verdict) -> Option<String> {
     }
 }
 
-/// Takes the image alone out of a package: `usr/lib/modules/V/vmlinuz` since 7.2, `boot/vmlinuz-V` before.
+/// Takes the image alone out of a package: `usr/lib/modules/V/vmlinuz` since 7.2, `boot/vmlinuz-V`
+/// before.
 fn extract_image(deb: &Path, release: &str, package: &str, to: &Path) -> Result<(), BoardError> {
     let program = "dpkg-deb";
     let mut command = Command::new(program);

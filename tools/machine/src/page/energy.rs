@@ -1,4 +1,5 @@
-//! Energy of a CPU from its totals: the one formula that the plugin's energy event and the page's readers share.
+//! Energy of a CPU from its totals: the one formula that the plugin's energy event and the page's
+//! readers share.
 
 /// Static power of a core type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,9 +10,9 @@ pub struct StaticPower {
     pub idle_uw: u32,
 }
 
-/// Energy in microjoules of a CPU that, up to virtual time `now_ps`, was running for `active_ps` and spent
-/// `dynamic_pj` on events. Static power acts over undilated time: a machine modelled eight times slower does not burn
-/// eight times the energy.
+/// Energy in microjoules of a CPU that, up to virtual time `now_ps`, was running for `active_ps`
+/// and spent `dynamic_pj` on events. Static power acts over undilated time: a machine modelled
+/// eight times slower does not burn eight times the energy.
 ///
 /// It never decreases as long as its arguments do not.
 pub fn energy_uj(

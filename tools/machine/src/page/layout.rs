@@ -17,8 +17,9 @@ pub const MAX_TYPES: usize = 8;
 pub const PCI_VENDOR: u16 = 0x1af4;
 /// PCI device (`ivshmem-plain`).
 pub const PCI_DEVICE: u16 = 0x1110;
-/// Number of the A64 `hint` that makes the executing CPU publish its totals at once. It is one of the hints the
-/// architecture leaves unallocated, so it does nothing anywhere else and user space may execute it.
+/// Number of the A64 `hint` that makes the executing CPU publish its totals at once. It is one of
+/// the hints the architecture leaves unallocated, so it does nothing anywhere else and user space
+/// may execute it.
 pub const PUBLISH_HINT: u32 = 123;
 
 /// [`CpuRecord::state`]: the CPU has not run yet, or is off.
@@ -52,7 +53,8 @@ pub enum Total {
     Mispredicts = 8,
     /// Virtual time lost after mispredictions, picoseconds.
     StallFrontendPs = 9,
-    /// Virtual time lost on cache misses, picoseconds (the PMU's event counts waits for results, too).
+    /// Virtual time lost on cache misses, picoseconds (the PMU's event counts waits for results,
+    /// too).
     StallBackendPs = 10,
     /// Energy of events (not of time), picojoules.
     DynamicPj = 11,

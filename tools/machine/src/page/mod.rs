@@ -1,8 +1,10 @@
-//! The state page: time, per-CPU totals and energy of the virtual board, as the guest may read them.
+//! The state page: time, per-CPU totals and energy of the virtual board, as the guest may read
+//! them.
 //!
-//! The board's QEMU plugin writes a file of [`PAGE_BYTES`] bytes which QEMU also shows to the guest as BAR 2 of an
-//! `ivshmem-plain` PCI device. In the guest, [`Page::open`] finds the device (there may be others of its kind: only the
-//! page's BAR begins with [`MAGIC`]) and maps it read-only; the layout is [`Layout`].
+//! The board's QEMU plugin writes a file of [`PAGE_BYTES`] bytes which QEMU also shows to the guest
+//! as BAR 2 of an `ivshmem-plain` PCI device. In the guest, [`Page::open`] finds the device (there
+//! may be others of its kind: only the page's BAR begins with [`MAGIC`]) and maps it read-only; the
+//! layout is [`Layout`].
 //!
 //! ```text
 //! offset 0      Header       magic, version, CPUs, global virtual time, host time, core types
@@ -11,10 +13,11 @@
 //! ```
 //!
 //! # How fresh a record is
-//! A CPU publishes when it goes idle, when it wakes, after every quarter of the board's quantum of its own time, and when
-//! it executes [`publish_hint`]. So a thread that executes the hint and then reads the record of its own CPU sees its
-//! totals to the basic block; the records of other running CPUs lack at most a quarter quantum. [`Page::snapshot`] and
-//! [`Page::cpu`] execute the hint themselves.
+//! A CPU publishes when it goes idle, when it wakes, after every quarter of the board's quantum of
+//! its own time, and when it executes [`publish_hint`]. So a thread that executes the hint and then
+//! reads the record of its own CPU sees its totals to the basic block; the records of other running
+//! CPUs lack at most a quarter quantum. [`Page::snapshot`] and [`Page::cpu`] execute the hint
+//! themselves.
 mod energy;
 mod layout;
 mod read;

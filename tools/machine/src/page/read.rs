@@ -57,12 +57,13 @@ pub enum PageError {
     },
 }
 
-/// Makes the executing CPU publish its totals now (see [`PUBLISH_HINT`]). A no-op elsewhere than on the board.
+/// Makes the executing CPU publish its totals now (see [`PUBLISH_HINT`]). A no-op elsewhere than on
+/// the board.
 #[inline]
 pub fn publish_hint() {
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: an unallocated hint is a no-op in the architecture; it is a barrier to the compiler because it is not
-    // marked `nomem`.
+    // SAFETY: an unallocated hint is a no-op in the architecture; it is a barrier to the compiler
+    // because it is not marked `nomem`.
     unsafe {
         std::arch::asm!("hint #{n}", n = const PUBLISH_HINT, options(nostack, preserves_flags));
     }
@@ -168,7 +169,8 @@ impl Page {
     /// Finds and maps the page of the board this guest runs on.
     ///
     /// # Errors
-    /// [`PageError::NoBoard`] when this is no guest of the board; others when the page cannot be used.
+    /// [`PageError::NoBoard`] when this is no guest of the board; others when the page cannot be
+    /// used.
     pub fn open() -> Result<Page, PageError> {
         Page::open_under(Path::new("/sys"))
     }
@@ -188,8 +190,8 @@ impl Page {
             if !has_id(&device, "vendor", PCI_VENDOR) || !has_id(&device, "device", PCI_DEVICE) {
                 continue;
             }
-            // Write-combining maps as normal memory; a plain mapping is device memory, which works too because every
-            // access is an aligned word.
+            // Write-combining maps as normal memory; a plain mapping is device memory, which works
+            // too because every access is an aligned word.
             let wc = device.join("resource2_wc");
             let bar = if wc.exists() {
                 wc
@@ -218,7 +220,8 @@ impl Page {
         if file.metadata().map_err(open)?.len() < PAGE_BYTES as u64 {
             return Err(not_a_page());
         }
-        // SAFETY: a fresh shared mapping of a file that is at least as long; nothing else is at the address.
+        // SAFETY: a fresh shared mapping of a file that is at least as long; nothing else is at the
+        // address.
         let addr = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -257,8 +260,8 @@ impl Page {
     }
 
     fn layout(&self) -> &Layout {
-        // SAFETY: mapped for the life of `self`, page-aligned, at least `Layout` long; every field is an atomic (the
-        // padding is not read), so any content is a valid value.
+        // SAFETY: mapped for the life of `self`, page-aligned, at least `Layout` long; every field
+        // is an atomic (the padding is not read), so any content is a valid value.
         unsafe { self.layout.as_ref() }
     }
 
@@ -321,7 +324,8 @@ impl Page {
     }
 
     fn read_cpu(&self, cpu: u32, global_ps: u64) -> Result<CpuTotals, PageError> {
-        /// Tries before the writer counts as stopped: seconds, where a record takes less than a microsecond.
+        /// Tries before the writer counts as stopped: seconds, where a record takes less than a
+        /// microsecond.
         const TRIES: u32 = 100_000_000;
         let nr_cpus = self.nr_cpus();
         let record = match self.layout().cpus.get(cpu as usize) {

@@ -38,7 +38,8 @@ fn the_right_one_of_two_devices() {
     let dir = tempfile::tempdir().unwrap();
     let mut page = bar(VERSION, 2);
     put(&mut page, 1, Total::Instructions, 30, 4);
-    // A mailbox of the same kind, a network card, and the page: only the page begins with the magic.
+    // A mailbox of the same kind, a network card, and the page: only the page begins with the
+    // magic.
     device(
         dir.path(),
         "0000:00:01.0",

@@ -1,5 +1,5 @@
-//! Lines that several cores use at the same time: which of them has one follows from how often each of them stores to it in
-//! virtual time ([`Run`]), whatever the host runs first.
+//! Lines that several cores use at the same time: which of them has one follows from how often each
+//! of them stores to it in virtual time ([`Run`]), whatever the host runs first.
 
 use super::{Access, Effect, Peers};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -33,7 +33,8 @@ impl Run {
         let between = now.saturating_sub(last);
         if last == 0 || now > last.saturating_add(pause) {
             if last != 0 && self.n.load(Relaxed) == 1 && between < window {
-                // after each of two stores: that is the pace by now, slowed down by other lines that bounce
+                // after each of two stores: that is the pace by now, slowed down by other lines
+                // that bounce
                 self.interval.store(between, Relaxed);
                 self.n.store(2, Relaxed);
             } else {
@@ -52,8 +53,9 @@ impl Run {
         self.last.store(now, Relaxed);
     }
 
-    /// How often this core takes the line away from one that had it in `(from, to]`, as far as a pace is known; `None` when
-    /// there is none. It asks for the line again when it wants to store next, and has to wait for it.
+    /// How often this core takes the line away from one that had it in `(from, to]`, as far as a
+    /// pace is known; `None` when there is none. It asks for the line again when it wants to store
+    /// next, and has to wait for it.
     fn expected(&self, from: u64, to: u64, reached: u64, slack: u64) -> Option<u64> {
         let (last, interval) = (self.last.load(Relaxed), self.interval.load(Relaxed));
         let goes_on = reached <= last.saturating_add(4 * interval + slack);
@@ -132,7 +134,8 @@ impl Contended {
         self.slot(tag).filter(|s| s.tag.load(Relaxed) == tag)
     }
 
-    /// Makes the line contended, of which the cores in `holders` have a copy; `false` while another one has its place.
+    /// Makes the line contended, of which the cores in `holders` have a copy; `false` while another
+    /// one has its place.
     pub fn begin(&self, peers: &impl Peers, a: Access, holders: u64) -> bool {
         let Some(s) = self.slot(a.tag) else {
             return false;
@@ -164,7 +167,8 @@ impl Contended {
         true
     }
 
-    /// A contended line that another core had has arrived at `cpu`: nobody could take it away again before `now`.
+    /// A contended line that another core had has arrived at `cpu`: nobody could take it away again
+    /// before `now`.
     pub fn arrived(&self, cpu: usize, tag: u64, now: u64) {
         if let Some(me) = self.find(tag).and_then(|s| s.cores.get(cpu)) {
             let asked = me.seen.swap(now, Relaxed);

@@ -21,7 +21,8 @@ fn within(count: u64, tolerance: u64, chances: u64) -> Option<Expected> {
 }
 
 impl Kernel {
-    /// What a run counts, after [`Kernel::prepare`]; `None` where no machine-independent answer is known.
+    /// What a run counts, after [`Kernel::prepare`]; `None` where no machine-independent answer is
+    /// known.
     pub fn expected(&self, q: Quantity) -> Option<Expected> {
         match &self.work {
             Work::Nops { rounds } => nops(*rounds, q),
@@ -118,7 +119,8 @@ fn stream(
         Quantity::L2Accesses => exact(refilled, accesses),
         Quantity::L2Refills if level == Level::Memory => exact(refilled, accesses),
         Quantity::L2Refills => exact(0, accesses),
-        // each pass changes the array that is stored to, and what is changed must leave for others to come
+        // each pass changes the array that is stored to, and what is changed must leave for others
+        // to come
         Quantity::L2WriteBacks if level == Level::Memory => {
             exact(stores * lines * passes, accesses)
         }
@@ -156,9 +158,9 @@ impl Part {
             Quantity::Branches => exact(passes * (self.lines + self.rows + self.blocks + 1), all),
             Quantity::L1Refills if level == Level::L1 => exact(0, loads + stores),
             Quantity::L1Refills if !self.gone => None,
-            // The product's lines come in to be written to. The vector is as good as always used last, and stays; how much
-            // of it goes with the end of a pass, and how often a line of the product goes before its eighth row is done,
-            // depends on where they are.
+            // The product's lines come in to be written to. The vector is as good as always used
+            // last, and stays; how much of it goes with the end of a pass, and how often a line of
+            // the product goes before its eighth row is done, depends on where they are.
             Quantity::L1Refills => within(
                 passes * (self.lines + self.blocks),
                 passes * (self.vector + self.blocks),
@@ -171,7 +173,8 @@ impl Part {
     }
 }
 
-/// Lines that another core has stored to last: whether that had them in its L1 or its L2, they are not in this one's.
+/// Lines that another core has stored to last: whether that had them in its L1 or its L2, they are
+/// not in this one's.
 fn handoff(traffic: Traffic, lines: u64, q: Quantity) -> Option<Expected> {
     match q {
         // with caches of their own for each core, lines come from there

@@ -1,16 +1,17 @@
 //! Kernels whose counts are known exactly: what hardware counters are held against [VAL].
 //!
-//! The loops are assembly, so that every instruction is known; counts are those of user mode inside [`Kernel::run`]. A call
-//! costs a handful of instructions on top.
+//! The loops are assembly, so that every instruction is known; counts are those of user mode inside
+//! [`Kernel::run`]. A call costs a handful of instructions on top.
 //!
-//! Data is walked in order, again and again, over a footprint that fits a cache or does not. Out of a cache that is four
-//! times smaller every line is refilled in each pass, whether lines are replaced by age or by lot (what is left of a line
-//! after eight times the cache has gone by is e⁻⁸). Stores allocate their line, so each line of every array is refilled,
-//! the hidden traffic of a write included. Prefetchers and write streaming of real cores make refills differ from this;
+//! Data is walked in order, again and again, over a footprint that fits a cache or does not. Out of
+//! a cache that is four times smaller every line is refilled in each pass, whether lines are
+//! replaced by age or by lot (what is left of a line after eight times the cache has gone by is
+//! e⁻⁸). Stores allocate their line, so each line of every array is refilled, the hidden traffic of
+//! a write included. Prefetchers and write streaming of real cores make refills differ from this;
 //! then the verdict on the event is what it deserves.
 //!
-//! Some kernels take a second thread ([`Kernel::triangle`], [`Kernel::handoff`]); what is known is what the thread does that
-//! calls [`Kernel::run`].
+//! Some kernels take a second thread ([`Kernel::triangle`], [`Kernel::handoff`]); what is known is
+//! what the thread does that calls [`Kernel::run`].
 
 mod counts;
 mod partner;
@@ -28,10 +29,11 @@ use triangle::Triangle;
 
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
-/// What one array's beginning is shifted by against the one before it, in lines: not to fall into the same sets.
+/// What one array's beginning is shifted by against the one before it, in lines: not to fall into
+/// the same sets.
 const SHIFT: usize = 21;
-/// Times the size of a cache that go through it until hardly a line is left of what was there, were it replaced by lot
-/// (e⁻⁶: one of 400).
+/// Times the size of a cache that go through it until hardly a line is left of what was there, were
+/// it replaced by lot (e⁻⁶: one of 400).
 const GONE: usize = 6;
 
 /// What a counter may count.
@@ -200,7 +202,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// `rounds` (at least 1) of a loop of 64 instructions that touch no memory and branch as they always do.
+    /// `rounds` (at least 1) of a loop of 64 instructions that touch no memory and branch as they
+    /// always do.
     pub fn nops(rounds: u64) -> Kernel {
         Kernel {
             name: "nops".into(),
@@ -210,7 +213,8 @@ impl Kernel {
         }
     }
 
-    /// `branches` (rounded up to 1024) that go by random bits, so that whatever predicts them is wrong half the time.
+    /// `branches` (rounded up to 1024) that go by random bits, so that whatever predicts them is
+    /// wrong half the time.
     pub fn random_branches(branches: u64, seed: u64) -> Kernel {
         let words = branches.div_ceil(64 * UNROLLED_WORDS).max(1) * UNROLLED_WORDS;
         let mut rng = Rng::new(seed);
@@ -223,7 +227,8 @@ impl Kernel {
         }
     }
 
-    /// Walks arrays whose data is at `level`, as often as it takes for about `accesses` loads and stores, at least once.
+    /// Walks arrays whose data is at `level`, as often as it takes for about `accesses` loads and
+    /// stores, at least once.
     pub fn stream(traffic: Traffic, level: Level, caches: &Caches, accesses: u64) -> Kernel {
         let (arrays, loads, stores, ..) = traffic.facts();
         let lines = (caches.footprint(level) / LINE / arrays as usize).max(1);
@@ -241,9 +246,10 @@ impl Kernel {
         }
     }
 
-    /// One half of a triangular matrix times a vector, while another thread does the other half: the `first` has three times
-    /// the work of the second (load imbalance). Data is in L1 or L2, `accesses` as for streams. The other thread calls
-    /// `begin` first, to go to its CPU; `None` for data in memory, for then the vector would not stay in L1.
+    /// One half of a triangular matrix times a vector, while another thread does the other half:
+    /// the `first` has three times the work of the second (load imbalance). Data is in L1 or L2,
+    /// `accesses` as for streams. The other thread calls `begin` first, to go to its CPU; `None`
+    /// for data in memory, for then the vector would not stay in L1.
     pub fn triangle(
         first: bool,
         level: Level,
@@ -277,8 +283,9 @@ impl Kernel {
         })
     }
 
-    /// Loads, or stores to, lines of L2's size that another thread has stored to just before: a consumer, or a producer who
-    /// takes back what it passed on. The other thread calls `begin` first, to go to its CPU.
+    /// Loads, or stores to, lines of L2's size that another thread has stored to just before: a
+    /// consumer, or a producer who takes back what it passed on. The other thread calls `begin`
+    /// first, to go to its CPU.
     pub fn handoff(
         consumer: bool,
         caches: &Caches,
@@ -299,7 +306,8 @@ impl Kernel {
         }
     }
 
-    /// Prepares a run: other random bits for the one, data in its place for the other. Not to be counted.
+    /// Prepares a run: other random bits for the one, data in its place for the other. Not to be
+    /// counted.
     pub fn prepare(&mut self) {
         match &mut self.work {
             Work::Nops { .. } => {}

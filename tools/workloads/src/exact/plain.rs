@@ -52,7 +52,8 @@ pub(super) fn random(words: &[u64]) {
         return;
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: reads `rounds` times 16 words, which is at most the slice's length; writes nothing but its registers.
+    // SAFETY: reads `rounds` times 16 words, which is at most the slice's length; writes nothing
+    // but its registers.
     unsafe {
         std::arch::asm!(
             "2:",
@@ -73,7 +74,8 @@ pub(super) fn random(words: &[u64]) {
         );
     }
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads `rounds` times 16 words, which is at most the slice's length; writes nothing but its registers.
+    // SAFETY: reads `rounds` times 16 words, which is at most the slice's length; writes nothing
+    // but its registers.
     unsafe {
         std::arch::asm!(
             "2:",

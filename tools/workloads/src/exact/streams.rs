@@ -42,7 +42,8 @@ impl Traffic {
         }
     }
 
-    /// Arrays, loads and stores per element, instructions per line, instructions per pass beside those.
+    /// Arrays, loads and stores per element, instructions per line, instructions per pass beside
+    /// those.
     pub(super) fn facts(self) -> (u64, u64, u64, u64, u64) {
         match self {
             Traffic::Load => (1, 1, 0, 11, 4),
@@ -57,7 +58,8 @@ impl Traffic {
     }
 }
 
-/// Walks arrays of `lines` lines each, [`SHIFT`] apart, so many times; nothing when `data` is too short.
+/// Walks arrays of `lines` lines each, [`SHIFT`] apart, so many times; nothing when `data` is too
+/// short.
 pub(super) fn walk(traffic: Traffic, data: &mut [Line], lines: usize, passes: u64) {
     let arrays = traffic.facts().0 as usize;
     let needed = (lines + SHIFT) * arrays - SHIFT;
@@ -97,7 +99,8 @@ pub(super) fn load_from(lines: &[Shared]) {
 /// Stores to all words of lines that others may read before or after.
 pub(super) fn store_to(lines: &[Shared]) {
     if !lines.is_empty() {
-        // SAFETY: that is the slice, of at least one line, made of atomics, which may be written through a shared reference.
+        // SAFETY: that is the slice, of at least one line, made of atomics, which may be written
+        // through a shared reference.
         unsafe { store(lines.as_ptr().cast_mut().cast(), lines.len(), 1) };
     }
 }
@@ -203,7 +206,8 @@ unsafe fn copy(a: *mut u8, b: *const u8, lines: usize, passes: u64) {
 }
 
 /// # Safety
-/// `a` can be written, `b` and `c` read for `lines` (at least 1) times 64 bytes; `passes` is at least 1.
+/// `a` can be written, `b` and `c` read for `lines` (at least 1) times 64 bytes; `passes` is at
+/// least 1.
 unsafe fn triad(a: *mut u8, b: *const u8, c: *const u8, lines: usize, passes: u64) {
     let s = 0.5f64;
     #[cfg(target_arch = "aarch64")]
@@ -243,7 +247,8 @@ unsafe fn triad(a: *mut u8, b: *const u8, c: *const u8, lines: usize, passes: u6
 }
 
 /// # Safety
-/// The first array can be written, the others read for `lines` (at least 1) times 64 bytes; `passes` is at least 1.
+/// The first array can be written, the others read for `lines` (at least 1) times 64 bytes;
+/// `passes` is at least 1.
 unsafe fn vector_triad([a, b, c, d]: [*mut u8; 4], lines: usize, passes: u64) {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: promised by the caller; only named registers and that memory change.

@@ -1,5 +1,5 @@
-//! Upper triangular matrix times vector, the rows in halves for two threads: the first does three times as much as the
-//! second [VAL].
+//! Upper triangular matrix times vector, the rows in halves for two threads: the first does three
+//! times as much as the second [VAL].
 //!
 //! Rows begin with the line of their diagonal element, so that there are whole lines only.
 
@@ -72,7 +72,8 @@ impl Triangle {
             .collect()
     }
 
-    /// Multiplies these blocks of rows so many times (at least once); nothing when there are no such blocks.
+    /// Multiplies these blocks of rows so many times (at least once); nothing when there are no
+    /// such blocks.
     pub fn multiply(&self, blocks: &Range<usize>, passes: u64) {
         let l = self.lines;
         if blocks.is_empty()
@@ -83,16 +84,18 @@ impl Triangle {
             return;
         }
         let base = self.data.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: the matrix has 8·l rows of l lines, `x` and the product have l lines each, all of which is there, as was
-        // checked, and is made of atomics, which may be written through a shared reference. Who else reads or writes the
-        // product's lines of these blocks does so before or after.
+        // SAFETY: the matrix has 8·l rows of l lines, `x` and the product have l lines each, all of
+        // which is there, as was checked, and is made of atomics, which may be written through a
+        // shared reference. Who else reads or writes the product's lines of these blocks does so
+        // before or after.
         unsafe { rows(base, l, blocks, passes) };
     }
 }
 
 /// # Safety
-/// From `base` on there are a matrix of `8 * l` rows of `l` lines and two vectors of `l` lines, which may be read, the second
-/// also written, by nobody else meanwhile where `blocks` are. Those are within `0..l` and not empty; `passes` is at least 1.
+/// From `base` on there are a matrix of `8 * l` rows of `l` lines and two vectors of `l` lines,
+/// which may be read, the second also written, by nobody else meanwhile where `blocks` are. Those
+/// are within `0..l` and not empty; `passes` is at least 1.
 unsafe fn rows(base: *mut u8, l: usize, blocks: &Range<usize>, passes: u64) {
     let stride = l * LINE;
     let x = base.wrapping_add(BLOCK * l * stride);
@@ -120,7 +123,8 @@ unsafe fn rows(base: *mut u8, l: usize, blocks: &Range<usize>, passes: u64) {
             options(nostack),
         );
     }
-    // x86 has fewer registers: rows and vector are addressed from their ends, by an offset that goes up to zero
+    // x86 has fewer registers: rows and vector are addressed from their ends, by an offset that
+    // goes up to zero
     #[cfg(target_arch = "x86_64")]
     // SAFETY: promised by the caller; only named registers and that memory change.
     unsafe {

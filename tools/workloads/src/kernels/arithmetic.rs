@@ -81,8 +81,9 @@ impl Kernel for Mul {
     }
 }
 
-/// Scalar double-precision multiplications and additions. Logistic maps that feed each other: chaotic, so nothing
-/// settles or goes subnormal; bounded, so nothing overflows; and so uneven that vectors gain nothing.
+/// Scalar double-precision multiplications and additions. Logistic maps that feed each other:
+/// chaotic, so nothing settles or goes subnormal; bounded, so nothing overflows; and so uneven that
+/// vectors gain nothing.
 pub(super) struct Fp {
     x: f64,
     y: f64,

@@ -3,8 +3,8 @@
 use super::{keep, Kernel};
 use crate::rng::Rng;
 
-/// Two data-dependent branches per unit, each taken with a given probability: mispredicted at a rate of about
-/// min(p, 1 − p).
+/// Two data-dependent branches per unit, each taken with a given probability: mispredicted at a
+/// rate of about min(p, 1 − p).
 pub(super) struct Branchy {
     r: u64,
     sum: u64,

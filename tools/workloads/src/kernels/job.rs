@@ -1,4 +1,5 @@
-//! A kernel, several by turns, or several threads of one: what a process of `amp-workload run` does.
+//! A kernel, several by turns, or several threads of one: what a process of `amp-workload run`
+//! does.
 
 use super::{Kernel, Spec};
 use std::sync::Barrier;
@@ -33,8 +34,8 @@ pub enum Job {
         /// Units of one thread between two barriers, at least 1.
         step: u64,
     },
-    /// A program of which a given fraction of the work cannot be shared out [Amdahl 1967]: in each round the first
-    /// thread works alone, then all of them.
+    /// A program of which a given fraction of the work cannot be shared out [Amdahl 1967]: in each
+    /// round the first thread works alone, then all of them.
     Serial {
         /// The kernel of every thread.
         spec: Spec,
@@ -149,8 +150,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Does the work and returns the checksum. With several threads, the calling one is the first of them and the
-    /// others, which inherit its affinity, are named `amp-worker`.
+    /// Does the work and returns the checksum. With several threads, the calling one is the first
+    /// of them and the others, which inherit its affinity, are named `amp-worker`.
     ///
     /// # Panics
     /// When the system refuses a thread.

@@ -10,7 +10,8 @@ pub(super) const LINE: usize = 64;
 #[repr(align(64))]
 struct Line([u64; LINE / 8]);
 
-/// Walks an array line after line, again and again: four loads and a store to each line. Prefetchers help.
+/// Walks an array line after line, again and again: four loads and a store to each line.
+/// Prefetchers help.
 pub(super) struct Stream {
     lines: Vec<Line>,
     at: usize,
@@ -56,7 +57,8 @@ impl Kernel for Stream {
     }
 }
 
-/// Follows pointers along one random cycle through every line of an array: each load waits for the one before it.
+/// Follows pointers along one random cycle through every line of an array: each load waits for the
+/// one before it.
 pub(super) struct Chase {
     // `at` is an address inside `lines`, whose heap block never moves while this lives
     lines: Vec<Line>,
@@ -86,8 +88,9 @@ impl Kernel for Chase {
     fn run(&mut self, units: u64) {
         let mut p = self.at;
         for _ in 0..units {
-            // SAFETY: `p` is the address of a line of `self.lines`: it starts as one, and the first word of each
-            // line, written in `new` and never again, holds the address of another. A line is aligned for u64.
+            // SAFETY: `p` is the address of a line of `self.lines`: it starts as one, and the first
+            // word of each line, written in `new` and never again, holds the address of another. A
+            // line is aligned for u64.
             p = unsafe { (p as *const u64).read() } as usize;
         }
         self.at = p;
@@ -98,8 +101,8 @@ impl Kernel for Chase {
     }
 }
 
-/// Updates words of a table at random places that do not depend on each other: a core that looks ahead overlaps the
-/// misses.
+/// Updates words of a table at random places that do not depend on each other: a core that looks
+/// ahead overlaps the misses.
 pub(super) struct Hash {
     table: Vec<u64>,
     r: u64,
@@ -122,7 +125,8 @@ impl Kernel for Hash {
         let mask = self.table.len() - 1;
         let mut r = self.r;
         for _ in 0..units {
-            // the generator of the C library's drand48 family widened: one multiplication and one addition
+            // the generator of the C library's drand48 family widened: one multiplication and one
+            // addition
             r = r
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);

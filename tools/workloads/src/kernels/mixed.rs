@@ -6,8 +6,9 @@ use crate::rng::Rng;
 /// Elements that one unit of [`Sort`] sorts.
 pub(super) const SORT_ELEMENTS: usize = 1024;
 
-/// Fills a block with random numbers and sorts it: unpredictable branches, loads and stores that hit the L1.
-/// The algorithm is our own (quicksort down to insertion sort) because the library's changes between releases.
+/// Fills a block with random numbers and sorts it: unpredictable branches, loads and stores that
+/// hit the L1. The algorithm is our own (quicksort down to insertion sort) because the library's
+/// changes between releases.
 pub(super) struct Sort {
     r: Rng,
     block: Vec<u32>,
@@ -67,7 +68,8 @@ fn quicksort(mut v: &mut [u32]) {
     }
 }
 
-/// Hoare's partition around the middle element; returns the length of the left part, between 1 and `len − 1`.
+/// Hoare's partition around the middle element; returns the length of the left part, between 1 and
+/// `len − 1`.
 fn partition(v: &mut [u32]) -> usize {
     let pivot = v[(v.len() - 1) / 2];
     let (mut i, mut j) = (0, v.len() - 1);

@@ -43,7 +43,8 @@ pub struct Info {
     pub stresses: &'static str,
     /// Instructions per unit on arm64, as counted on the board (see README.md).
     pub instructions_arm64: f64,
-    /// Instructions per unit on x86_64: of the compiled loop, averaged over its branches (`sort`: estimated).
+    /// Instructions per unit on x86_64: of the compiled loop, averaged over its branches (`sort`:
+    /// estimated).
     pub instructions_x86_64: f64,
     /// Bytes of its data unless `--size` says otherwise; 0 for a kernel that takes no size.
     pub default_size: u64,
@@ -179,7 +180,8 @@ pub struct Spec {
     pub probability: f64,
 }
 
-/// Largest data size: the board has 2 GiB, and a chase holds 20 bytes more per line while it is set up.
+/// Largest data size: the board has 2 GiB, and a chase holds 20 bytes more per line while it is set
+/// up.
 const MAX_SIZE: u64 = 1 << 30;
 
 impl Spec {

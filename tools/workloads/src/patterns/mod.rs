@@ -1,5 +1,5 @@
-//! Programs of several threads that have one of the performance patterns of [VAL], and twins of theirs that do the same work
-//! without it.
+//! Programs of several threads that have one of the performance patterns of [VAL], and twins of
+//! theirs that do the same work without it.
 //!
 //! | program | pattern | its twin |
 //! |---|---|---|
@@ -44,7 +44,8 @@ pub enum Program {
     },
 }
 
-/// Every program with its name and the size of its data when nothing is said, bytes per thread (`triangle`: of the matrix).
+/// Every program with its name and the size of its data when nothing is said, bytes per thread
+/// (`triangle`: of the matrix).
 pub const PROGRAMS: [(&str, Program, u64); 14] = [
     ("load", Program::Stream(streams::Kind::Load), 16 << 20),
     ("store", Program::Stream(streams::Kind::Store), 16 << 20),

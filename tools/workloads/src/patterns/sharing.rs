@@ -1,4 +1,5 @@
-//! Threads that write to the same cache lines: without need (counters, bins), and because they pass data on.
+//! Threads that write to the same cache lines: without need (counters, bins), and because they pass
+//! data on.
 
 use super::{on_threads, Apart, Work};
 use crate::rng::Rng;
@@ -73,8 +74,9 @@ pub(super) fn histogram(
     })
 }
 
-/// Each thread fills a buffer and reads the one that the thread before it filled, a new one in each round out of four, so
-/// that nobody waits but for a neighbour who is far behind. How far each has come is on a line of its own.
+/// Each thread fills a buffer and reads the one that the thread before it filled, a new one in each
+/// round out of four, so that nobody waits but for a neighbour who is far behind. How far each has
+/// come is on a line of its own.
 pub(super) fn handoff(
     apart: bool,
     threads: usize,

@@ -2,7 +2,8 @@
 
 use super::{on_threads, Work};
 
-/// What is done with each element of 8 bytes. [`Kind::lines_per_line`] says what memory has to do with it.
+/// What is done with each element of 8 bytes. [`Kind::lines_per_line`] says what memory has to do
+/// with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The sum of `a`.
@@ -32,8 +33,8 @@ impl Kind {
         }
     }
 
-    /// Lines that go to or come from memory per line of each array: every line is read, also one that is only written to
-    /// (write-allocate), and what was written goes back.
+    /// Lines that go to or come from memory per line of each array: every line is read, also one
+    /// that is only written to (write-allocate), and what was written goes back.
     pub fn lines_per_line(self) -> usize {
         let (arrays, written) = self.arrays();
         arrays + written

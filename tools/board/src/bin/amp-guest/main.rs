@@ -1,7 +1,7 @@
 //! `amp-guest`: the agent in the guest of the virtual board.
 //!
-//! PID 1 after `/init`. Runs the script with its output on the console, hands exit code and collected files to the host
-//! through the mailbox, and powers the guest off.
+//! PID 1 after `/init`. Runs the script with its output on the console, hands exit code and
+//! collected files to the host through the mailbox, and powers the guest off.
 
 mod collect;
 mod outbox;

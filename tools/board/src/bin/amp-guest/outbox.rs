@@ -51,7 +51,8 @@ fn map(dir: &Path) -> Result<Option<MmapRaw>, String> {
     // The BAR's memory is not enabled as long as no driver claims the device.
     let enable = dir.join("enable");
     fs::write(&enable, "1").map_err(|e| format!("{}: {e}", enable.display()))?;
-    // Write-combining is ordinary memory to the CPU; the plain file is device memory, which arm64 wants aligned.
+    // Write-combining is ordinary memory to the CPU; the plain file is device memory, which arm64
+    // wants aligned.
     let path = [dir.join("resource2_wc"), dir.join("resource2")]
         .into_iter()
         .find(|p| p.exists());
@@ -81,8 +82,8 @@ fn copy(to: &MmapRaw, at: usize, from: &[u8]) {
     for (i, chunk) in from.chunks(8).enumerate() {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
-        // SAFETY: `at` is a multiple of 8 and `at + from.len()` at most SIZE, itself a multiple of 8, so that the whole
-        // word lies in the mapping, which is page-aligned.
+        // SAFETY: `at` is a multiple of 8 and `at + from.len()` at most SIZE, itself a multiple of
+        // 8, so that the whole word lies in the mapping, which is page-aligned.
         unsafe {
             let p = to.as_mut_ptr().add(at + 8 * i).cast::<u64>();
             p.write_volatile(u64::from_ne_bytes(word));

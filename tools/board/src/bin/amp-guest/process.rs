@@ -45,7 +45,8 @@ pub fn shell() -> Result<i32, String> {
         .env("PS1", "board# ")
         .env("ENV", "/etc/profile")
         .env("TERM", "vt100");
-    // SAFETY: two system calls, both async-signal-safe, on the standard input that the child has anyway.
+    // SAFETY: two system calls, both async-signal-safe, on the standard input that the child has
+    // anyway.
     unsafe {
         c.pre_exec(|| {
             rustix::process::setsid()?;

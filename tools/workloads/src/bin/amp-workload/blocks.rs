@@ -9,7 +9,8 @@ use clap::builder::PossibleValuesParser;
 /// Arguments of `blocks`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// latency (blocks that differ in latency), chain (ten calls deep), short (blocks of one or two instructions)
+    /// latency (blocks that differ in latency), chain (ten calls deep), short (blocks of one or two
+    /// instructions)
     #[arg(value_parser = PossibleValuesParser::new(Kernel::ALL.map(Kernel::name)))]
     kernel: String,
     /// Rounds, for example 4M

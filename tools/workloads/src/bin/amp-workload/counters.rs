@@ -1,7 +1,7 @@
 //! Hardware counters through perf, on the PMU of the right core type.
 //!
-//! On a machine with several core types each has a PMU device of its own, and an event opened on the wrong one never
-//! counts. The device whose `cpus` file lists the CPU is the right one.
+//! On a machine with several core types each has a PMU device of its own, and an event opened on
+//! the wrong one never counts. The device whose `cpus` file lists the CPU is the right one.
 
 use amp_machine::CpuList;
 use anyhow::{bail, Context, Result};
@@ -63,8 +63,8 @@ impl What {
         Some(PmuEvent { pmu, config })
     }
 
-    /// The kernel's generic events (type and number of `perf_event.h`); on a hybrid the PMU's type goes into the
-    /// upper half of the number. No generic event counts L2 refills.
+    /// The kernel's generic events (type and number of `perf_event.h`); on a hybrid the PMU's type
+    /// goes into the upper half of the number. No generic event counts L2 refills.
     #[cfg(not(target_arch = "aarch64"))]
     fn event(self, pmu: u32) -> Option<PmuEvent> {
         const HARDWARE: u32 = 0;
@@ -144,12 +144,13 @@ pub enum Scope {
     Cpu,
 }
 
-/// Counters of user and kernel mode, stopped at first. They are one group: on the hardware together or not at all,
-/// and started and stopped by one system call, so that they cover the same window.
+/// Counters of user and kernel mode, stopped at first. They are one group: on the hardware together
+/// or not at all, and started and stopped by one system call, so that they cover the same window.
 pub struct Counters(Vec<(What, Counter)>);
 
 impl Counters {
-    /// Opens a counter for each of `what` on the PMU of `cpu`, leaving out what the architecture cannot name.
+    /// Opens a counter for each of `what` on the PMU of `cpu`, leaving out what the architecture
+    /// cannot name.
     ///
     /// # Errors
     /// When the CPU has no PMU or the kernel refuses; the error names the event.

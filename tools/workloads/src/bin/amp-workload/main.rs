@@ -1,7 +1,7 @@
 //! `amp-workload`: kernels whose behaviour is known, and micro-benchmarks of the scheduler.
 //!
-//! A static program for guests without a C library. `run` does a fixed amount of work of one kind, `bench` measures
-//! what the scheduler costs, `list` says what there is.
+//! A static program for guests without a C library. `run` does a fixed amount of work of one kind,
+//! `bench` measures what the scheduler costs, `list` says what there is.
 
 mod bench;
 mod blocks;

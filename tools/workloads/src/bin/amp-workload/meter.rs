@@ -1,4 +1,5 @@
-//! Instructions of the whole machine: from the board's own totals when there are any, else from perf.
+//! Instructions of the whole machine: from the board's own totals when there are any, else from
+//! perf.
 
 use crate::counters::{Counters, Scope, What};
 use crate::machine;

@@ -29,7 +29,8 @@ impl ModelTotals {
         }
     }
 
-    /// Counts from now. The caller must run on the CPU in question: only then are its totals up to date.
+    /// Counts from now. The caller must run on the CPU in question: only then are its totals up to
+    /// date.
     ///
     /// # Errors
     /// When the page cannot be read.
@@ -89,7 +90,8 @@ pub struct UserTotals {
 }
 
 impl UserTotals {
-    /// Counts on `cpu` from now. The caller visits it, for only there its totals are up to date, and stays.
+    /// Counts on `cpu` from now. The caller visits it, for only there its totals are up to date,
+    /// and stays.
     ///
     /// # Errors
     /// When there is no such CPU, or no page.

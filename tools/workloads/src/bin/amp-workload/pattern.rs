@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Arguments of `pattern`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// load, store, copy, triad, vtriad, dot: bandwidth; triangle, triangle-even: load balance; counters, histogram and their
-    /// -apart twins: false sharing; handoff, handoff-apart: true sharing
+    /// load, store, copy, triad, vtriad, dot: bandwidth; triangle, triangle-even: load balance;
+    /// counters, histogram and their -apart twins: false sharing; handoff, handoff-apart: true
+    /// sharing
     #[arg(value_parser = PossibleValuesParser::new(PROGRAMS.map(|p| p.0)))]
     program: String,
     /// Rounds of each thread: passes over its data, or thousands of additions to a counter

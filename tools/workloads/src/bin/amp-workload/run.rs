@@ -65,7 +65,8 @@ pub struct Args {
     /// Run on this CPU only
     #[arg(long, value_name = "CPU")]
     pin: Option<u32>,
-    /// Count instructions, cycles, cache refills and branch misses; needs --pin, which chooses the PMU
+    /// Count instructions, cycles, cache refills and branch misses; needs --pin, which chooses the
+    /// PMU
     #[arg(long, requires = "pin")]
     count: bool,
     /// One JSON line
@@ -166,8 +167,8 @@ impl Args {
 /// Does the work and tells what was done.
 ///
 /// # Errors
-/// [`Usage`] for a kernel or parameter that does not exist or is out of range; otherwise when the CPU cannot be used
-/// or counted on.
+/// [`Usage`] for a kernel or parameter that does not exist or is out of range; otherwise when the
+/// CPU cannot be used or counted on.
 pub fn run(args: &Args) -> Result<()> {
     let job = args.job()?;
     machine::name_thread(&format!("amp-{}", args.kernel));

@@ -12,10 +12,12 @@ pub struct Args {
     /// Run on this CPU only
     #[arg(long, value_name = "CPU")]
     pin: Option<u32>,
-    /// Count instructions, cycles, cache refills and branch misses; needs --pin, which chooses the PMU
+    /// Count instructions, cycles, cache refills and branch misses; needs --pin, which chooses the
+    /// PMU
     #[arg(long, requires = "pin")]
     count: bool,
-    /// Also what this CPU does in user mode meanwhile, whoever runs there, by the virtual board's own totals
+    /// Also what this CPU does in user mode meanwhile, whoever runs there, by the virtual board's
+    /// own totals
     #[arg(long, value_name = "CPU")]
     totals: Option<u32>,
     /// Directory to run in

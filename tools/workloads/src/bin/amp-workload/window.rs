@@ -46,8 +46,8 @@ impl Instruments {
     /// # Errors
     /// When a counter cannot be read, or was not on the hardware all the time.
     pub fn measure<T>(mut self, work: impl FnOnce() -> T) -> Result<(T, Measured)> {
-        // Perf and the model see the same stretch but for one start and one stop of the counters; reading them
-        // comes later, for it costs more than that.
+        // Perf and the model see the same stretch but for one start and one stop of the counters;
+        // reading them comes later, for it costs more than that.
         if let Some(m) = &mut self.model {
             m.start()?;
         }

@@ -25,8 +25,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Creates and joins the threads, with a beat thread beside them that sleeps for a period over and over: how much
-/// later than that it came back, at worst, is the longest stall.
+/// Creates and joins the threads, with a beat thread beside them that sleeps for a period over and
+/// over: how much later than that it came back, at worst, is the longest stall.
 pub fn run(args: &Args) -> Result<()> {
     let stop = AtomicBool::new(false);
     let period = args.beat_ms * 1_000_000;

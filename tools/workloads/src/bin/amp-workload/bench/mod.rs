@@ -1,7 +1,8 @@
 //! `amp-workload bench`: what the scheduler costs.
 //!
-//! Each benchmark reports virtual time (on the board) and, where it can, instructions of the whole machine per
-//! operation. Instructions per operation hardly vary between runs: they are what schedulers are compared by.
+//! Each benchmark reports virtual time (on the board) and, where it can, instructions of the whole
+//! machine per operation. Instructions per operation hardly vary between runs: they are what
+//! schedulers are compared by.
 
 mod churn;
 mod occupancy;
@@ -26,7 +27,8 @@ enum Bench {
     Pipe(pingpong::PipeArgs),
     #[command(hide = true)]
     PipeEcho(pingpong::EchoArgs),
-    /// Threads created and joined as fast as they go, and how long another thread was kept waiting meanwhile
+    /// Threads created and joined as fast as they go, and how long another thread was kept waiting
+    /// meanwhile
     Churn(churn::Args),
     /// Busy threads, recognisable by name
     Spin(spin::Args),

@@ -1,7 +1,8 @@
 //! When busy threads ran, and on which CPU, from what they saw themselves.
 
-/// A thread that looks at the clock all the time and misses more than this did not run meanwhile (the longest round takes a tenth
-/// of it on the slowest core of the board; interrupts are shorter).
+/// A thread that looks at the clock all the time and misses more than this did not run meanwhile
+/// (the longest round takes a tenth of it on the slowest core of the board; interrupts are
+/// shorter).
 const GAP_NS: u64 = 2_000_000;
 
 /// One thread's spans of running.

@@ -59,7 +59,8 @@ pub fn yields(args: &YieldArgs) -> Result<()> {
         ready.store(3, Ordering::SeqCst);
         measured
     })?;
-    // fair schedulers let the two yield equally often; one that does not is dearer per yield of this thread
+    // fair schedulers let the two yield equally often; one that does not is dearer per yield of
+    // this thread
     let mut fields = passed.per_operation(2 * args.rounds);
     merge(
         &mut fields,
@@ -102,7 +103,8 @@ pub struct EchoArgs {
     rounds: u64,
 }
 
-/// A byte goes to the other end and back; an operation is one round trip (two wake-ups, two switches).
+/// A byte goes to the other end and back; an operation is one round trip (two wake-ups, two
+/// switches).
 pub fn pipe(args: &PipeArgs) -> Result<()> {
     let (a, b) = match (args.cpus.as_slice(), args.unpinned) {
         ([], true) => (None, None),

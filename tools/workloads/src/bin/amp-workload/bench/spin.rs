@@ -24,8 +24,9 @@ pub struct Args {
     json: bool,
 }
 
-/// Keeps the threads busy for the time and tells the rounds each got done (its share of the machine), its CPU time on each
-/// CPU, the longest time it was kept from running, how long each CPU ran them, and the longest time each CPU ran none of them while one waited.
+/// Keeps the threads busy for the time and tells the rounds each got done (its share of the
+/// machine), its CPU time on each CPU, the longest time it was kept from running, how long each CPU
+/// ran them, and the longest time each CPU ran none of them while one waited.
 pub fn run(args: &Args) -> Result<()> {
     if let Some(cpu) = args.pin {
         machine::pin(cpu)?;
@@ -86,7 +87,8 @@ struct Share {
 }
 
 impl Share {
-    /// Adds the CPU time of the calling thread since `from` to `cpu`; returns the time it has had by now.
+    /// Adds the CPU time of the calling thread since `from` to `cpu`; returns the time it has had
+    /// by now.
     fn charge(&mut self, cpu: usize, from: u64) -> u64 {
         let now = machine::thread_ns();
         if self.cpu_ms.len() <= cpu {
