@@ -234,7 +234,7 @@ impl TrustFile {
 
 /// An event that does not count what it should.
 #[derive(Clone, Debug, Error, PartialEq)]
-#[error("event `{event}` is broken on core type {core_type} (PMU `{pmu}`): for {quantity} it was off by {low:+.0} % to {high:+.0} %, most with kernel `{kernel}` ({file}). Use another event; if this is not so any more, `scx_amp pmc validate --out FILE` says so anew")]
+#[error("event `{event}` is broken on core type {core_type} (PMU `{pmu}`): for {quantity} it was off by {low:+.0} % to {high:+.0} %, most with kernel `{kernel}` ({file}). Use another event, or test it again with `scx_amp pmc validate --out FILE`")]
 pub struct BrokenEvent {
     /// The event.
     pub event: String,

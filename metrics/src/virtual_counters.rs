@@ -168,7 +168,7 @@ impl VirtualCounters {
         self.missing.extend(other.missing);
     }
 
-    /// Whether a source in use tells the energy of core types apart.
+    /// Whether a source in use measures the energy of each core type.
     pub fn energy_per_core_type(&self) -> bool {
         self.names().any(|n| n == "board" || n == "hwmon")
     }

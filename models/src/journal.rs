@@ -84,7 +84,7 @@ pub struct Journal {
 
 /// Why a journal cannot be used.
 #[derive(Debug, Error)]
-#[error("{path}: line {line}: {message}; delete the file to begin afresh")]
+#[error("{path}: line {line}: {message}; delete the file to start over")]
 pub struct JournalError {
     path: PathBuf,
     line: usize,

@@ -521,7 +521,7 @@ mod tests {
         (0..20).for_each(|i| t.push(0, &[1.0], f64::from(i)));
         let model = train(&t, &Settings::default(), 0);
         assert!(model.stumps.is_empty() && (model.base - 9.5).abs() < 1e-12);
-        // neighbouring numbers: the threshold must tell them apart
+        // neighbouring numbers: the threshold must separate them
         let (a, b) = (1.0f64, f64::from_bits(1.0f64.to_bits() + 1));
         let mut t = Table {
             programs: vec!["p".into()],

@@ -2,14 +2,18 @@
 /*
  * Run time per core type and weighted virtual time.
  *
- * The kernel already measures every run in p->se.sum_exec_runtime. What has been added since we last looked belongs to the
- * core type that the thread was on, so one subtraction when it next starts to run, and one at the tick for threads that
- * never stop, replaces a clock read at both ends of every run.
+ * The kernel already measures every run in p->se.sum_exec_runtime. What has been added since we
+ * last looked belongs to the core type that the thread was on, so one subtraction when it next
+ * starts to run, and one at the tick for threads that never stop, replaces a clock read at both
+ * ends of every run.
  */
 #ifndef __AMP_ACCOUNTING_H
 #define __AMP_ACCOUNTING_H
 
-/* How far a thread may be ahead of others when it joins a queue, and behind without having slept, in slices. */
+/*
+ * How far a thread may be ahead of others when it joins a queue, and behind without having slept,
+ * in slices.
+ */
 #define MAX_LEAD 200
 #define MAX_LAG 16
 
@@ -32,8 +36,8 @@ static __always_inline void fold(const struct task_struct *p, struct amp_slot *s
 }
 
 /*
- * Lets @s live on virtual clock @to, keeping its lead or lag within bounds. Sleep is not saved up: a thread that slept is
- * owed one slice at most.
+ * Lets @s live on virtual clock @to, keeping its lead or lag within bounds. Sleep is not saved up:
+ * a thread that slept is owed one slice at most.
  */
 static __always_inline void set_clock(struct amp_slot *s, u32 to, bool slept)
 {

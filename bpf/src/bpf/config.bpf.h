@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What user space fixes before the load. The verifier sees constants and drops what a machine does not need. */
+/*
+ * What user space fixes before the load. The verifier sees constants and drops what a machine does
+ * not need.
+ */
 #ifndef __AMP_CONFIG_H
 #define __AMP_CONFIG_H
 
@@ -23,7 +26,10 @@ const volatile bool smt = false;
 const volatile bool may_count = false;
 
 const volatile u64 slice_ns = 5 * MSEC;
-/* a slower CPU takes work placed on a faster type before it, or others in the same queue by turns, have waited this long */
+/*
+ * a slower CPU takes work placed on a faster type before it, or others in the same queue by turns,
+ * have waited this long
+ */
 const volatile u64 steal_ns = 12 * MSEC;
 /* nobody waits longer than this for a first turn, whatever else is pinned to his CPUs */
 const volatile u64 starve_ns = 500 * MSEC;
@@ -36,8 +42,8 @@ const volatile u64 rotate_ns = 20 * MSEC;
 const volatile u64 timer_ns = 5 * MSEC;
 
 /*
- * The flags of the hot paths, as immediates that libbpf fits to the running kernel. The scx headers' own names stand for
- * loads from memory.
+ * The flags of the hot paths, as immediates that libbpf fits to the running kernel. The scx
+ * headers' own names stand for loads from memory.
  */
 #pragma push_macro("SCX_ENQ_WAKEUP")
 #pragma push_macro("SCX_ENQ_LAST")
@@ -72,8 +78,9 @@ static __always_inline u64 wake_sync(void)
 #pragma pop_macro("SCX_ENQ_WAKEUP")
 
 /*
- * The time by which waits are measured. Not scx_bpf_now(): in a timer on an idle CPU it may say the same for many
- * milliseconds (seen on 7.2: the run queue's clock, cached and not marked as out of date), and slower cores helped out too late.
+ * The time by which waits are measured. Not scx_bpf_now(): in a timer on an idle CPU it may say the
+ * same for many milliseconds (seen on 7.2: the run queue's clock, cached and not marked as out of
+ * date), and slower cores helped out too late.
  */
 static __always_inline u64 now_ns(void)
 {

@@ -2,14 +2,15 @@
 /*
  * Hardware counters of threads: what the counters of a CPU went up by while a thread ran there.
  *
- * Perf events count per CPU, each on the PMU of the CPU's core type, and are read once per switch: the difference to the
- * CPU's last reading belongs to the thread that ran meanwhile. A thread that never switches is charged at ticks. The cost of a
- * switch thus depends on the number of events only, not on the number of threads.
+ * Perf events count per CPU, each on the PMU of the CPU's core type, and are read once per switch:
+ * the difference to the CPU's last reading belongs to the thread that ran meanwhile. A thread that
+ * never switches is charged at ticks. The cost of a switch thus depends on the number of events
+ * only, not on the number of threads.
  *
  * Perf itself accumulates in 64 bits whatever the width of a hardware counter is.
  *
- * The events of a CPU are in banks, one per set, of which one counts. Which one, and since when, is a generation of the core
- * type: the first reading of a generation on a CPU charges nobody.
+ * The events of a CPU are in banks, one per set, of which one counts. Which one, and since when, is
+ * a generation of the core type: the first reading of a generation on a CPU charges nobody.
  */
 #ifndef __AMP_COUNTERS_H
 #define __AMP_COUNTERS_H
@@ -40,7 +41,10 @@ static __always_inline struct amp_counts *counts_of(u32 index, u32 type)
 	return bpf_map_lookup_elem(&counts, &key);
 }
 
-/* The counter behind @key. Only tracing programs have the cheaper helper. Both fail where it does not count. */
+/*
+ * The counter behind @key. Only tracing programs have the cheaper helper. Both fail where it does
+ * not count.
+ */
 static __always_inline bool read_event(u32 key, u64 *value, bool tracing)
 {
 	struct bpf_perf_event_value v = {};
@@ -73,9 +77,10 @@ static __always_inline void read_next(struct amp_meter *m, u32 first, u32 i, str
 }
 
 /*
- * Reads the @nr events from @first on, and adds what they went up by to @c, unless it is NULL. The events of a set count
- * together or not at all (user space opens them as one pinned group), so the first one tells: false when it cannot be read.
- * Spelt out, for this is where most of the time of a switch goes.
+ * Reads the @nr events from @first on, and adds what they went up by to @c, unless it is NULL. The
+ * events of a set count together or not at all (user space opens them as one pinned group), so the
+ * first one tells: false when it cannot be read. Spelt out, for this is where most of the time of a
+ * switch goes.
  */
 static __always_inline bool read_events(struct amp_meter *m, u32 first, u64 nr, struct amp_counts *c, bool tracing)
 {
@@ -111,7 +116,10 @@ static __always_inline bool read_events(struct amp_meter *m, u32 first, u64 nr, 
 	return true;
 }
 
-/* Reads @m, the present CPU's, and charges what it went up by to @c, if not NULL, for @ran ns of CPU time. */
+/*
+ * Reads @m, the present CPU's, and charges what it went up by to @c, if not NULL, for @ran ns of
+ * CPU time.
+ */
 static __always_inline void read_meter(struct amp_meter *m, u64 generation, struct amp_counts *c, u64 ran, bool tracing)
 {
 	u32 which = generation & 1, first = m->first[which];
@@ -184,7 +192,10 @@ static __noinline int count_tick(u32 cpu, u32 index, u64 exec)
 	return 0;
 }
 
-/* A slot changes hands, with @forget: its next owner starts from nothing; or its owner is another @pid now. */
+/*
+ * A slot changes hands, with @forget: its next owner starts from nothing; or its owner is another
+ * @pid now.
+ */
 static __noinline int own_counts(u32 index, u32 pid, bool forget)
 {
 	u32 t;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What happens beside the threads' own paths: user space's commit, and a timer that stands in for it.
+ * What happens beside the threads' own paths: user space's commit, and a timer that stands in for
+ * it.
  */
 #ifndef __AMP_FALLBACK_H
 #define __AMP_FALLBACK_H
@@ -46,7 +47,10 @@ __noinline int wake_idle(u32 types)
 
 #define STAYS 0xff
 
-/* The queue that the thread of slot @index, waiting in @q, belongs in; STAYS if it is there already. */
+/*
+ * The queue that the thread of slot @index, waiting in @q, belongs in; STAYS if it is there
+ * already.
+ */
 __noinline u32 destination(u32 index, u32 q)
 {
 	struct amp_slot *s = slot_at(index);
@@ -94,8 +98,8 @@ __noinline bool sort_queue(u64 q)
 }
 
 /*
- * User space has written placements into the slots: let them take effect now. Waiting threads change queues; CPUs that run
- * a thread placed elsewhere since the last commit reschedule.
+ * User space has written placements into the slots: let them take effect now. Waiting threads
+ * change queues; CPUs that run a thread placed elsewhere since the last commit reschedule.
  */
 SEC("syscall")
 int amp_commit(void *ctx)
@@ -135,8 +139,8 @@ int amp_commit(void *ctx)
 #define NO_LEAD (-0x7fffffffffffffffLL - 1)
 
 /*
- * How far the thread that @cpu runs is ahead of the fallback's clock; NO_LEAD if it runs none that takes part and may move
- * to one of the core types @to.
+ * How far the thread that @cpu runs is ahead of the fallback's clock; NO_LEAD if it runs none that
+ * takes part and may move to one of the core types @to.
  */
 __noinline s64 fair_lead(u32 cpu, u32 to)
 {
@@ -155,7 +159,10 @@ __noinline s64 fair_lead_down(u32 cpu)
 	return fair_lead(cpu, 0xfe << type_of(cpu));
 }
 
-/* The same, if @cpu is of a slower type than @fast and its thread may change places with the one there. */
+/*
+ * The same, if @cpu is of a slower type than @fast and its thread may change places with the one
+ * there.
+ */
 __noinline s64 fair_lead_up(u32 cpu, u32 fast)
 {
 	if (type_of(cpu) <= type_of(fast) || fair_lead(fast, 1 << type_of(cpu)) == NO_LEAD)
@@ -175,8 +182,9 @@ __noinline int send(u32 cpu, u32 to)
 }
 
 /*
- * With no more threads than CPUs nobody ever waits, so virtual time alone equalises nothing. The foremost thread on a
- * faster type and the hindmost on a slower one change places when they are too far apart.
+ * With no more threads than CPUs nobody ever waits, so virtual time alone equalises nothing. The
+ * foremost thread on a faster type and the hindmost on a slower one change places when they are too
+ * far apart.
  */
 __noinline bool rotate(void)
 {
@@ -225,9 +233,10 @@ __noinline enum wait waited(u32 index, u64 now)
 }
 
 /*
- * Looks at the threads that wait in @q: those that a CPU of a slower type may take by now, those that have waited too long
- * altogether (their CPUs may be full of pinned or real-time threads), and those that a CPU gone idle at the wrong moment
- * has overlooked. Returns the core types whose idle CPUs should look at it.
+ * Looks at the threads that wait in @q: those that a CPU of a slower type may take by now, those
+ * that have waited too long altogether (their CPUs may be full of pinned or real-time threads), and
+ * those that a CPU gone idle at the wrong moment has overlooked. Returns the core types whose idle
+ * CPUs should look at it.
  */
 __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 {

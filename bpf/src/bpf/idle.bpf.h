@@ -20,8 +20,8 @@ static s32 idle_cpu_of(struct task_struct *p, s32 prev_cpu, u64 wake_flags, u32 
 }
 
 /*
- * A CPU of @type that runs a thread placed elsewhere and that @p may use; -EBUSY if there is none. Who claims it is to
- * displace that thread: nobody else will be told of it.
+ * A CPU of @type that runs a thread placed elsewhere and that @p may use; -EBUSY if there is none.
+ * Who claims it is to displace that thread: nobody else will be told of it.
  */
 static s32 foreign_cpu(const struct task_struct *p, u32 type, bool claim)
 {
@@ -47,9 +47,9 @@ static s32 foreign_cpu(const struct task_struct *p, u32 type, bool claim)
 }
 
 /*
- * A placed thread: its own type, then faster ones (they have nothing better to do), then, if it runs only for moments,
- * slower ones too. An unplaced thread: any, fastest first, but none slower than one that it can take from a thread placed
- * elsewhere.
+ * A placed thread: its own type, then faster ones (they have nothing better to do), then, if it
+ * runs only for moments, slower ones too. An unplaced thread: any, fastest first, but none slower
+ * than one that it can take from a thread placed elsewhere.
  */
 static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slot *s, s32 prev_cpu,
 				     u64 wake_flags, bool short_run)
@@ -79,8 +79,8 @@ static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slo
 }
 
 /*
- * Most wake-ups find the CPU the thread slept on idle and of the right type: one call instead of a search. With SMT the
- * sibling may be busy, so the search has to look for a whole core.
+ * Most wake-ups find the CPU the thread slept on idle and of the right type: one call instead of a
+ * search. With SMT the sibling may be busy, so the search has to look for a whole core.
  */
 static __always_inline bool claim_prev(const struct amp_slot *s, s32 prev_cpu)
 {
@@ -92,11 +92,12 @@ static __always_inline bool claim_prev(const struct amp_slot *s, s32 prev_cpu)
 }
 
 /*
- * A waker that says it is about to sleep hands its CPU over: no search, no other CPU to wake. Only if both are known for
- * short bursts, because a waker that goes on after all makes the wakee wait; and on one CPU a burst is short only when the
- * two really go by turns. A writer that runs ahead of its reader fills the pipe first, has a long burst, and the reader
- * gets a CPU of its own. Never while somebody waits in a queue: the pair would keep that CPU from everybody else. A CPU
- * faster than the wakee is placed on will do, as it would if it were idle.
+ * A waker that says it is about to sleep hands its CPU over: no search, no other CPU to wake. Only
+ * if both are known for short bursts, because a waker that goes on after all makes the wakee wait;
+ * and on one CPU a burst is short only when the two really go by turns. A writer that runs ahead of
+ * its reader fills the pipe first, has a long burst, and the reader gets a CPU of its own. Never
+ * while somebody waits in a queue: the pair would keep that CPU from everybody else. A CPU faster
+ * than the wakee is placed on will do, as it would if it were idle.
  */
 static __always_inline bool hand_over(struct task_struct *p, const struct amp_slot *s, s32 cpu, s32 prev_cpu)
 {

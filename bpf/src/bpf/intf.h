@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Everything that BPF and user space share. bindgen turns it into Rust; ../shared.rs asserts the layout.
+ * Everything that BPF and user space share. bindgen turns it into Rust; ../shared.rs asserts the
+ * layout.
  */
 #ifndef __AMP_INTF_H
 #define __AMP_INTF_H
@@ -36,8 +37,8 @@ enum amp_consts {
 };
 
 /*
- * Going to sleep leaves no trace, to save a callback: a thread that began to run and is not what its CPU runs any more has
- * gone to sleep. See amp_cpu.slot.
+ * Going to sleep leaves no trace, to save a callback: a thread that began to run and is not what
+ * its CPU runs any more has gone to sleep. See amp_cpu.slot.
  */
 enum amp_thread_state {
 	AMP_NEW = 0,
@@ -100,8 +101,8 @@ struct amp_counts {
 };
 
 /*
- * The counters of a CPU. User space writes what is to be counted: first `first` and `nr_events` where the lowest bit of the
- * next generation selects them, then the generation.
+ * The counters of a CPU. User space writes what is to be counted: first `first` and `nr_events`
+ * where the lowest bit of the next generation selects them, then the generation.
  */
 struct amp_meter {
 	u64 wanted;		/* generation; 0: nothing is counted */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * scx_amp, the mechanism: threads wait in one queue per core type; user space says which core type each belongs on.
+ * scx_amp, the mechanism: threads wait in one queue per core type; user space says which core type
+ * each belongs on.
  *
  * slots.bpf.h       the record of a thread, shared with user space
  * accounting.bpf.h  run time and virtual time

@@ -4,8 +4,8 @@
 #define __AMP_PLACEMENT_H
 
 /*
- * The functions that are not static are verified once by themselves instead of once for every way to reach them, which
- * keeps loading fast.
+ * The functions that are not static are verified once by themselves instead of once for every way
+ * to reach them, which keeps loading fast.
  */
 
 /* Where an unplaced thread waits least: the shortest queue for the capacity behind it. */
@@ -30,7 +30,10 @@ __noinline u32 shortest_type(u32 allowed)
 	return best;
 }
 
-/* The nearest type that @allowed has: @want itself, else the next slower one, else the next faster one. */
+/*
+ * The nearest type that @allowed has: @want itself, else the next slower one, else the next faster
+ * one.
+ */
 __noinline u32 nearest_type(u32 want, u32 allowed)
 {
 	u32 d, t;
@@ -62,8 +65,8 @@ static __always_inline u32 queue_near(u32 type, u32 cpu, u32 index)
 }
 
 /*
- * Chooses a queue for @p and moves its virtual time to that queue's clock. @victim is a CPU that has to give up somebody
- * else's thread for it, or negative.
+ * Chooses a queue for @p and moves its virtual time to that queue's clock. @victim is a CPU that
+ * has to give up somebody else's thread for it, or negative.
  */
 static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_slot *s, u32 index,
 					u32 cpu, bool slept, s32 *victim)
@@ -72,7 +75,10 @@ static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_
 
 	*victim = -EBUSY;
 	if (index == AMP_UNTRACKED) {
-		/* which types its affinity has is not known either: without any it may go anywhere, else it stays */
+		/*
+		 * which types its affinity has is not known either: without any it may go anywhere,
+		 * else it stays
+		 */
 		want = p->nr_cpus_allowed < nr_cpus ? type_of(cpu) : AMP_ANY;
 	} else if (shared.fallback && want >= nr_types) {
 		set_clock(s, AMP_FAIR_CLOCK, slept);
@@ -109,7 +115,10 @@ static __always_inline bool ahead(const struct amp_slot *s)
 	return time_before(shared.clock[s->clock & 15] + slice_ns, s->vtime);
 }
 
-/* A thread that wakes up and has used less than its share takes the CPU that it ran on last, if that is of @type. */
+/*
+ * A thread that wakes up and has used less than its share takes the CPU that it ran on last, if
+ * that is of @type.
+ */
 static __always_inline void preempt(const struct amp_slot *s, u32 type)
 {
 	u32 c = s->clock;
@@ -118,7 +127,10 @@ static __always_inline void preempt(const struct amp_slot *s, u32 type)
 		scx_bpf_kick_cpu(s->cpu, SCX_KICK_PREEMPT);
 }
 
-/* Makes the CPUs of @type that are idle or about to be look at their queues. Costs little for those that are not. */
+/*
+ * Makes the CPUs of @type that are idle or about to be look at their queues. Costs little for those
+ * that are not.
+ */
 __noinline int kick_idle(u32 type)
 {
 	u32 cpu;
@@ -141,8 +153,9 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	s->state = AMP_QUEUED;
 
 	/*
-	 * A thread with one CPU has nothing to choose. Waking up or yielding it goes straight to that CPU's own queue, which is
-	 * in order of arrival and comes before all others; having used up its time it waits its turn like everybody else.
+	 * A thread with one CPU has nothing to choose. Waking up or yielding it goes straight to
+	 * that CPU's own queue, which is in order of arrival and comes before all others; having
+	 * used up its time it waits its turn like everybody else.
 	 */
 	if (p->nr_cpus_allowed == 1 && (enq_flags & enq_wakeup() || !cpu_record(cpu)->ticked)) {
 		bool local = true;
@@ -164,7 +177,10 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (index != AMP_UNTRACKED)
 		fold(p, s);
-	/* the CPU is about to go idle for want of anything else: have it look once more at what may have come meanwhile */
+	/*
+	 * the CPU is about to go idle for want of anything else: have it look once more at what may
+	 * have come meanwhile
+	 */
 	if (enq_flags & enq_last())
 		scx_bpf_kick_cpu(cpu, 0);
 	if (!__COMPAT_is_enq_cpu_selected(enq_flags)) {
@@ -194,8 +210,9 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	else if (enq_flags & enq_wakeup())
 		preempt(s, queue_type[q & 63]);
 	/*
-	 * A CPU may have found the queue empty a moment ago and be going idle now. A thread on its way to another core type
-	 * is in a hurry, so all of them are asked; otherwise only the likeliest, and the timer catches the rest.
+	 * A CPU may have found the queue empty a moment ago and be going idle now. A thread on its
+	 * way to another core type is in a hurry, so all of them are asked; otherwise only the
+	 * likeliest, and the timer catches the rest.
 	 */
 	if (s->placed_at || s->rotation != AMP_ANY)
 		kick_idle(queue_type[q & 63]);
@@ -206,7 +223,9 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 /* Threads looked at per queue and call; the rest gets its turn at the next one. */
 #define MAX_SCAN 64
 
-/* Whether @p, whose slice is over, may go on running on a CPU of @type if nobody has waited longer. */
+/*
+ * Whether @p, whose slice is over, may go on running on a CPU of @type if nobody has waited longer.
+ */
 static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 type)
 {
 	u32 want, t, first = 0, end = type, displaceable = shared.foreign;
@@ -220,8 +239,9 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 		if (want == type)
 			return true;
 		/*
-		 * Taken from a backlog, it would go back there. It stays a few slices, for the sake of its caches, and then takes
-		 * turns with the others, unless user space has just sent it or a CPU of its own type is idle.
+		 * Taken from a backlog, it would go back there. It stays a few slices, for the sake
+		 * of its caches, and then takes turns with the others, unless user space has just
+		 * sent it or a CPU of its own type is idle.
 		 */
 		if (want > type || s->placed_at || now_ns() - s->queued_at > 2 * steal_ns)
 			return false;
@@ -248,7 +268,10 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 	return better ? false : true;
 }
 
-/* Whether somebody in @q who can run on @cpu comes before the thread of @s, which would otherwise go on. */
+/*
+ * Whether somebody in @q who can run on @cpu comes before the thread of @s, which would otherwise
+ * go on.
+ */
 static bool comes_first(u64 q, s32 cpu, struct amp_slot *s, u32 index, u32 clock)
 {
 	struct task_struct *p;
@@ -273,7 +296,10 @@ static bool comes_first(u64 q, s32 cpu, struct amp_slot *s, u32 index, u32 clock
 	return first;
 }
 
-/* Whether the bound after which slower CPUs help out is over, or will be before the next timer, for what began @since. */
+/*
+ * Whether the bound after which slower CPUs help out is over, or will be before the next timer, for
+ * what began @since.
+ */
 static __always_inline bool steal_due(u64 since, u64 now)
 {
 	return now - since + timer_ns >= steal_ns;
@@ -287,7 +313,9 @@ static __always_inline bool backlog_due(u32 q, u64 now)
 	return since && steal_due(since, now);
 }
 
-/* Whether a CPU of another type than @p waits for may take it now; @any: whatever it is placed on. */
+/*
+ * Whether a CPU of another type than @p waits for may take it now; @any: whatever it is placed on.
+ */
 static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool any, u64 now)
 {
 	const struct amp_slot *s = slot_of(p);
@@ -301,8 +329,9 @@ static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool 
 }
 
 /*
- * Takes the first thread of @q, another type's queue, that a CPU of this type may have: from a faster type's only one that
- * is unplaced or has waited to the bound, unless the queue has been in use all that time.
+ * Takes the first thread of @q, another type's queue, that a CPU of this type may have: from a
+ * faster type's only one that is unplaced or has waited to the bound, unless the queue has been in
+ * use all that time.
  */
 static bool take(u32 q, s32 cpu, bool down)
 {
@@ -378,12 +407,15 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 	if (!take_other(cpu, type, own))
 		cpu_record(cpu)->slot = 0;
 	/*
-	 * A misplaced @prev that finds nothing in exchange goes through amp_enqueue() with SCX_ENQ_LAST, which moves it to an
-	 * idle CPU of its own type or to its own queue.
+	 * A misplaced @prev that finds nothing in exchange goes through amp_enqueue() with
+	 * SCX_ENQ_LAST, which moves it to an idle CPU of its own type or to its own queue.
 	 */
 }
 
-/* The first run after a switch of core type: a swap took effect, or a thread was taken by a CPU of another type. */
+/*
+ * The first run after a switch of core type: a swap took effect, or a thread was taken by a CPU of
+ * another type.
+ */
 static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type)
 {
 	u32 want;
@@ -446,7 +478,9 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	if (!s || index == AMP_UNTRACKED)
 		return;
 	fold(p, s);
-	/* whoever is at his first tick was charged by a switch not long ago, and will be by another */
+	/*
+	 * whoever is at his first tick was charged by a switch not long ago, and will be by another
+	 */
 	if (may_count && again)
 		count_tick(cpu, index, p->se.sum_exec_runtime);
 	if ((s->clock == AMP_FAIR_CLOCK) != !!shared.fallback)

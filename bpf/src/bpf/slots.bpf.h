@@ -2,9 +2,9 @@
 /*
  * The slot of a thread: taken when the thread enters sched_ext, given back when it leaves or dies.
  *
- * The index lives in the low bits of p->scx.dsq_vtime, so that finding the slot costs one load instead of a task storage
- * look-up at every switch. The queues order by that word; the virtual time sits above the index, in units of 256 ns, and
- * the index only breaks ties.
+ * The index lives in the low bits of p->scx.dsq_vtime, so that finding the slot costs one load
+ * instead of a task storage look-up at every switch. The queues order by that word; the virtual
+ * time sits above the index, in units of 256 ns, and the index only breaks ties.
  */
 #ifndef __AMP_SLOTS_H
 #define __AMP_SLOTS_H
@@ -199,8 +199,9 @@ void BPF_STRUCT_OPS(amp_set_cpumask, struct task_struct *p, const struct cpumask
 }
 
 /*
- * exec and prctl rename a thread; following them here keeps the name out of every switch. A thread that is not ours may
- * carry any index, and an exec off the main thread takes over the leader's pid: hence the two comparisons.
+ * exec and prctl rename a thread; following them here keeps the name out of every switch. A thread
+ * that is not ours may carry any index, and an exec off the main thread takes over the leader's
+ * pid: hence the two comparisons.
  */
 SEC("tp_btf/task_rename")
 int BPF_PROG(amp_task_rename, struct task_struct *p, const char *comm)

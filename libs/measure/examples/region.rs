@@ -46,7 +46,7 @@ fn measure() -> Result<(), amp_measure::Error> {
     }
     match counts.energy_j {
         Some(j) => println!("{j:.6} J of the whole machine"),
-        None => println!("nothing tells the energy of this machine"),
+        None => println!("nothing measures the energy of this machine"),
     }
     Ok(())
 }

@@ -14,7 +14,7 @@
  *
  * Every function that returns an int returns 0 (or a number of counts, where it says so), or a negative number of errno.h:
  *     -EINVAL   an argument is wrong                 -ENOENT  there is no such event
- *     -ENODEV   no PMU for cores; nothing tells the energy
+ *     -ENODEV   no PMU for cores; nothing measures the energy
  *     -EACCES   no permission                        -ENOSPC  the events do not fit the counters at once
  *     -ENOTSUP  the PMU does not count the event     -EMFILE  too many open files
  *     -EBUSY    another user has taken the counters  -EIO     anything else that the system refuses

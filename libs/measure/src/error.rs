@@ -24,7 +24,7 @@ pub enum Error {
     #[error(transparent)]
     Group(#[from] GroupError),
     /// Nothing tells the energy of this machine, or no longer; with what was looked for.
-    #[error("nothing tells the energy of this machine: {0}")]
+    #[error("nothing measures the energy of this machine: {0}")]
     Energy(String),
 }
 

@@ -18,7 +18,7 @@
 //!
 //! A region counts what the calling thread does between `start` and `stop`, as often as it likes,
 //! and adds it up. On a machine with several core types each event is counted by the PMU of each of
-//! them, and the counts of each are told apart. The events of a region are counted at the same time
+//! them, and the counts are given per PMU. The events of a region are counted at the same time
 //! or not at all: nothing is extrapolated. What `start` and `stop` do themselves is counted too:
 //! [`Region::overhead`] says how much that is.
 //!

@@ -282,7 +282,7 @@ fn sets(pmus: &Pmus, text: &str) -> Result<Vec<Vec<Event>>, Error> {
         if let SpecKind::Terms { pmu, .. } = &spec.kind {
             if pmus.by_name(pmu).is_some_and(|p| !p.core) {
                 return Err(Error::Input(format!(
-                    "event `{part}`: PMU `{pmu}` cannot tell threads apart; a region is a thread's"
+                    "event `{part}`: PMU `{pmu}` cannot count a single thread, and a region belongs to one"
                 )));
             }
         }

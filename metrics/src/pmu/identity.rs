@@ -1,5 +1,5 @@
 //! What a machine calls itself: a platform model is for machines of some name, and PMUs alone do
-//! not tell them apart (two boards with the same cores, two generations of hybrid processors whose
+//! not identify them (two boards with the same cores, two generations of hybrid processors whose
 //! PMUs are both `cpu_core` and `cpu_atom`).
 
 use std::path::Path;

@@ -92,12 +92,12 @@ impl Shared {
 /// for the same instructions. With the power P of a thread on each core type and time inversely
 /// proportional to speed, ER = (P_big / P_small) / SF, so that EF = SF² · P_small / P_big.
 ///
-/// Sensors tell core types apart, not threads. What the cores of a type drew in an interval is the
+/// Sensors measure core types, not threads. What the cores of a type drew in an interval is the
 /// sum over the threads that ran there of power × CPU time: one equation per interval, with other
 /// threads in it whenever threads change places. The powers are estimated from those by Kaczmarz's
 /// method with relaxation: what an interval drew more than expected is spread over its threads by
 /// their CPU time. A thread begins with the mean of those it shares the cores with; threads that
-/// never part are told apart no further. Idle cores are one more that draws, first taken for a
+/// never part share their mean. Idle cores are one more that draws, first taken for a
 /// tenth of one that runs. The quality is therefore never better than [`Quality::Multiplexed`]. An
 /// efficiency factor of the inner provider goes first.
 pub struct WithEnergy {

@@ -1,7 +1,7 @@
 //! Coarse decoding of A64 instructions: class, registers, and the few system instructions the model
 //! acts on.
 //!
-//! Only what timing needs is told apart. Names of groups follow the Arm Architecture Reference
+//! Distinguishes only what timing needs. Names of groups follow the Arm Architecture Reference
 //! Manual, chapter C4.
 
 use amp_machine::page::PUBLISH_HINT;

@@ -62,7 +62,7 @@ pub fn level(address: u64) -> usize {
     (address >> 63) as usize
 }
 
-/// User data of [`load`] and [`store`]: exception level and whether the address hangs on another
+/// User data of [`load`] and [`store`]: exception level and whether the address depends on another
 /// load.
 pub fn memory_flags(level: usize, dependent: bool) -> *mut c_void {
     std::ptr::without_provenance_mut(level | if dependent { DEPENDENT } else { 0 })

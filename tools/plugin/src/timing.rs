@@ -137,14 +137,14 @@ pub fn cost(block: &[Decoded], t: &TypeModel) -> Cost {
     }
 }
 
-/// For each instruction of a block, whether it is a load whose address hangs on an earlier load in
+/// For each instruction of a block, whether it is a load whose address depends on an earlier load in
 /// a chain, so that their misses cannot overlap (pointer chasing).
 ///
 /// In a block that loops to itself the chain must go round the loop: `a[b[i]]` overlaps with the
 /// next iteration, a list walk does not. In others a chain within the block counts, and a load that
 /// replaces its own base.
 pub fn dependent_loads(block: &[Decoded], loops: bool) -> Vec<bool> {
-    // Per register, the loads (by number in the block, the first 64) its value hangs on.
+    // Per register, the loads (by number in the block, the first 64) its value depends on.
     let mut taint = [0u64; 64];
     let mut out = vec![false; block.len()];
     for pass in 0..if loops { 2 } else { 1 } {
@@ -253,7 +253,7 @@ mod tests {
             dependent_loads(&block(&[LDR_X1_X0, ADD_X0_8, SUBS]), true),
             [false; 3]
         );
-        // Indirect: the second load hangs on the first, but not round the loop.
+        // Indirect: the second load depends on the first, but not round the loop.
         let indirect = block(&[LDR_X1_X0, LDR_X2_X1, ADD_X0_8]);
         assert_eq!(dependent_loads(&indirect, true), [false; 3]);
         assert_eq!(dependent_loads(&indirect, false), [false, true, false]);

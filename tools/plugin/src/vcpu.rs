@@ -77,7 +77,7 @@ pub struct Own {
     pub pending: u64,
     /// Totals at EL0 and EL1.
     pub counts: [Counts; 2],
-    /// Tag bits that tell address spaces apart.
+    /// Tag bits that distinguish address spaces.
     pub salt: u64,
     pub l2: &'static L2,
     pub predictor: Predictor,

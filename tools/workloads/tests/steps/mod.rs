@@ -111,7 +111,7 @@ pub fn compare(make: &dyn Fn(Size) -> Kernel) -> Result<(), String> {
     }
     if calls.iter().any(|c| *c != calls[0]) {
         return Err(format!(
-            "what a call costs (instructions, loads, stores, accesses, branches) hangs on the size: {calls:?}"
+            "what a call costs (instructions, loads, stores, accesses, branches) depends on the size: {calls:?}"
         ));
     }
     Ok(())
