@@ -9,6 +9,13 @@ pub const METRICS: &str = include_str!("help/metrics.txt");
 /// What the baseline is, beside the policies' own summaries.
 const BASELINE_SUMMARY: &str = "the kernel's own scheduler: a baseline of bench, not to be loaded";
 
+/// What the last column says.
+const FOOT: &str = "
+Last column: the metrics that a policy needs. SF: speedup factors; EF: efficiency factors, which
+need power as well. Threads without them are fair-shared.
+`scx_amp help policy NAME` is a page on each, `scx_amp help metrics` one on SF and EF.
+";
+
 /// Every policy in a line: its name, what it optimises, and the metrics that it needs.
 pub fn policies() -> String {
     let rows = ENTRIES.iter().map(|e| (e.name, e.summary, e.needs));
@@ -23,7 +30,6 @@ pub fn policies() -> String {
         // writing to a String cannot fail
         let _ = writeln!(out, "{name:<7} {summary:<width$}  {needs}");
     }
-    out += "\nLast column: what a policy needs. SF: speedup factors; EF: efficiency factors, for which power is needed.\n\
-            Threads without them are fair-shared. `scx_amp help policy NAME` is a page on each, `scx_amp help metrics` on SF and EF.\n";
+    out += FOOT;
     out
 }

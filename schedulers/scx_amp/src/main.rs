@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
-/// Schedules machines whose cores are not alike: fast cores to the threads that gain most from them, or fairly
+/// Schedules machines with fast and slow cores: for throughput, for fairness, or for energy
 ///
 /// Begin with `scx_amp topology`, `scx_amp help policy` and `scx_amp help metrics`.
 #[derive(Parser)]
