@@ -232,3 +232,21 @@ fn folders(dir: &Path) -> Vec<PathBuf> {
     out.sort();
     out
 }
+
+/// Texts in labels of sensors that name a core type: its name, and its core's (`a57` of the PMU
+/// `armv8_cortex_a57`). `core_types` are the names, fastest first.
+pub fn sensor_labels<'a>(
+    core_types: impl Iterator<Item = &'a str>,
+    pmus: &Pmus,
+) -> Vec<(String, CoreTypeId)> {
+    let mut labels = Vec::new();
+    for (t, name) in core_types.enumerate() {
+        let t = CoreTypeId(t as u8);
+        labels.push((name.to_owned(), t));
+        let core = pmus
+            .of_core_type(t)
+            .and_then(|p| p.name.rsplit_once("cortex_"));
+        labels.extend(core.map(|(_, core)| (core.to_owned(), t)));
+    }
+    labels
+}

@@ -10,7 +10,7 @@ use amp_bpf::{Counts, CpuEvents, Scheduler, Thread};
 use amp_metrics::perf::{self, OpenSet};
 use amp_metrics::providers::{self, Prepared, ProviderError};
 use amp_metrics::trust::TrustFile;
-use amp_metrics::virtual_counters::{Roots, VirtualCounters};
+use amp_metrics::virtual_counters::{sensor_labels, Roots, VirtualCounters};
 use amp_metrics::{
     CoreTypeId, EventSets, Nanos, Pmus, Provider, Reading, ThreadKey, MAX_CORE_TYPES,
 };
@@ -20,9 +20,9 @@ use std::path::Path;
 
 mod lost;
 
-use crate::trust::TrustArgs;
 use amp_host::bad_input;
 use amp_machine::CpuList;
+use amp_pmc::TrustArgs;
 use lost::{BackOff, Due, Watch};
 
 /// What can be counted on this machine, found out by trying.
@@ -119,23 +119,6 @@ impl Countable {
             trust: self.trust.as_ref(),
         }
     }
-}
-
-/// Texts in labels of sensors that tell their core type: its name, and its core's (`a57` of the PMU `armv8_cortex_a57`).
-pub(crate) fn sensor_labels<'a>(
-    core_types: impl Iterator<Item = &'a str>,
-    pmus: &Pmus,
-) -> Vec<(String, CoreTypeId)> {
-    let mut labels = Vec::new();
-    for (t, name) in core_types.enumerate() {
-        let t = CoreTypeId(t as u8);
-        labels.push((name.to_owned(), t));
-        let core = pmus
-            .of_core_type(t)
-            .and_then(|p| p.name.rsplit_once("cortex_"));
-        labels.extend(core.map(|(_, core)| (core.to_owned(), t)));
-    }
-    labels
 }
 
 /// Whether `name` can be a provider on some machine.

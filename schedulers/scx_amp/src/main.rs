@@ -10,13 +10,11 @@ mod live;
 mod model;
 mod on_board;
 mod only;
-mod pmc;
 mod run;
 mod running;
 mod scheduling;
 mod status;
 mod top;
-mod trust;
 
 use amp_host::{bad_input, on_signal, stop_flag, topology, write_out, BadInput};
 use amp_machine::CpuList;
@@ -54,7 +52,7 @@ enum Command {
     /// Hardware counters: what there is, counts of a program, which events can be trusted
     Pmc {
         #[command(subcommand)]
-        what: pmc::Pmc,
+        what: amp_pmc::Pmc,
     },
     /// Models that predict speedup and efficiency factors from counters
     #[command(subcommand)]
@@ -156,7 +154,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Top(args) => top::main(&args)?,
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
         Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
-        Command::Pmc { what } => return pmc::main(&what),
+        Command::Pmc { what } => return amp_pmc::main(&what, stop_flag),
         Command::Model(what) => model::main(&what, stop_flag)?,
         Command::Board(args) => return board_cli::main(args),
         Command::Help {

@@ -22,13 +22,13 @@ mod sim;
 mod solo_cache;
 mod where_ran;
 
-use crate::trust::TrustArgs;
 use amp_eval::evaluation::BenchReport;
 use amp_eval::report;
 use amp_eval::workload::{App, Workload};
 use amp_host::bad_input;
 use amp_machine::CpuList;
 use amp_metrics::trust::Trust;
+use amp_pmc::TrustArgs;
 use amp_sched::policy;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};

@@ -16,11 +16,11 @@ mod journal;
 mod plan;
 mod run;
 
-use crate::trust::TrustArgs;
 use amp_host::bad_input;
 use amp_machine::CpuList;
 use amp_models::candidates::Candidates;
 use amp_models::programs::{self, Program};
+use amp_pmc::TrustArgs;
 use anyhow::{bail, Result};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroU64;

@@ -1,13 +1,13 @@
 //! What is counted in which run [MET §3].
 
 use super::CollectArgs;
-use crate::pmc::here::Here;
 use amp_host::bad_input;
 use amp_metrics::group::{Group, Whom};
 use amp_metrics::trust::TrustFile;
 use amp_metrics::{perf, CoreTypeId, Event, EventSpec};
 use amp_models::candidates::Candidates;
 use amp_models::data::{CoreType, Header, FORMAT, VERSION};
+use amp_pmc::here::Here;
 use anyhow::{Context, Result};
 
 /// What a window is measured in: instructions of user mode. A program executes the same ones on every core type; those of the

@@ -9,18 +9,9 @@ use std::path::Path;
 
 /// Those that come with the command.
 const SHIPPED: [(&str, &str); 3] = [
-    (
-        "branches",
-        include_str!("../../../../metrics/groups/branches.toml"),
-    ),
-    (
-        "caches",
-        include_str!("../../../../metrics/groups/caches.toml"),
-    ),
-    (
-        "stalls",
-        include_str!("../../../../metrics/groups/stalls.toml"),
-    ),
+    ("branches", include_str!("../../groups/branches.toml")),
+    ("caches", include_str!("../../groups/caches.toml")),
+    ("stalls", include_str!("../../groups/stalls.toml")),
 ];
 
 /// What a file says.

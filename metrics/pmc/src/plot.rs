@@ -2,7 +2,6 @@
 
 use super::counting::{Window, WindowCount};
 use super::output::Report;
-use amp_eval::report::escape;
 use anyhow::{anyhow, Result};
 use plotters::prelude::{
     ChartBuilder, IntoDrawingArea, IntoFont, LineSeries, PathElement, RGBColor, SVGBackend, BLACK,
@@ -139,4 +138,10 @@ fn plot(lines: &Lines, unit: &str) -> Result<String, String> {
         area.present().map_err(|e| failed(&e))?;
     }
     Ok(svg)
+}
+
+/// Text made safe for HTML.
+fn escape(text: &str) -> String {
+    let text = text.replace('&', "&amp;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
 }

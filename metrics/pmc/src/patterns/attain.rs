@@ -2,8 +2,8 @@
 
 use super::judge::{mean, Attainable, Counts};
 use super::signatures::{Plan, Role};
-use crate::pmc::caches;
-use crate::pmc::here::Here;
+use crate::caches;
+use crate::here::Here;
 use amp_metrics::group::{Group, Whom};
 use amp_workloads::exact::{Caches, Kernel, Level, Traffic};
 use anyhow::{Context, Result};

@@ -1,6 +1,6 @@
 //! The kernels, and the CPU where the second thread of some runs.
 
-use crate::pmc::here::Here;
+use crate::here::Here;
 use amp_host::affinity::stay_on;
 use amp_host::topology::same_core;
 use amp_metrics::CoreTypeId;

@@ -2,8 +2,8 @@
 
 use super::counting::Known;
 use super::here::Here;
-use crate::counting::sensor_labels;
 use amp_host::bad_input;
+use amp_metrics::virtual_counters::sensor_labels;
 use amp_metrics::virtual_counters::{Roots, VirtualCounters};
 use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, Nanos, Snapshot, Subject, ThreadKey, ThreadSample,

@@ -1,7 +1,7 @@
 //! Totals of a run: how long each part could have counted, what is extrapolated, and metrics made of it.
 
 use super::{Count, Counting, Derived, Part, LEVEL, SAME_TIME};
-use crate::pmc::formula::{Formula, SECONDS};
+use crate::formula::{Formula, SECONDS};
 use amp_metrics::group::{GroupError, Whom};
 use amp_metrics::uncertainty::Measured;
 use std::collections::{HashMap, HashSet};

@@ -1,13 +1,13 @@
 //! One run of `scx_amp pmc stat`.
 
 use super::{emit, refused, Plan};
-use crate::pmc::counting::{Count, Counting, Rows, Scope, Window};
-use crate::pmc::here::Here;
-use crate::pmc::output::{self, Multiplexing, Report};
-use crate::pmc::sets::Set;
-use crate::pmc::target;
-use crate::pmc::virtuals::Virtuals;
-use crate::pmc::windows::Windows;
+use crate::counting::{Count, Counting, Rows, Scope, Window};
+use crate::here::Here;
+use crate::output::{self, Multiplexing, Report};
+use crate::sets::Set;
+use crate::target;
+use crate::virtuals::Virtuals;
+use crate::windows::Windows;
 use amp_host::bad_input;
 use amp_metrics::multiplex::{by_name, Turns};
 use amp_metrics::trust::TrustFile;

@@ -6,7 +6,7 @@ use amp_metrics::{CoreTypeId, Event, EventSpec};
 use anyhow::Result;
 use serde::Deserialize;
 
-const SHIPPED: &str = include_str!("../../../../../metrics/groups/patterns.toml");
+const SHIPPED: &str = include_str!("../../../groups/patterns.toml");
 
 /// The file.
 #[derive(Clone, Debug, Deserialize)]

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-const SHIPPED: &str = include_str!("../../../../../metrics/groups/usual.toml");
+const SHIPPED: &str = include_str!("../../../groups/usual.toml");
 
 /// The file: events by quantity, by architecture.
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,4 @@
-//! `scx_amp pmc`: hardware counters from user space.
+//! Hardware counters from user space: everything behind `scx_amp pmc`.
 //!
 //! ```text
 //! list      what there is to count, per core type
@@ -7,13 +7,16 @@
 //! patterns  what slows a program of several threads down
 //! validate  which events count what they should
 //! ```
+//!
+//! A command flattens [`Pmc`] into its own and calls [`main`]. This crate knows neither scheduling nor BPF, and needs no
+//! toolchain but Rust's.
 
 mod caches;
 mod counting;
 mod describe;
 mod formula;
 mod groups;
-pub(crate) mod here;
+pub mod here;
 mod list;
 mod output;
 mod patterns;
@@ -21,14 +24,19 @@ mod plot;
 mod record;
 mod sets;
 mod stat;
-pub(crate) mod target;
+mod target;
+mod trust;
 mod validate;
 mod virtuals;
 mod windows;
 
+pub use trust::TrustArgs;
+
 use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 /// What is asked for.
 #[derive(Subcommand, Debug)]
@@ -45,16 +53,16 @@ pub enum Pmc {
     Validate(validate::ValidateArgs),
 }
 
-/// Runs `scx_amp pmc`.
+/// Does what is asked for. `stop` gives the flag that an interrupt sets.
 ///
 /// # Errors
 /// Bad input ([`amp_host::BadInput`]), or why the work failed.
-pub fn main(what: &Pmc) -> Result<ExitCode> {
+pub fn main(what: &Pmc, stop: impl FnOnce() -> Result<Arc<AtomicBool>>) -> Result<ExitCode> {
     match what {
         Pmc::List(args) => list::main(args),
-        Pmc::Stat(args) => stat::main(args, amp_host::stop_flag()?.as_ref()),
-        Pmc::Record(args) => record::main(args, amp_host::stop_flag()?.as_ref()),
-        Pmc::Patterns(args) => patterns::main(args, amp_host::stop_flag()?.as_ref()),
-        Pmc::Validate(args) => validate::main(args, amp_host::stop_flag()?.as_ref()),
+        Pmc::Stat(args) => stat::main(args, stop()?.as_ref()),
+        Pmc::Record(args) => record::main(args, stop()?.as_ref()),
+        Pmc::Patterns(args) => patterns::main(args, stop()?.as_ref()),
+        Pmc::Validate(args) => validate::main(args, stop()?.as_ref()),
     }
 }

@@ -1,9 +1,9 @@
 //! A command counted several times: means over its runs.
 
 use super::{virtuals, Plan};
-use crate::pmc::counting::{Count, Derived, LEVEL};
-use crate::pmc::output::{Repeated, Report};
-use crate::pmc::virtuals::{VirtualCount, Virtuals};
+use crate::counting::{Count, Derived, LEVEL};
+use crate::output::{Repeated, Report};
+use crate::virtuals::{VirtualCount, Virtuals};
 use amp_metrics::uncertainty::{coverage_factor, Measured};
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -177,7 +177,7 @@ fn means_of_virtuals(runs: &[Vec<VirtualCount>]) -> Vec<VirtualCount> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pmc::counting::Row;
+    use crate::counting::Row;
 
     fn count(core_type: &str, count: Option<f64>) -> Count {
         Count {

@@ -1,7 +1,7 @@
 //! Events to try: which, and in groups that fit the PMU.
 
 use super::{usual, ValidateArgs};
-use crate::pmc::here::Here;
+use crate::here::Here;
 use amp_host::bad_input;
 use amp_metrics::group::{Group, GroupError, Whom};
 use amp_metrics::{CoreTypeId, Event, EventSpec};
