@@ -8,7 +8,7 @@ pub fn closest<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> Vec
     let limit = (asked.chars().count() / 3).max(1);
     let mut near: Vec<(usize, &str)> = known
         .into_iter()
-        .map(|k| (distance(&asked, &k.to_lowercase()), k))
+        .map(|k| (strsim::osa_distance(&asked, &k.to_lowercase()), k))
         .filter(|(d, _)| *d <= limit)
         .collect();
     near.sort_unstable();
@@ -16,28 +16,19 @@ pub fn closest<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> Vec
     near.into_iter().take(MOST).map(|(_, k)| k).collect()
 }
 
-/// Optimal string alignment distance: insertions, deletions, replacements and exchanges of neighbours.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let differ = usize::from(a[i - 1] != b[j - 1]);
-            row[j] = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + differ);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = std::mem::replace(&mut last, row);
+/// The end of a message: names that may have been meant; empty when there are none.
+pub(crate) fn did_you_mean<S: AsRef<str>>(names: &[S]) -> String {
+    if names.is_empty() {
+        return String::new();
     }
-    last.last().copied().unwrap_or(0)
+    let quoted: Vec<String> = names.iter().map(|n| format!("`{}`", n.as_ref())).collect();
+    format!("; did you mean {}?", quoted.join(" or "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strsim::osa_distance;
 
     #[test]
     fn slips_are_found_and_strangers_are_not() {
@@ -47,8 +38,14 @@ mod tests {
         assert_eq!(closest("treshold", names), ["threshold"]);
         assert!(closest("lavd", names).is_empty());
         assert!(closest("", names).is_empty());
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("ab", "ba"), 1);
+        assert_eq!(osa_distance("", "abc"), 3);
+        assert_eq!(osa_distance("kitten", "sitting"), 3);
+        assert_eq!(osa_distance("ab", "ba"), 1);
+        assert_eq!(
+            did_you_mean(&closest("hps", names)),
+            "; did you mean `hsp`?"
+        );
+        assert_eq!(did_you_mean(&["a", "b"]), "; did you mean `a` or `b`?");
+        assert_eq!(did_you_mean::<&str>(&[]), "");
     }
 }

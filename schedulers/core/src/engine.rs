@@ -16,7 +16,7 @@ mod done;
 
 pub use crate::done::Done;
 pub use activity::ActivityRule;
-pub use change::{ChangeError, Changes};
+pub use change::Changes;
 
 use crate::machine::{Machine, MachineError, Placement, Topology};
 use crate::policy::contract::Policy;

@@ -11,7 +11,8 @@
 //!   without estimates, for every policy that needs them).
 //! - [`seats`] turns "who deserves a fast core most" into a placement for any number of core types: affinity, load
 //!   balance, hysteresis and work conservation are its business and no policy's.
-//! - [`knobs`] are the parameters that a user may turn while the scheduler runs.
+//! - [`knobs`] are the parameters that a user may turn while the scheduler runs; [`settings`] is the road from a name and
+//!   what the user set to a policy.
 //!
 //! The kernel's own scheduler, `eevdf`, is the baseline of every evaluation and not a policy: it means that no
 //! scheduler is loaded.
@@ -25,6 +26,7 @@ pub mod progress;
 pub mod registry;
 pub mod room;
 pub mod seats;
+pub mod settings;
 pub mod smooth;
 pub mod speedups;
 pub mod steering;
@@ -36,6 +38,7 @@ pub use knobs::{Knob, KnobError, KnobKind, Knobs};
 pub use registry::{
     by_name, for_machine, help, PolicyError, TooManyCoreTypes, UnknownPolicy, BASELINE, NAMES,
 };
+pub use settings::{Settings, SettingsError};
 
 #[cfg(test)]
 mod properties;

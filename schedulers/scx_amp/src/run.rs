@@ -10,7 +10,7 @@ use amp_host::clock;
 use amp_machine::CpuList;
 use amp_metrics::Nanos;
 use amp_pmc::TrustArgs;
-use amp_sched::policy::{self, Policy};
+use amp_sched::policy::{Policy, Settings};
 use amp_sched::Topology;
 use anyhow::Result;
 use clap::Args;
@@ -25,7 +25,7 @@ pub struct RunArgs {
     #[arg(long, default_value = "rr", value_name = "NAME")]
     pub policy: String,
     /// Set a knob of the policy (see `scx_amp help policy NAME`); may be repeated.
-    #[arg(long = "set", value_name = "POLICY.KNOB=VALUE")]
+    #[arg(long = "set", value_name = "[POLICY.]KNOB=VALUE")]
     pub settings: Vec<String>,
     /// Source of the metrics the policy asks for: a name, `auto` for the best one that is possible here, or a TOML file.
     #[arg(long, default_value = "none", value_name = "NAME|FILE.toml")]
@@ -52,62 +52,16 @@ pub struct RunArgs {
     pub panic_after: Option<u64>,
 }
 
-/// The policy called `name`, for a machine of that `topology` where it is known, with those of `settings` (`policy.knob=value`) that are meant for it.
-///
-/// # Errors
-/// [`amp_host::BadInput`] naming the policies there are, or the knob at fault and its range.
-pub fn policy_by_name(
-    name: &str,
-    seed: u64,
-    settings: &[String],
-    topology: Option<&Topology>,
-) -> Result<Box<dyn Policy>> {
-    let mut policy = match topology {
-        Some(t) => policy::for_machine(name, seed, t).map_err(bad_input)?,
-        None => policy::by_name(name, seed).map_err(bad_input)?,
-    };
-    for setting in settings {
-        let (of, knob, value) = parse_setting(setting)?;
-        if of == name {
-            policy
-                .set(knob, value)
-                .map_err(|e| bad_input(format!("--set {setting}: {e}")))?;
-        }
+impl RunArgs {
+    /// The policy that was asked for, with what was set for it, for a machine of that `topology` where it is known.
+    ///
+    /// # Errors
+    /// [`amp_host::BadInput`] naming the policies there are, or the knob at fault and its range.
+    pub fn policy_for(&self, topology: Option<&Topology>) -> Result<Box<dyn Policy>> {
+        Settings::new(&self.settings, std::slice::from_ref(&self.policy))
+            .and_then(|s| s.policy(&self.policy, self.seed, topology))
+            .map_err(bad_input)
     }
-    Ok(policy)
-}
-
-/// Policy, knob and value of a setting.
-///
-/// # Errors
-/// [`amp_host::BadInput`] when it is not of that form.
-pub fn parse_setting(setting: &str) -> Result<(&str, &str, &str)> {
-    let parts = setting
-        .split_once('=')
-        .and_then(|(k, v)| Some((k.split_once('.')?, v)));
-    let Some(((of, knob), value)) = parts else {
-        return Err(bad_input(format!(
-            "--set {setting}: want POLICY.KNOB=VALUE, such as rr.threshold=50"
-        )));
-    };
-    Ok((of, knob, value))
-}
-
-/// Every setting is meant for one of `policies`.
-///
-/// # Errors
-/// [`amp_host::BadInput`] naming the one that is not.
-pub fn check_settings(settings: &[String], policies: &[String]) -> Result<()> {
-    for setting in settings {
-        let (of, ..) = parse_setting(setting)?;
-        if !policies.iter().any(|p| p == of) {
-            return Err(bad_input(format!(
-                "--set {setting}: `{of}` is not a policy in use here ({})",
-                policies.join(", ")
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Time between two looks at who is in the control group: children inherit, only those moved into it wait.
@@ -126,8 +80,7 @@ pub enum Event {
 /// # Errors
 /// When the scheduler cannot be loaded, or the kernel ends it.
 pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
-    check_settings(&args.settings, std::slice::from_ref(&args.policy))?;
-    policy_by_name(&args.policy, args.seed, &args.settings, None)?;
+    args.policy_for(None)?;
     check_name(&args.provider)?;
     let mut only = args
         .only_cgroup

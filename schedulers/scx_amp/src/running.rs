@@ -7,7 +7,7 @@
 use crate::control::{Answer, Request};
 use crate::counting::{why_this, Countable};
 use crate::live::{Live, LiveOptions};
-use crate::run::{policy_by_name, RunArgs};
+use crate::run::RunArgs;
 use crate::scheduling::Scheduling;
 use crate::status::{self, Status};
 use amp_host::clock;
@@ -62,8 +62,7 @@ impl Running {
             only_sched_ext,
         };
         let detected = topology::detect(args.big_cpus.as_ref())?;
-        let known = Some(&detected.topology);
-        let policy = policy_by_name(&args.policy, args.seed, &args.settings, known)?;
+        let policy = args.policy_for(Some(&detected.topology))?;
         let mut countable = Countable::on(&detected.topology, &args.trust)?;
         let prepared = countable.provider(&args.provider)?;
         tell_why(&args.provider, &prepared);

@@ -14,6 +14,7 @@ use crate::provider::ProviderSpec;
 use amp_eval::evaluation::PolicyResult;
 use amp_eval::workload::Workload;
 use amp_machine::MachineFile;
+use amp_sched::policy::{Settings, SettingsError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -77,14 +78,16 @@ impl Column {
         })
     }
 
+    fn settings(&self) -> Result<Settings, SettingsError> {
+        let knobs = self.knobs.iter().map(|(k, v)| format!("{k}={v}"));
+        Settings::new(&knobs.collect::<Vec<_>>(), &[&self.policy])
+    }
+
     fn options(&self, runs: u32, seed: u64) -> Result<BenchOptions, SimError> {
-        let knobs = self.knobs.iter();
         Ok(BenchOptions {
             provider: self.provider()?,
             provider_of: Vec::new(),
-            knobs: knobs
-                .map(|(k, v)| (self.policy.clone(), k.clone(), v.clone()))
-                .collect(),
+            settings: self.settings()?,
             runs,
             seed,
             ..BenchOptions::default()
@@ -133,6 +136,8 @@ impl Comparison {
             if c.columns[..i].iter().any(|b| b.label == a.label) {
                 return Err(bad(format!("there are two columns `{}`", a.label)));
             }
+            let settings = a.settings();
+            settings.map_err(|e| bad(format!("column `{}`: {e}", a.label)))?;
         }
         let known = |l: &str| c.columns.iter().any(|a| a.label == l);
         let named = c.claims.iter().flat_map(Claim::labels);

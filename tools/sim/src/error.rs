@@ -1,7 +1,7 @@
 //! What can go wrong.
 
 use amp_eval::evaluation::EvaluationError;
-use amp_sched::policy::{KnobError, UnknownPolicy};
+use amp_sched::policy::SettingsError;
 use amp_sched::TopologyError;
 use thiserror::Error;
 
@@ -54,9 +54,6 @@ pub enum SimError {
         /// What is wrong.
         message: String,
     },
-    /// The machine has too many core types for the policy.
-    #[error(transparent)]
-    CoreTypes(#[from] amp_sched::policy::TooManyCoreTypes),
     /// A parameter is not right.
     #[error("{0}")]
     Parameter(String),
@@ -77,12 +74,9 @@ pub enum SimError {
         /// The event.
         event: String,
     },
-    /// There is no such policy.
+    /// The policy cannot be had, or not with these settings.
     #[error(transparent)]
-    Policy(#[from] UnknownPolicy),
-    /// A knob cannot be turned so.
-    #[error(transparent)]
-    Knob(#[from] KnobError),
+    Policy(#[from] SettingsError),
     /// The engine gave up.
     #[error(transparent)]
     Machine(#[from] amp_sched::MachineError),
@@ -113,15 +107,5 @@ pub enum SimError {
 impl From<amp_metrics::providers::ProviderError> for SimError {
     fn from(e: amp_metrics::providers::ProviderError) -> SimError {
         SimError::Provider(Box::new(e))
-    }
-}
-
-impl From<amp_sched::policy::PolicyError> for SimError {
-    fn from(e: amp_sched::policy::PolicyError) -> SimError {
-        use amp_sched::policy::PolicyError;
-        match e {
-            PolicyError::Unknown(e) => SimError::Policy(e),
-            PolicyError::CoreTypes(e) => SimError::CoreTypes(e),
-        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A new policy is one file beside the others in `registry/` and its entry here: a `mod` line, and a line of [`ENTRIES`].
 
+use crate::closest::{closest, did_you_mean};
 use crate::machine::Topology;
 use crate::policy::contract::{Entry, Policy};
 use thiserror::Error;
@@ -47,7 +48,11 @@ pub const BASELINE: &str = "eevdf";
 #[derive(Debug, Error, PartialEq)]
 pub enum UnknownPolicy {
     /// The name is not known.
-    #[error("unknown policy `{0}`: there are {list}", list = NAMES.join(", "))]
+    #[error(
+        "unknown policy `{0}`: there are {list}, and for `bench` the baseline `{BASELINE}`{near}",
+        list = NAMES.join(", "),
+        near = did_you_mean(&closest(.0, NAMES.iter().copied()))
+    )]
     Name(String),
     /// The baseline was asked for where a policy is needed.
     #[error(
@@ -57,7 +62,7 @@ pub enum UnknownPolicy {
     Baseline,
 }
 
-fn entry(name: &str) -> Result<&'static Entry, UnknownPolicy> {
+pub(super) fn entry(name: &str) -> Result<&'static Entry, UnknownPolicy> {
     ENTRIES
         .iter()
         .find(|e| e.name == name)

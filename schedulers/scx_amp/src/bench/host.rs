@@ -9,7 +9,6 @@ use super::solo_cache::{self, SoloCache, SoloTimes};
 use super::{BenchArgs, BASELINE};
 use crate::counting::{why_this, Countable};
 use crate::live::{Live, LiveOptions};
-use crate::run::policy_by_name;
 use crate::scheduling::Scheduling;
 use amp_eval::evaluation::{
     self, oracle, AppRun, AppSpec, BenchReport, Environment, MachineFacts, PolicyResult, Run, Solo,
@@ -25,6 +24,7 @@ use amp_machine::CpuList;
 use amp_metrics::providers::{Declarations, Declared, Speedups};
 use amp_metrics::uncertainty::Measured;
 use amp_metrics::Nanos;
+use amp_sched::policy::Settings;
 use anyhow::{Context, Result};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -274,7 +274,9 @@ impl Bench<'_> {
 
     fn attach(&self, policy: &str, solos: &[SoloTimes], workload: &Workload) -> Result<Scheduling> {
         let known = Some(&self.detected.topology);
-        let policy = policy_by_name(policy, self.args.seed, &self.args.settings, known)?;
+        let policy = Settings::new(&self.args.settings, &self.args.policies)
+            .and_then(|s| s.policy(policy, self.args.seed, known))
+            .map_err(bad_input)?;
         let options = LiveOptions {
             interval: self.rules.interval,
             only_sched_ext: false,

@@ -29,7 +29,7 @@ use amp_host::bad_input;
 use amp_machine::CpuList;
 use amp_metrics::trust::Trust;
 use amp_pmc::TrustArgs;
-use amp_sched::policy;
+use amp_sched::policy::Settings;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub struct BenchArgs {
     )]
     pub policies: Vec<String>,
     /// Set a knob of a policy (see `scx_amp help policy NAME`); may be repeated
-    #[arg(long = "set", value_name = "POLICY.KNOB=VALUE")]
+    #[arg(long = "set", value_name = "[POLICY.]KNOB=VALUE")]
     pub settings: Vec<String>,
     /// Source of speedup factors. `declared`: from the workload file, else from the solo runs
     #[arg(long, default_value = "declared", value_name = "NAME|FILE.toml")]
@@ -159,16 +159,8 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
         if args.policies[..i].contains(name) {
             return Err(bad_input(format!("--policies: `{name}` is named twice")));
         }
-        if name != BASELINE {
-            policy::by_name(name, args.seed).map_err(|e| {
-                bad_input(format!(
-                    "--policies: {e}, or `{BASELINE}`, the kernel's own scheduler"
-                ))
-            })?;
-            crate::run::policy_by_name(name, args.seed, &args.settings, None)?;
-        }
     }
-    crate::run::check_settings(&args.settings, &args.policies)?;
+    Settings::new(&args.settings, &args.policies).map_err(bad_input)?;
     if args.on == On::Sim {
         sim::provider(&args.provider)?;
         if let Some(path) = &args.trust.trust {

@@ -1,13 +1,13 @@
 //! The bench on the simulated machine: seconds instead of minutes, and machines that nobody has.
 
 use super::{BenchArgs, Interrupted};
-use crate::run::parse_setting;
 use amp_eval::evaluation::BenchReport;
 use amp_eval::workload::Workload;
 use amp_host::bad_input;
 use amp_host::progress::Progress;
 use amp_machine::MachineFile;
 use amp_metrics::Nanos;
+use amp_sched::policy::Settings;
 use amp_sim::bench::{BenchOptions, Step};
 use amp_sim::{ProviderSpec, SimError};
 use anyhow::Result;
@@ -29,13 +29,9 @@ pub fn provider(name: &str) -> Result<ProviderSpec> {
 pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Result<BenchReport> {
     let machine =
         MachineFile::load(args.machine.as_deref().unwrap_or("juno")).map_err(bad_input)?;
-    let knobs = args.settings.iter().map(|s| {
-        let (policy, knob, value) = parse_setting(s)?;
-        Ok((policy.to_owned(), knob.to_owned(), value.to_owned()))
-    });
     let options = BenchOptions {
         provider: provider(&args.provider)?,
-        knobs: knobs.collect::<Result<_>>()?,
+        settings: Settings::new(&args.settings, &args.policies).map_err(bad_input)?,
         interval: Nanos::from_millis(args.interval),
         seed: args.seed,
         runs: args.runs,

@@ -21,19 +21,19 @@ use amp_eval::evaluation::{
 use amp_eval::workload::Workload;
 use amp_machine::MachineFile;
 use amp_metrics::Nanos;
-use amp_sched::policy::{self, BASELINE};
+use amp_sched::policy::Settings;
 use amp_sched::{Policy, Topology};
 use std::ops::ControlFlow;
 
 /// How a bench on the simulator goes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// Source of metrics of every policy that is not in `provider_of`.
     pub provider: ProviderSpec,
     /// Sources of metrics of certain policies, by name.
     pub provider_of: Vec<(String, ProviderSpec)>,
-    /// Parameters to turn: policy, knob, value.
-    pub knobs: Vec<(String, String, String)>,
+    /// Parameters that were turned, by policy.
+    pub settings: Settings,
     /// Time between two decisions.
     pub interval: Nanos,
     /// Seed of the start orders, of policies that draw lots, and of the noise of providers.
@@ -56,7 +56,7 @@ impl Default for BenchOptions {
         BenchOptions {
             provider: ProviderSpec::TRUE,
             provider_of: vec![("eqp".to_owned(), ProviderSpec::IPC_SAMPLING)],
-            knobs: Vec::new(),
+            settings: Settings::default(),
             interval: Nanos::from_millis(100),
             seed: 1,
             runs: 5,
@@ -95,20 +95,13 @@ impl BenchOptions {
     /// `policy` with its knobs turned; `None` for the baseline.
     ///
     /// # Errors
-    /// When there is no such policy or knob, or the value is out of range.
+    /// When there is no such policy.
     pub fn make_policy(
         &self,
         policy: &str,
         seed: u64,
     ) -> Result<Option<Box<dyn Policy>>, SimError> {
-        if policy == BASELINE {
-            return Ok(None);
-        }
-        let mut made = policy::by_name(policy, seed)?;
-        for (_, key, value) in self.knobs.iter().filter(|(p, _, _)| p == policy) {
-            made.set(key, value)?;
-        }
-        Ok(Some(made))
+        Ok(self.settings.policy_or_baseline(policy, seed, None)?)
     }
 
     fn check(&self, policies: &[&str], topology: &Topology) -> Result<(), SimError> {
@@ -123,16 +116,8 @@ impl BenchOptions {
             return bad("the interval must be longer than 0");
         }
         for name in policies {
-            if self.make_policy(name, self.seed)?.is_some() {
-                policy::for_machine(name, self.seed, topology)?;
-            }
-        }
-        for (policy, key, _) in &self.knobs {
-            if !policies.contains(&policy.as_str()) {
-                return bad(&format!(
-                    "`{policy}.{key}`: policy `{policy}` is not among those that are run"
-                ));
-            }
+            self.settings
+                .policy_or_baseline(name, self.seed, Some(topology))?;
         }
         Ok(())
     }

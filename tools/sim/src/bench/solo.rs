@@ -8,6 +8,7 @@ use crate::provider::ProviderSpec;
 use crate::scenario::SimApp;
 use amp_eval::evaluation::Solo;
 use amp_machine::MachineFile;
+use amp_sched::policy::Settings;
 
 /// The policy under which an application that has the machine to itself uses the fast cores: it keeps them busy and lets
 /// its threads take turns on them, which is what the application-wide speedup assumes [TR5028 §4].
@@ -55,7 +56,7 @@ fn time(app: SimApp, machine: &MachineFile, options: &BenchOptions) -> Result<f6
     let options = BenchOptions {
         provider: ProviderSpec::TRUE,
         provider_of: Vec::new(),
-        knobs: Vec::new(),
+        settings: Settings::default(),
         completions: 1,
         ..options.clone()
     };

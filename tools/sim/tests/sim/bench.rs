@@ -3,6 +3,7 @@
 use amp_eval::workload::Workload;
 use amp_machine::MachineFile;
 use amp_metrics::Nanos;
+use amp_sched::policy::Settings;
 use amp_sim::bench::{bench, BenchOptions, Step};
 use amp_sim::{ProviderSpec, SimError};
 use std::ops::ControlFlow;
@@ -150,15 +151,12 @@ fn bad_input_is_named_and_a_watcher_may_stop_it() {
         }
     )
     .contains("noise NaN"));
-    let knob = |p: &str, k: &str, v: &str| BenchOptions {
-        knobs: vec![(p.into(), k.into(), v.into())],
-        ..d()
-    };
-    assert!(e(&["rr"], knob("rr", "treshold", "1")).contains("treshold"));
-    assert!(e(&["rr"], knob("rr", "threshold", "-1")).contains("threshold"));
-    assert!(e(&["rr"], knob("hsp", "turn", "1")).contains("hsp.turn"));
+    let refused = |setting: &str| Settings::new(&[setting], &["rr"]).unwrap_err().to_string();
+    assert!(refused("rr.treshold=1").contains("treshold"));
+    assert!(refused("rr.threshold=-1").contains("threshold"));
+    assert!(refused("hsp.turn=1").contains("hsp.turn"));
     for bad in ["NaN", "-inf", "1e", "60001"] {
-        let e = e(&["rr"], knob("rr", "threshold", bad));
+        let e = refused(&format!("rr.threshold={bad}"));
         assert!(e.contains("threshold") && e.contains(bad), "{e}");
     }
     let short = BenchOptions {

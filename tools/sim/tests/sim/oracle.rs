@@ -2,6 +2,7 @@
 
 use amp_eval::evaluation::{evaluate, oracle, AppSpec, Solo};
 use amp_machine::MachineFile;
+use amp_sched::policy::Settings;
 use amp_sim::bench::{run_mix, solo, BenchOptions};
 use amp_sim::SimApp;
 use rand::{Rng, SeedableRng};
@@ -53,9 +54,9 @@ struct Case {
 /// The oracle jumps where the speedup factors at the edge of the fast cores are equal, and a policy that spares needless
 /// swaps does not: hence no hysteresis here.
 fn options() -> BenchOptions {
-    let knobs = vec![("hsp".to_owned(), "hysteresis".to_owned(), "0".to_owned())];
+    let settings = Settings::new(&["hsp.hysteresis=0"], &["hsp"]).unwrap();
     BenchOptions {
-        knobs,
+        settings,
         ..BenchOptions::default()
     }
 }

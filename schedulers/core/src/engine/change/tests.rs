@@ -1,5 +1,6 @@
 use super::*;
 use crate::machine::Machine;
+use crate::policy;
 use crate::testing::{Fake, Noisy};
 use amp_metrics::{providers, CoreTypeId, CoreTypeSet, ThreadKey};
 use proptest::prelude::*;
