@@ -155,11 +155,11 @@ impl Config {
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub nr_queues: u32,
-    /// By CPU.
+    /// Core type of each CPU.
     pub cpu_type: Vec<u8>,
-    /// By CPU.
+    /// Queue of each CPU.
     pub cpu_queue: Vec<u8>,
-    /// By queue.
+    /// Core type of each queue.
     pub queue_type: Vec<u8>,
     /// By core type: its first queue; one more entry ends the last.
     pub type_queue: Vec<u32>,
@@ -168,7 +168,7 @@ pub(crate) struct Layout {
 /// Why a [`Config`] makes no sense.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
-    /// None or too many.
+    /// There are no core types, or too many.
     #[error("{0} core types: between 1 and {MAX_TYPES} are supported")]
     CoreTypes(usize),
     /// A core type without CPUs.

@@ -87,7 +87,7 @@ pub enum CounterError {
     Kernel {
         /// The step.
         what: &'static str,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -15,7 +15,7 @@ pub enum LoadError {
          CONFIG_SCHED_CLASS_EXT=y, or use the virtual board (`scx_amp board`), which brings one"
     )]
     NoSchedExt {
-        /// Its release.
+        /// Release of the kernel.
         kernel: String,
     },
     /// The kernel does not describe its types.
@@ -23,7 +23,7 @@ pub enum LoadError {
         "kernel {kernel} has no type information (no /sys/kernel/btf/vmlinux): sched_ext needs CONFIG_DEBUG_INFO_BTF=y"
     )]
     NoBtf {
-        /// Its release.
+        /// Release of the kernel.
         kernel: String,
     },
     /// Capabilities are missing.
@@ -47,7 +47,7 @@ pub enum LoadError {
          kernels 6.18.15, 7.0.13 and 7.2.13+deb14 work"
     )]
     BrokenBtf {
-        /// Its release.
+        /// Release of the kernel.
         kernel: String,
         /// The first kernel function that did not match.
         symbol: String,

@@ -14,7 +14,7 @@ pub enum State {
     Sleeping,
     /// Waiting for a CPU.
     Queued,
-    /// On a CPU.
+    /// The thread is on a CPU.
     Running,
 }
 

@@ -25,6 +25,6 @@ pub struct Estimate {
     pub uncertainty: Option<f64>,
     /// Time since the data behind it was taken.
     pub age: Nanos,
-    /// What it rests on.
+    /// Quality of the value.
     pub quality: Quality,
 }

@@ -46,7 +46,7 @@ pub struct Event {
     pub name: String,
     /// The PMU's name, for messages.
     pub pmu: String,
-    /// What the kernel is told.
+    /// Attributes that the kernel is given.
     pub attr: EventAttr,
 }
 
@@ -59,15 +59,15 @@ impl Event {
     }
 }
 
-/// Why an event cannot be had.
+/// Why an event cannot be counted.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EventError {
-    /// It is not written as events are.
+    /// The text is not an event.
     #[error("event `{spec}`: {reason}; write `pmu/event=0x2e,umask=0x41/`, `pmu/name/`, a name such as `branch-misses`, or a raw code such as `r412e`")]
     Syntax {
-        /// As it was written.
+        /// The event as it was written.
         spec: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The machine has no PMU at all that counts on these cores.
@@ -81,17 +81,17 @@ pub enum EventError {
     /// There is no PMU of this name.
     #[error("event `{spec}`: no PMU `{pmu}` here; there are {have}")]
     UnknownPmu {
-        /// As it was written.
+        /// The event as it was written.
         spec: String,
         /// The name that was asked for.
         pmu: String,
-        /// What there is.
+        /// What there is instead.
         have: String,
     },
     /// The PMU does not count on the core type the event was asked for.
     #[error("event `{spec}`: PMU `{pmu}` does not count on {core_type}, `{right}` does")]
     WrongPmu {
-        /// As it was written.
+        /// The event as it was written.
         spec: String,
         /// The PMU that was named.
         pmu: String,
@@ -103,7 +103,7 @@ pub enum EventError {
     /// The PMU has no such event.
     #[error("event `{spec}`: PMU `{pmu}` has no event `{event}`{closest}")]
     UnknownEvent {
-        /// As it was written.
+        /// The event as it was written.
         spec: String,
         /// The PMU.
         pmu: String,
@@ -115,13 +115,13 @@ pub enum EventError {
     /// The PMU has no such field.
     #[error("event `{spec}`: PMU `{pmu}` has no field `{field}`; it has {have}")]
     UnknownField {
-        /// As it was written.
+        /// The event as it was written.
         spec: String,
         /// The PMU.
         pmu: String,
         /// The field at fault.
         field: String,
-        /// What there is.
+        /// What there is instead.
         have: String,
     },
     /// A value does not fit its field.
@@ -129,7 +129,7 @@ pub enum EventError {
         "event `{spec}`: {field}={value:#x} does not fit: the field has {bits} bits on PMU `{pmu}`"
     )]
     TooLarge {
-        /// As it was written.
+        /// The event as it was written.
         spec: String,
         /// The PMU.
         pmu: String,
@@ -145,7 +145,7 @@ pub enum EventError {
     Sysfs {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A set has too many events.
@@ -155,9 +155,9 @@ pub enum EventError {
         set: usize,
         /// The core type.
         core_type: CoreTypeId,
-        /// How many it has.
+        /// Number of events in the set.
         events: usize,
-        /// How many there can be.
+        /// Number of events that can be counted at once.
         max: usize,
         /// Why no more, or nothing.
         why: String,

@@ -50,7 +50,7 @@ pub fn software(spec: &EventSpec) -> Option<Event> {
     })
 }
 
-/// Whom a group follows.
+/// Target of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     /// A thread by its id, and every thread and process it starts from now on.
@@ -81,11 +81,11 @@ pub enum GroupError {
     Denied {
         /// The event.
         event: String,
-        /// Whom it was to follow.
+        /// Target of the group.
         whom: Whom,
         /// The sysctl now, or `?`.
         paranoid: String,
-        /// What it would have to be.
+        /// Value of `perf_event_paranoid` that would do.
         needed: i32,
         /// A way out, or nothing.
         user_only: &'static str,
@@ -97,9 +97,9 @@ pub enum GroupError {
         event: String,
         /// Its PMU.
         pmu: String,
-        /// Whom it was to follow.
+        /// Target of the group.
         whom: Whom,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It does not fit, or its code is not accepted.
@@ -109,13 +109,13 @@ pub enum GroupError {
         event: String,
         /// Its PMU.
         pmu: String,
-        /// Whom it was to follow.
+        /// Target of the group.
         whom: Whom,
-        /// From 1.
+        /// Position of the event in its group, from 1.
         position: usize,
         /// Events in the set.
         size: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The thread has ended.
@@ -129,9 +129,9 @@ pub enum GroupError {
     Files {
         /// The event.
         event: String,
-        /// Whom it was to follow.
+        /// Target of the group.
         whom: Whom,
-        /// How many may be open.
+        /// Number of files that may be open.
         limit: String,
         /// Which limit to raise.
         way_out: &'static str,
@@ -143,7 +143,7 @@ pub enum GroupError {
         event: String,
         /// Its PMU.
         pmu: String,
-        /// Whom it followed.
+        /// Target of the group.
         whom: Whom,
     },
     /// Anything else.
@@ -151,9 +151,9 @@ pub enum GroupError {
     Io {
         /// The event.
         event: String,
-        /// Whom it was to follow.
+        /// Target of the group.
         whom: Whom,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -261,7 +261,7 @@ impl Group {
         &self.events
     }
 
-    /// Whom it follows.
+    /// Target of the group.
     pub fn whom(&self) -> Whom {
         self.whom
     }

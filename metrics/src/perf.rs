@@ -50,7 +50,7 @@ pub enum CounterError {
         event: String,
         /// The CPU.
         cpu: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The set does not fit the counters, or an event's code is not accepted.
@@ -60,9 +60,9 @@ pub enum CounterError {
         event: String,
         /// The CPU.
         cpu: u32,
-        /// From 1.
+        /// Position of the event in its group, from 1.
         position: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Opened, but somebody else has the counters.
@@ -93,7 +93,7 @@ pub enum CounterError {
         event: String,
         /// The CPU.
         cpu: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

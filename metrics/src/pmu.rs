@@ -51,7 +51,7 @@ pub enum PmuError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file is not what it must be.
@@ -59,7 +59,7 @@ pub enum PmuError {
     Bad {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }

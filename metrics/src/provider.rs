@@ -32,7 +32,7 @@ pub struct Phase {
 /// Whether a provider can be relied on now.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Health {
-    /// It works.
+    /// The provider works.
     #[default]
     Working,
     /// It has failed and answers nothing; the text says why and what happens next.

@@ -55,7 +55,7 @@ pub struct Context<'a> {
 
 /// A provider that can be put in place.
 pub struct Prepared {
-    /// It.
+    /// The provider.
     pub provider: Box<dyn Provider>,
     /// What it wants counted, checked.
     pub sets: EventSets,
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Prepared {
 /// Why a provider cannot be put in place.
 #[derive(Debug, Error)]
 pub enum ProviderError {
-    /// There is none of this name.
+    /// There is no provider of this name.
     #[error(transparent)]
     Unknown(#[from] UnknownProvider),
     /// Its file is not right.
@@ -110,7 +110,7 @@ pub enum ProviderError {
     Rough {
         /// Its name.
         model: String,
-        /// What it states.
+        /// Standard error that the model states.
         error: f64,
     },
     /// There is no model for this platform.
@@ -128,7 +128,7 @@ type Made = Result<Box<dyn Provider>, ProviderError>;
 pub struct ProviderEntry {
     /// Name on the command line.
     pub name: &'static str,
-    /// What it rests on, in one line.
+    /// What the estimates rest on, in a line.
     pub summary: &'static str,
     /// [`Remembered`] goes in front of it when it is asked for by name, not when a file puts
     /// something else there.

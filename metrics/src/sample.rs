@@ -178,7 +178,7 @@ pub enum Subject {
 pub struct VirtualReading {
     /// What is counted.
     pub counter: VirtualCounter,
-    /// Of what.
+    /// What the counter belongs to.
     pub of: Subject,
     /// Increment over the interval, or level at its end: see [`VirtualCounter`].
     pub value: f64,

@@ -32,7 +32,7 @@ pub enum Verdict {
     Usable,
     /// Off by [`QUALITATIVE`] at most: it tells more from less.
     Qualitative,
-    /// It does not count this.
+    /// The event does not count the quantity.
     Broken,
 }
 
@@ -65,9 +65,9 @@ impl Verdict {
 pub struct EventTrust {
     /// The event as `-e` takes it.
     pub event: String,
-    /// What it is to count.
+    /// Quantity that the event should count.
     pub quantity: String,
-    /// How far it does.
+    /// Verdict on the event.
     pub verdict: Verdict,
     /// Smallest error over all kernels and repetitions; negative when too little was counted.
     pub error_min: f64,
@@ -81,7 +81,7 @@ pub struct EventTrust {
     pub comparisons: u32,
 }
 
-/// What was found on a core type.
+/// Verdicts on the events of a core type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreTypeTrust {
@@ -116,12 +116,12 @@ pub struct Trust {
 /// Why a trust file cannot be used.
 #[derive(Debug, Error)]
 pub enum TrustError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It is not a trust file.
@@ -177,9 +177,9 @@ impl Trust {
 /// A trust file that is in use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrustFile {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What it says.
+    /// Content of the file.
     pub trust: Trust,
 }
 
@@ -242,7 +242,7 @@ pub struct BrokenEvent {
     pub core_type: String,
     /// Its PMU.
     pub pmu: String,
-    /// What it was held against.
+    /// Quantity that the event was compared with.
     pub quantity: String,
     /// Least error, percent.
     pub low: f64,

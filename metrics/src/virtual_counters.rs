@@ -29,7 +29,7 @@ use thiserror::Error;
 /// Why a source cannot be used, or can no longer be.
 #[derive(Debug, Error)]
 pub enum VirtualError {
-    /// There is none on this machine.
+    /// This machine has no such counter.
     #[error("{what}: none here ({reason})")]
     None {
         /// The source.
@@ -42,7 +42,7 @@ pub enum VirtualError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file does not hold what it must.
@@ -50,9 +50,9 @@ pub enum VirtualError {
     Bad {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// Content of the file.
         text: String,
-        /// What it should.
+        /// What the text should be.
         want: &'static str,
     },
     /// A counter cannot be opened or read.

@@ -19,7 +19,7 @@ pub const MOST_AT_ONCE: u64 = 10_000;
 /// What a reading was to the cutter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It follows the one before.
+    /// The reading continues the one before.
     Continued,
     /// It is a new beginning: the first one, of another generation, lower than the one before, of
     /// another number of counts, or too far from it ([`MOST_AT_ONCE`]). What was counted since the

@@ -180,12 +180,12 @@ pub struct Dataset {
 /// Why a file of windows cannot be used.
 #[derive(Debug, Error)]
 pub enum DataError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A line is not what it must be.
@@ -193,7 +193,7 @@ pub enum DataError {
     Line {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
         /// The column or key, and what would be right.
         message: String,

@@ -358,7 +358,7 @@ pub struct FactorInfo {
     pub on: String,
     /// `speedup` or `efficiency`.
     pub predicts: String,
-    /// Of this core type.
+    /// Core type that the factor is of.
     pub of: String,
     /// Standard error, as the file states it.
     pub error: f64,
@@ -374,9 +374,9 @@ pub enum EvaluationError {
     /// The core types differ.
     #[error("the model is for core types {model}, the data are of {data}")]
     CoreTypes {
-        /// Of the model.
+        /// Core types of the model.
         model: String,
-        /// Of the data.
+        /// Core types of the data.
         data: String,
     },
     /// An event was not counted.

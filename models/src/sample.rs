@@ -21,7 +21,7 @@ pub struct Metric {
     pub name: String,
     /// What is counted.
     pub count: Source,
-    /// What it is related to.
+    /// What the count is divided by.
     pub per: Source,
     /// Factor, such as 1000 for "per kilo-instruction".
     pub scale: f64,

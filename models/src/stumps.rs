@@ -51,7 +51,7 @@ impl Default for Settings {
 pub struct Stump {
     /// Index of the metric.
     pub metric: usize,
-    /// What is compared.
+    /// Threshold that the metric is compared with.
     pub threshold: f64,
     /// Added where the metric is at most the threshold.
     pub at_most: f64,
@@ -60,7 +60,7 @@ pub struct Stump {
 }
 
 impl Stump {
-    /// What it adds at a metric's value.
+    /// The stump's contribution at a metric's value.
     pub fn at(&self, value: f64) -> f64 {
         if value <= self.threshold {
             self.at_most

@@ -274,7 +274,7 @@ pub enum TrainingError {
         "{have} programs have windows on every core type, {FEWEST_PROGRAMS} are needed{left_out}"
     )]
     TooFewPrograms {
-        /// How many there are.
+        /// Number of programs there are.
         have: usize,
         /// Those that were left out and why, or nothing.
         left_out: String,

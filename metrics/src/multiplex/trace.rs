@@ -59,7 +59,7 @@ pub enum TraceError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It is not a trace.
@@ -67,9 +67,9 @@ pub enum TraceError {
     Bad {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
@@ -152,7 +152,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// As text.
+    /// The trace as text.
     pub fn to_text(&self) -> String {
         let mut out = format!("{VERSION_LINE}\nns\tinstructions\tcycles");
         for e in &self.events {

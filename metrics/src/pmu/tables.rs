@@ -26,7 +26,7 @@ pub enum TableError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file is not what it must be.
@@ -34,7 +34,7 @@ pub enum TableError {
     Bad {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The tables do not know this processor.

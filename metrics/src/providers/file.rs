@@ -19,12 +19,12 @@ use thiserror::Error;
 /// Why a provider file cannot be used.
 #[derive(Debug, Error)]
 pub enum ProviderFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It is not what a provider file must be.
@@ -86,9 +86,9 @@ struct HistoryFile {
 struct WindowsFile {
     #[allow(dead_code)] // dispatched on before
     kind: String,
-    /// As of a history.
+    /// A provider by name, or another file, looked up from this one's folder.
     inner: toml::Spanned<String>,
-    /// Of a window.
+    /// Instructions of a window.
     instructions: toml::Spanned<u64>,
 }
 
@@ -97,7 +97,7 @@ struct WindowsFile {
 struct RememberedFile {
     #[allow(dead_code)] // dispatched on before
     kind: String,
-    /// As of a history.
+    /// A provider by name, or another file, looked up from this one's folder.
     inner: toml::Spanned<String>,
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn read(path: &Path) -> Result<String, ProviderFileError> {
     read_owned(path).map(|(text, _)| text)
 }
 
-/// Whose a file is.
+/// Owner of a file.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     uid: u32,

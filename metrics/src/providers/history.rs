@@ -22,7 +22,7 @@ pub struct HistorySettings {
     /// Event that counts L1 data cache accesses, and branches; the same name has to exist on every
     /// core type.
     pub l1_accesses: String,
-    /// As above.
+    /// Event that counts branches; the same name has to exist on every core type.
     pub branches: String,
     /// Largest distance at which an entry still answers, in parts of the key's values (0 to 1).
     pub tolerance: f64,

@@ -54,7 +54,7 @@ pub struct SysResctrl {
 }
 
 impl SysResctrl {
-    /// That at `root` (`/sys/fs/resctrl`).
+    /// The tree at `root` (`/sys/fs/resctrl`).
     pub fn new(root: &Path) -> SysResctrl {
         SysResctrl {
             root: root.to_owned(),

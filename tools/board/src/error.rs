@@ -86,11 +86,11 @@ pub enum BoardError {
     /// A file or folder of the cache cannot be used.
     #[error("cannot {action} {path}: {source}{}", room_hint(.source))]
     Cache {
-        /// What was tried, as a verb.
+        /// What was tried, as a verb such as `read`.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No folder for the cache is known.
@@ -150,7 +150,7 @@ pub enum BoardError {
         request: String,
         /// Debian architecture.
         arch: &'static str,
-        /// What there is.
+        /// What there is instead.
         known: String,
     },
     /// The kernel cannot load sched_ext schedulers.
@@ -173,7 +173,7 @@ pub enum BoardError {
     KernelImage {
         /// The image.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// QEMU's device tree cannot be turned into the machine's.
@@ -181,7 +181,7 @@ pub enum BoardError {
     DeviceTree {
         /// Name of the machine.
         machine: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The machine file does not suit the board.
@@ -189,7 +189,7 @@ pub enum BoardError {
     MachineUnfit {
         /// Name of the machine.
         machine: String,
-        /// What is missing, or too much.
+        /// What is missing, or superfluous.
         why: String,
     },
     /// The machine file cannot be used.
@@ -210,7 +210,7 @@ pub enum BoardError {
     HostFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A guest path that cannot be used.
@@ -274,7 +274,7 @@ pub enum BoardError {
     Spawn {
         /// Program.
         program: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The caller asked to stop.

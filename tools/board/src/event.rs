@@ -5,9 +5,9 @@
 pub enum Event {
     /// Something is being fetched or prepared; `percent` where it is known.
     Progress {
-        /// What, in a few words.
+        /// The step, in a few words.
         what: String,
-        /// How far, 0 to 100.
+        /// Progress in percent, where it is known.
         percent: Option<u8>,
     },
     /// A decision worth telling, such as the kernel chosen.
@@ -16,7 +16,7 @@ pub enum Event {
     Console {
         /// The line.
         line: String,
-        /// Who wrote it.
+        /// Writer of the line.
         from: Origin,
     },
 }

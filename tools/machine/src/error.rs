@@ -5,12 +5,12 @@ use std::path::PathBuf;
 /// Why a machine file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Neither a shipped machine nor a file.

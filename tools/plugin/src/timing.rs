@@ -26,7 +26,7 @@ pub struct BlockEvents(pub [u16; Events::KINDS]);
 pub struct Events(pub [u32; Events::KINDS]);
 
 impl Events {
-    /// How many there are.
+    /// Number of kinds.
     pub const KINDS: usize = 10;
     /// Instructions executed; index into the array, as the others.
     pub const INSTRUCTIONS: usize = 0;

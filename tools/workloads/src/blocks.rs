@@ -33,7 +33,7 @@ pub struct Block {
 }
 
 impl Kernel {
-    /// All of them.
+    /// All kernels.
     pub const ALL: [Kernel; 3] = [Kernel::Latency, Kernel::Chain, Kernel::Short];
 
     /// Its name on the command line.

@@ -94,7 +94,7 @@ pub enum CatalogueError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It is not what a catalogue must be; the text names line or entry, and key.
@@ -110,7 +110,7 @@ pub enum CatalogueError {
     UnknownProgram {
         /// The program.
         name: String,
-        /// Those there are.
+        /// Programs of the catalogue.
         known: String,
     },
     /// A command without a word in it.

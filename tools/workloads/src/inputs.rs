@@ -15,7 +15,7 @@ pub enum InputError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The package does not hold what the catalogue expects.

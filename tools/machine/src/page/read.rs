@@ -24,7 +24,7 @@ pub enum PageError {
     Open {
         /// The BAR, or the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It is no state page.
@@ -46,7 +46,7 @@ pub enum PageError {
     NoCpu {
         /// The CPU that was asked for.
         cpu: u32,
-        /// How many there are.
+        /// Number of CPUs of the board.
         nr_cpus: u32,
     },
     /// The writer stopped in the middle of a record.
@@ -79,7 +79,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Both together.
+    /// Sum of user and kernel mode.
     pub fn total(self) -> u64 {
         self.user.wrapping_add(self.kernel)
     }

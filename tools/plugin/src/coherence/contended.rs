@@ -111,7 +111,7 @@ pub struct Contended {
 }
 
 impl Contended {
-    /// None.
+    /// No contended lines.
     pub fn new(cpus: usize, window: u64, slack: u64) -> Contended {
         let line = || Shared {
             tag: AtomicU64::new(0),

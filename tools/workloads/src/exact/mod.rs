@@ -62,7 +62,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// All of them.
+    /// All quantities.
     pub const ALL: [Quantity; 10] = [
         Quantity::Instructions,
         Quantity::Loads,
@@ -101,7 +101,7 @@ impl Quantity {
 /// How much of a quantity a run of a kernel makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
-    /// How much.
+    /// Amount.
     pub count: f64,
     /// How far the true count may be from that.
     pub tolerance: f64,

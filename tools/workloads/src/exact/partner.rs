@@ -14,7 +14,7 @@ pub(super) struct Shared(
 );
 
 impl Shared {
-    /// So many, filled with `v`.
+    /// `n` lines, filled with `v`.
     pub fn lines(n: usize, v: f64) -> Vec<Shared> {
         let word = || AtomicU64::new(v.to_bits());
         (0..n)

@@ -21,7 +21,7 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// All of them.
+    /// All kinds of traffic.
     pub const ALL: [Traffic; 6] = [
         Traffic::Load,
         Traffic::Store,

@@ -135,7 +135,7 @@ fn pmu_of(devices: &Path, cpu: u32) -> Result<u32> {
     )
 }
 
-/// Whom a set of counters follows.
+/// Target of a set of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The calling thread and those it starts, while on CPUs of the PMU.

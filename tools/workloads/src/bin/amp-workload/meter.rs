@@ -12,7 +12,7 @@ pub enum Meter {
     Board(Page),
     /// One counter per CPU.
     Perf(Vec<Counters>),
-    /// Nothing here counts.
+    /// No counters.
     None,
 }
 
@@ -78,13 +78,13 @@ pub struct Window {
     ns: u64,
 }
 
-/// What passed in a [`Window`].
+/// Counts and times of a [`Window`].
 pub struct Passed {
     /// Virtual time on the board.
     pub ns: u64,
-    /// Of all CPUs.
+    /// Instructions of all CPUs.
     pub instructions: Option<u64>,
-    /// Where they come from.
+    /// Source of the counts.
     pub source: Option<&'static str>,
 }
 
