@@ -24,17 +24,19 @@ pub const ENTRY: Entry = Entry {
 const HELP: &str = "\
 adwrr: asymmetry-aware distributed weighted round-robin.
 
-Evens out the scaled CPU time of threads, by weight [ADWRR]: a second on core type t is worth rating_t seconds on the
-slowest one, whatever the thread makes of it. A round is `round` ms of scaled time for weight 100; a thread leaves a fast core
-when one on a slower core is a whole round behind it, so that nobody gets further ahead (the paper bounds CPUs rather than threads
-by one round; that could not be checked against it).
+Evens out the scaled CPU time of threads, by weight [ADWRR]: a second on core type t is worth
+rating_t seconds on the slowest one, whatever the thread makes of it. A round is `round` ms of
+scaled time for weight 100; a thread leaves a fast core when one on a slower core is a whole round
+behind it, so that nobody gets further ahead (the paper bounds CPUs rather than threads by one
+round; that could not be checked against it).
 
     scaled time += (100/weight) rating_t          per second on core type t
     rating_t = capacity_t / capacity_slowest      unless the knob sets that of the fastest type, types between scaled alike
 
-The rating is a property of the machine, so that no metrics are needed. Each thread counts, however many its application has.
-New threads join the round in progress; a rest neither earns nor costs anything. Works with any number of core types.
-Use it where time, not progress, is to be shared by priority; like rr it ignores that programs differ in speedup.
+The rating is a property of the machine, so that no metrics are needed. Each thread counts, however
+many its application has. New threads join the round in progress; a rest neither earns nor costs
+anything. Works with any number of core types. Use it where time, not progress, is to be shared by
+priority; like rr it ignores that programs differ in speedup.
 ";
 
 const ROUND: usize = 0;

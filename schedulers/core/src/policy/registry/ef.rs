@@ -33,16 +33,18 @@ Gives fast cores to the threads with the highest efficiency factor [PMCTrack s. 
 
     EF = EDP_small / EDP_big = SF / (energy_big / energy_small)
 
-the EF following the phases of the program (the paper evaluated fixed placements). EFs that cannot be told apart decide
-nothing: threads in a fast core whose EF is within the noise of the best one outside, and threads outside whose EF is within the
-noise of the worst one inside, are ranked by application-wide speedup instead. Noise is
+the EF following the phases of the program (the paper evaluated fixed placements). EFs that cannot
+be distinguished decide nothing: threads in a fast core whose EF is within the noise of the best one
+outside, and threads outside whose EF is within the noise of the worst one inside, are ranked by
+application-wide speedup instead. Noise is
 
     |EF_a - EF_b| / min(EF_a, EF_b) <= margin + coverage sqrt(u_a^2 + u_b^2),   u the relative standard uncertainties
 
-A running mean smooths EF and SF, and starts afresh when a value departs from it as at a change of phase; a thread keeps
-its place for a turn at least. A thread with a speedup factor but no EF is ranked by speedup, as though its EF were all
-noise; one with neither is fair-shared: it gets its weight's share of every core type's time. For machines of two core types.
-Use it to save energy at little cost in throughput; it is an unfair policy like hsp.
+A running mean smooths EF and SF, and starts afresh when a value departs from it as at a change of
+phase; a thread keeps its place for a turn at least. A thread with a speedup factor but no EF is
+ranked by speedup, as though its EF were all noise; one with neither is fair-shared: it gets its
+weight's share of every core type's time. For machines of two core types. Use it to save energy at
+little cost in throughput; it is an unfair policy like hsp.
 ";
 
 const COVERAGE: usize = 0;

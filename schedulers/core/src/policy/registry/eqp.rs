@@ -31,15 +31,18 @@ Gives fast cores to the threads with the largest slowdown so far [EQP]:
 
     slowdown = (T_big + T_small) / (T_big + T_small/SF)
 
-from the total CPU time on each core type and the present speedup factor SF; with several core types the divisor is the
-sum of T_t SF_t/SF_fastest. It treats each thread by itself: neither past phases, nor the number of threads of an
-application, nor priorities enter (weights still divide CPU time when there are more threads than CPUs).
+from the total CPU time on each core type and the present speedup factor SF; with several core types
+the divisor is the sum of T_t SF_t/SF_fastest. It treats each thread by itself: neither past phases,
+nor the number of threads of an application, nor priorities enter (weights still divide CPU time
+when there are more threads than CPUs).
 
-It needs speedup factors on every core type but the slowest; the paper takes them by running each thread on both core types in turn
-(IPC sampling). A running mean smooths them, and starts afresh when a value departs from it as at a change of phase. A thread
-keeps its place for a turn at least, and gives it up when the slowdowns differ by what a turn changes.
-A thread without factors is fair-shared: it gets its weight's share of every core type's time, and no factor is made up for it.
-Use it as the published alternative to acfs; acfs is fairer to programs with phases or several threads.
+It needs speedup factors on every core type but the slowest; the paper takes them by running each
+thread on both core types in turn (IPC sampling). A running mean smooths them, and starts afresh
+when a value departs from it as at a change of phase. A thread keeps its place for a turn at least,
+and gives it up when the slowdowns differ by what a turn changes. A thread without factors is
+fair-shared: it gets its weight's share of every core type's time, and no factor is made up for it.
+Use it as the published alternative to acfs; acfs is fairer to programs with phases or several
+threads.
 ";
 
 const TURN: usize = 0;

@@ -28,16 +28,18 @@ pub const ENTRY: Entry = Entry {
 const HELP: &str = "\
 hsp: high speedup first.
 
-Gives fast cores to the threads with the highest application-wide speedup SP = (min(NB,N)/N)(SF-1)+1, N being the
-runnable threads of the application now [TR5028 s. 4]; `utility=camp` ranks by the utility factor of CAMP instead,
-`utility=barrier` takes it that threads wait for the slowest (SP = 1 unless N <= NB). This is the
-throughput-optimal placement, and an unfair one: low-speedup applications stay on slow cores.
-With several core types each is filled in turn, fastest first, by speedup on that type.
+Gives fast cores to the threads with the highest application-wide speedup SP =
+(min(NB,N)/N)(SF-1)+1, N being the runnable threads of the application now [TR5028 s. 4];
+`utility=camp` ranks by the utility factor of CAMP instead, `utility=barrier` takes it that threads
+wait for the slowest (SP = 1 unless N <= NB). This is the throughput-optimal placement, and an
+unfair one: low-speedup applications stay on slow cores. With several core types each is filled in
+turn, fastest first, by speedup on that type.
 
-It needs speedup factors. A running mean smooths them, and starts afresh when a value departs from it as at a change of
-phase; a thread gives up its seat only to one that is better by more than the hysteresis, so that equals do not change
-places. Threads of one application with equal speedups take turns. A thread without a speedup factor is
-fair-shared: it gets its weight's share of every core type's time, and no factor is made up for it.
+It needs speedup factors. A running mean smooths them, and starts afresh when a value departs from
+it as at a change of phase; a thread gives up its seat only to one that is better by more than the
+hysteresis, so that equals do not change places. Threads of one application with equal speedups take
+turns. A thread without a speedup factor is fair-shared: it gets its weight's share of every core
+type's time, and no factor is made up for it.
 ";
 
 const HYSTERESIS: usize = 0;

@@ -33,26 +33,30 @@ pub const ENTRY: Entry = Entry {
 const HELP: &str = "\
 pareto: most throughput under a bound on unfairness (our own).
 
-You state the unfairness that you accept; every interval the shares of fast-core time are chosen that maximise the predicted
-aggregate speedup (ASP) among all that keep the predicted unfairness under the bound. Relative to slow cores only, an
-application whose N threads get G fast cores between them runs at speed 1 + (G/N)(SF-1); alone it would run at its
-application-wide speedup SP. Hence, per application and linear in G,
+You state the unfairness that you accept; every interval the shares of fast-core time are chosen
+that maximise the predicted aggregate speedup (ASP) among all that keep the predicted unfairness
+under the bound. Relative to slow cores only, an application whose N threads get G fast cores
+between them runs at speed 1 + (G/N)(SF-1); alone it would run at its application-wide speedup SP.
+Hence, per application and linear in G,
 
     x = 1/slowdown = (1 + (G/N)(SF-1)) / SP          ASP = sum of (G/N)(SF-1)
     maximise ASP   subject to   sum of G = NB,  0 <= G <= min(N, NB),  max x <= unfairness * min x
 
-The last condition says that all x lie in [m, unfairness*m] for some m: for a given m a knapsack that goes by (SF-1)/N, and
-concave in m, so that the exact optimum is found by a one-dimensional search. With `utility=camp` an application gains
-(SP-1)/min(N, NB) per fast core, SP being the utility factor of CAMP, instead of (SF-1)/N; with `utility=barrier` nothing unless all its
-threads have one. Weights scale x; with more threads than CPUs it is scaled by each one's share of CPU time. Progress made so far counts with the length of time it took: what one phase of a
-program lost another may make up for within a quarter of that time, `horizon` at least. Threads are then steered to their shares by crediting and charging
-time. When the bound cannot be kept (who gains nothing from fast cores cannot be slowed down to the others), the shares
-are the fairest there are.
+The last condition says that all x lie in [m, unfairness*m] for some m: for a given m a knapsack
+that goes by (SF-1)/N, and concave in m, so that the exact optimum is found by a one-dimensional
+search. With `utility=camp` an application gains (SP-1)/min(N, NB) per fast core, SP being the
+utility factor of CAMP, instead of (SF-1)/N; with `utility=barrier` nothing unless all its threads
+have one. Weights scale x; with more threads than CPUs it is scaled by each one's share of CPU time.
+Progress made so far counts with the length of time it took: what one phase of a program lost
+another may make up for within a quarter of that time, `horizon` at least. Threads are then steered
+to their shares by crediting and charging time. When the bound cannot be kept (who gains nothing
+from fast cores cannot be slowed down to the others), the shares are the fairest there are.
 
-At 1 it is the fairness optimum, at inf the throughput optimum (hsp); in between no shares give more throughput for the same
-predicted unfairness. It needs speedup factors, smoothed by a running mean that starts afresh at a change of phase; a
-thread without one is fair-shared: it gets its weight's share of every core type's time, and no factor is made up for it. For machines of
-two core types. Use it when you can say how much fairness is needed.
+At 1 it is the fairness optimum, at inf the throughput optimum (hsp); in between no shares give more
+throughput for the same predicted unfairness. It needs speedup factors, smoothed by a running mean
+that starts afresh at a change of phase; a thread without one is fair-shared: it gets its weight's
+share of every core type's time, and no factor is made up for it. For machines of two core types.
+Use it when you can say how much fairness is needed.
 ";
 
 const UNFAIRNESS: usize = 0;

@@ -33,16 +33,18 @@ pub const ENTRY: Entry = Entry {
 const HELP: &str = "\
 prim: rule-guided random pairs.
 
-A new thread starts on a core type chosen at random, load kept balanced. Every interval so many random pairs of a thread on
-a faster and one on a slower core type are looked at, and swapped when a platform's rules over their metrics say that it
-pays [PRIM]. The rules are data (`prim/*.toml`): any rule, all of its conditions, on ef_big, ef_small, ef_gain,
-sf_big, sf_small, sf_gain. Those of the original could not be had; `energy` states what they approximate on efficiency
-factors, `throughput` does the same on speedup factors.
+A new thread starts on a core type chosen at random, load kept balanced. Every interval so many
+random pairs of a thread on a faster and one on a slower core type are looked at, and swapped when a
+platform's rules over their metrics say that it pays [PRIM]. The rules are data (`prim/*.toml`): any
+rule, all of its conditions, on ef_big, ef_small, ef_gain, sf_big, sf_small, sf_gain. The rules of
+the original are not available; `energy` states what they approximate on efficiency factors,
+`throughput` does the same on speedup factors.
 
-As the rules see no more than a pair, and pairs are random, the best placement is found slowly or not at all: a baseline
-for ef. The same seed gives the same pairs. A running mean smooths the factors. A thread without those that the
-rules need is fair-shared: it gets its weight's share of every core type's time. With several core types a pair is of any
-two of them; the factors are those of the faster over the slower.
+As the rules see no more than a pair, and pairs are random, the best placement is found slowly or
+not at all: a baseline for ef. The same seed gives the same pairs. A running mean smooths the
+factors. A thread without those that the rules need is fair-shared: it gets its weight's share of
+every core type's time. With several core types a pair is of any two of them; the factors are those
+of the faster over the slower.
 ";
 
 const PAIRS: usize = 0;

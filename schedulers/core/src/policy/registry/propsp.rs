@@ -32,13 +32,15 @@ Shares fast cores among applications in proportion to weight and benefit [PropSP
 
     credits of an application per interval ~ weight (SP - 1), split evenly among its threads
 
-SP is the application-wide speedup. Time on a fast core is paid for with credits; the threads with most credit left
-go there first. What a thread cannot use (it runs on one core at a time) goes to the others in the same proportion.
-When nobody gains from fast cores they are shared by weight. A priority thus buys big-core time where it helps.
+SP is the application-wide speedup. Time on a fast core is paid for with credits; the threads with
+most credit left go there first. What a thread cannot use (it runs on one core at a time) goes to
+the others in the same proportion. When nobody gains from fast cores they are shared by weight. A
+priority thus buys big-core time where it helps.
 
-It needs speedup factors. A thread without one is fair-shared: it gets its weight's share of every core type's time, and
-no factor is made up for it. For machines of two core types. Use it for more throughput than rr and acfs with some regard for
-everyone, and where priorities are to count; use pareto to bound the unfairness.
+It needs speedup factors. A thread without one is fair-shared: it gets its weight's share of every
+core type's time, and no factor is made up for it. For machines of two core types. Use it for more
+throughput than rr and acfs with some regard for everyone, and where priorities are to count; use
+pareto to bound the unfairness.
 ";
 
 const TURN: usize = 0;

@@ -24,15 +24,15 @@ pub const ENTRY: Entry = Entry {
 const HELP: &str = "\
 rr: asymmetry-aware round-robin.
 
-Fair-shares the fast cores among applications [PMCTrack], however many threads each has; `share=thread` shares them
-among threads instead [TD]. The application that has had most time on fast cores gives up its seat to the one
-that has had least, once the difference exceeds the threshold. Shares are in proportion to weight. Inside an application
-the threads take turns. With more than two core types the time on the fastest, on the fastest two, and so on is
-shared alike.
+Fair-shares the fast cores among applications [PMCTrack], however many threads each has;
+`share=thread` shares them among threads instead [TD]. The application that has had most time on
+fast cores gives up its seat to the one that has had least, once the difference exceeds the
+threshold. Shares are in proportion to weight. Inside an application the threads take turns. With
+more than two core types the time on the fastest, on the fastest two, and so on is shared alike.
 
-It needs no metrics. Use it where repeatable completion times matter more than throughput, and as the baseline for
-fairness. It ignores that some applications gain more from fast cores than others: both throughput and
-fairness suffer when speedup factors differ much.
+It needs no metrics. Use it where repeatable completion times matter more than throughput, and as
+the baseline for fairness. It ignores that some applications gain more from fast cores than others:
+both throughput and fairness suffer when speedup factors differ much.
 ";
 
 const THRESHOLD: usize = 0;
