@@ -60,7 +60,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(|(_, l)| anchor(l)).collect()
 }
 
-/// Targets of `[text](target)`. A link may be broken over two lines inside its text, never inside its target.
+/// Targets of `[text](target)`. A link may be broken over two lines inside its text, never inside
+/// its target.
 fn links(line: &str) -> Vec<&str> {
     let starts = line.match_indices("](").map(|(i, _)| i + 2);
     starts

@@ -2,11 +2,14 @@
 //!
 //! A guide (`docs/guide/*.md`) has two kinds of code blocks:
 //!
-//! - `sh`: runs on any machine, without root, in a second or two. Each block is a script of its own (`sh -eu`); the blocks
-//!   of a guide run one after the other in one folder, which has the repository's files and the built `scx_amp` in its `PATH`.
-//! - `console`: needs root, a board or hardware, and is not run.
+//! - `sh`: runs on any machine, without root, in a second or two. Each block is a script of its own
+//!   (`sh -eu`); the blocks of a guide run one after the other in one folder, which has the
+//!   repository's files and the built `scx_amp` in its `PATH`.
+//! - `console`: needs root, a board or hardware. A line that begins with a prompt (`$ scx_amp …`,
+//!   `# scx_amp …`) is run with `--help` behind it, which does nothing but check the options.
 //!
-//! Where a machine does not let its users count anything at all, blocks with `scx_amp pmc` are left out.
+//! Where a machine does not let its users count anything at all, blocks with `scx_amp pmc` are left
+//! out.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -30,8 +33,8 @@ fn guides() -> Vec<PathBuf> {
 /// A runnable block: the line it begins at, and its text.
 type Block = (usize, String);
 
-/// The `sh` blocks of a guide. Every other block has to be one of those that are not run.
-fn runnable(guide: &Path) -> Vec<Block> {
+/// The blocks of one kind of a guide. Every block has to be of a known kind.
+fn blocks(guide: &Path, wanted: &str) -> Vec<Block> {
     let text = std::fs::read_to_string(guide).unwrap();
     let mut blocks = Vec::new();
     let mut lines = text.lines().enumerate();
@@ -40,7 +43,7 @@ fn runnable(guide: &Path) -> Vec<Block> {
             continue;
         };
         assert!(
-            ["sh", "console", "toml", "json"].contains(&kind),
+            ["sh", "console"].contains(&kind),
             "{}:{}: a block of kind `{kind}`",
             guide.display(),
             i + 1
@@ -50,11 +53,24 @@ fn runnable(guide: &Path) -> Vec<Block> {
             .map(|(_, l)| l)
             .take_while(|l| *l != "```")
             .collect();
-        if kind == "sh" {
+        if kind == wanted {
             blocks.push((i + 1, body.join("\n")));
         }
     }
     blocks
+}
+
+/// A command of a `console` block with `--help` as its last option; nothing for other lines.
+fn with_help(line: &str) -> Option<String> {
+    let command = line.strip_prefix("$ ").or(line.strip_prefix("# "))?;
+    let command = command.split("  #").next()?.trim_end();
+    if !command.starts_with("scx_amp ") {
+        return None;
+    }
+    Some(match command.split_once(" -- ") {
+        Some((options, program)) => format!("{options} --help -- {program}"),
+        None => format!("{command} --help"),
+    })
 }
 
 /// A folder with the repository's files, where commands may leave theirs.
@@ -100,7 +116,7 @@ fn commands_run_as_they_stand_there() {
     assert!(guides.len() >= 4, "{guides:?}");
     let mut failed = Vec::new();
     for guide in guides {
-        let blocks = runnable(&guide);
+        let blocks = blocks(&guide, "sh");
         assert!(
             blocks.iter().any(|(_, text)| text.contains("scx_amp ")),
             "{}: no command that can be run",
@@ -121,5 +137,26 @@ fn commands_run_as_they_stand_there() {
             }
         }
     }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn commands_that_are_not_run_have_options_that_exist() {
+    let dir = folder();
+    let mut checked = 0;
+    let mut failed = Vec::new();
+    for guide in guides() {
+        for (line, text) in blocks(&guide, "console") {
+            for command in text.lines().filter_map(with_help) {
+                checked += 1;
+                let out = run(&command, dir.path());
+                if !out.status.success() {
+                    let said = String::from_utf8_lossy(&out.stderr);
+                    failed.push(format!("{}:{line}: {command}\n{said}", guide.display()));
+                }
+            }
+        }
+    }
+    assert!(checked > 20, "{checked} commands");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
