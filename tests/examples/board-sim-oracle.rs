@@ -116,6 +116,7 @@ fn workload(board: &BenchReport) -> Result<Workload, Box<dyn Error>> {
     };
     Ok(Workload {
         name: board.workload.clone(),
+        machine: None,
         apps: apps.iter().map(app).collect(),
     })
 }

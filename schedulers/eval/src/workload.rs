@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! name = "2STH-2STL"
+//! machine = "quickia"          # optional: the machine it is for, a shipped one or a file (from this one's folder)
 //! [[app]]
 //! name = "calculix"            # label, unique in the file
 //! threads = 1                  # default 1
@@ -27,6 +28,9 @@ use toml::Spanned;
 pub struct Workload {
     /// Name for reports.
     pub name: String,
+    /// The machine that the mix is for: a shipped one, or the path of a machine file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// Its applications, in the order of the file; at least one.
     #[serde(rename = "app")]
     pub apps: Vec<App>,
@@ -156,6 +160,9 @@ impl Workload {
         })?;
         let check = Check { path, text };
         check.text(&file.name, "name")?;
+        if let Some(machine) = &file.machine {
+            check.text(machine, "machine")?;
+        }
         if file.apps.is_empty() {
             return Err(check.error(file.name.span(), "app", "at least one [[app]] is needed"));
         }
@@ -174,8 +181,17 @@ impl Workload {
         }
         Ok(Workload {
             name: file.name.into_inner(),
+            machine: file.machine.map(|m| beside(path, m.into_inner())),
             apps,
         })
+    }
+}
+
+/// A machine file is looked up from the folder of the workload file at `path`.
+fn beside(path: &Path, machine: String) -> String {
+    match path.parent() {
+        Some(folder) if machine.ends_with(".toml") => folder.join(machine).display().to_string(),
+        _ => machine,
     }
 }
 
@@ -210,6 +226,7 @@ fn hundred() -> Spanned<u32> {
 #[serde(deny_unknown_fields)]
 struct File {
     name: Spanned<String>,
+    machine: Option<Spanned<String>>,
     #[serde(rename = "app", default)]
     apps: Vec<Spanned<FileApp>>,
 }
@@ -401,6 +418,22 @@ phases = [
         assert_eq!(a.phases_speedup(), None);
         // what is written out can be read again
         assert_eq!(parse(&toml::to_string(&w).unwrap()).unwrap(), w);
+    }
+
+    #[test]
+    fn the_machine_that_a_mix_is_for() {
+        let of = |key: &str| {
+            let text = GOOD.replacen("name = \"mix\"", &format!("name = \"mix\"\n{key}"), 1);
+            Workload::parse(Path::new("mixes/w.toml"), &text).map(|w| w.machine)
+        };
+        assert_eq!(of("").unwrap(), None);
+        assert_eq!(of("machine = \"juno\"").unwrap().as_deref(), Some("juno"));
+        let file = of("machine = \"mine/m.toml\"").unwrap();
+        assert_eq!(file.as_deref(), Some("mixes/mine/m.toml"));
+        let e = of("machine = \" \"").unwrap_err().to_string();
+        assert!(e.contains("line 3") && e.contains("`machine`"), "{e}");
+        let e = of("machine = 4").unwrap_err().to_string();
+        assert!(e.contains("machine = 4"), "{e}");
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub struct Published {
 #[serde(deny_unknown_fields)]
 pub struct Platform {
     pub name: String,
+    pub machine: String,
     pub table: String,
     pub phase_sf: (f64, f64),
     #[serde(rename = "H")]
@@ -121,7 +122,7 @@ impl Platform {
         let w = &mut out;
         // Writing to a string cannot fail.
         let _ = writeln!(w, "# [PMCTrack] {}: {}. Made by `cargo run -p amp-sim --example mixes`; see README-sim.md.", self.table, mix.apps.join(", "));
-        let _ = writeln!(w, "name = \"{}\"", mix.name);
+        let _ = writeln!(w, "name = \"{}\"\nmachine = \"{}\"", mix.name, self.machine);
         for app in &mix.apps {
             let (name, threads) = name_and_threads(app);
             let program = self.programs.get(name)?;

@@ -74,6 +74,7 @@ fn following_phases_saves_energy_over_a_static_assignment() {
     };
     let mix = Workload {
         name: "phased".into(),
+        machine: None,
         apps: (0..6).map(app).collect(),
     };
     let machine = MachineFile::load("juno").unwrap();
