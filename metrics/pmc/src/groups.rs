@@ -1,6 +1,6 @@
 //! Groups of events and metrics by a name, as data (`metrics/groups/`).
 
-use super::here::Here;
+use super::inventory::CounterInventory;
 use super::sets::Set;
 use amp_host::bad_input;
 use anyhow::Result;
@@ -55,7 +55,7 @@ fn read(name: &str) -> Result<File> {
 /// # Errors
 /// [`amp_host::BadInput`] when there is no such group, its file is not one, or no variant suits: then with what is
 /// wrong with the last.
-pub fn find(here: &Here, name: &str) -> Result<Variant> {
+pub fn find(here: &CounterInventory, name: &str) -> Result<Variant> {
     let file = read(name)?;
     let mut refused = None;
     for v in &file.variant {

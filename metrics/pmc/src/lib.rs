@@ -16,7 +16,7 @@ mod counting;
 mod describe;
 mod formula;
 mod groups;
-pub mod here;
+mod inventory;
 mod list;
 mod output;
 mod patterns;
@@ -30,6 +30,7 @@ mod validate;
 mod virtuals;
 mod windows;
 
+pub use inventory::{CounterInventory, NoPmu};
 pub use trust::TrustArgs;
 
 use anyhow::Result;

@@ -1,10 +1,10 @@
 //! `scx_amp pmc list`.
 
 use super::describe::describe;
-use super::here::Here;
+use super::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_machine::CpuList;
-use amp_metrics::{perf, Pmu};
+use amp_metrics::Pmu;
 use anyhow::Result;
 use clap::Args;
 use regex::{Regex, RegexBuilder};
@@ -59,17 +59,17 @@ struct PmuRow {
 /// The command.
 ///
 /// # Errors
-/// [`super::here::NoPmu`] after the list of what else there is; [`amp_host::BadInput`] when nothing matches.
+/// [`super::inventory::NoPmu`] after the list of what else there is; [`amp_host::BadInput`] when nothing matches.
 pub fn main(args: &ListArgs) -> Result<ExitCode> {
-    let here = Here::detect()?;
+    let inventory = CounterInventory::detect()?;
     let wanted = args.pattern.as_deref().map(matcher).transpose()?;
-    let rows: Vec<PmuRow> = here
+    let rows: Vec<PmuRow> = inventory
         .pmus
         .iter()
-        .map(|p| row(&here, p, wanted.as_ref()))
+        .map(|p| row(&inventory, p, wanted.as_ref()))
         .filter(|r| wanted.is_none() || !r.events.is_empty())
         .collect();
-    let usable = here.need_pmu();
+    let usable = inventory.need_pmu();
     if let (Some(pattern), true, Ok(())) = (&args.pattern, rows.is_empty(), &usable) {
         return Err(bad_input(format!(
             "no PMU here has an event like `{pattern}`; `scx_amp pmc list` shows all"
@@ -97,16 +97,16 @@ fn matcher(pattern: &str) -> Result<Regex> {
     built.map_err(|e| bad_input(format!("pattern `{pattern}`: {e}")))
 }
 
-fn row(here: &Here, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRow {
-    let types: Vec<_> = here
+fn row(inventory: &CounterInventory, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRow {
+    let types: Vec<_> = inventory
         .pmus
         .core_types()
         .filter(|t| pmu.core_types.contains(*t))
         .collect();
     let first = types
         .iter()
-        .find_map(|t| Some((*t, *here.cpus(*t).first()?)));
-    let trial = first.map(|(t, cpu)| perf::usable_counters(&here.pmus, t, cpu));
+        .find_map(|t| Some((*t, *inventory.cpus(*t).first()?)));
+    let trial = first.map(|(t, cpu)| inventory.usable_counters(t, cpu));
     let (counters, counters_unknown) = match trial {
         None => (None, None),
         Some(Ok(n)) => (Some(n), None),
@@ -120,7 +120,10 @@ fn row(here: &Here, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRow {
         pmu: pmu.name.clone(),
         type_: pmu.type_,
         core: pmu.core,
-        core_types: types.iter().map(|t| here.name(*t).to_owned()).collect(),
+        core_types: types
+            .iter()
+            .map(|t| inventory.name(*t).to_owned())
+            .collect(),
         cpus: CpuList(pmu.cpus.clone()).to_string(),
         counters,
         counters_unknown,
@@ -129,7 +132,7 @@ fn row(here: &Here, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRow {
             .map(|(name, code)| EventRow {
                 name: name.clone(),
                 code: code.clone(),
-                description: here
+                description: inventory
                     .tables
                     .description(&pmu.name, &name.to_lowercase())
                     .or_else(|| describe(name))

@@ -1,6 +1,6 @@
 //! What `-e` asks for, on the PMUs of this machine.
 
-use super::here::Here;
+use super::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_metrics::event::{split_list, SpecKind};
 use amp_metrics::group::{software, Group, Whom, SOFTWARE};
@@ -56,15 +56,15 @@ impl Unit {
         }
     }
 
-    fn add(&mut self, here: &Here, event: Event) {
+    fn add(&mut self, inventory: &CounterInventory, event: Event) {
         let at = self.events.len();
         let is = |name: &str| {
             let t = self.core_type?;
-            here.pmus.is(t, &event, name).then_some(at)
+            inventory.pmus.is(t, &event, name).then_some(at)
         };
         self.instructions = self.instructions.or_else(|| is("instructions"));
         self.cycles = self.cycles.or_else(|| is("cycles"));
-        let aliases = self.core_type.map(|t| here.pmus.aliases(t, &event));
+        let aliases = self.core_type.map(|t| inventory.pmus.aliases(t, &event));
         self.aliases.push(aliases.unwrap_or_default());
         self.events.push(event);
     }
@@ -91,9 +91,9 @@ impl Set {
     /// Reads a set. An event without a PMU is counted on every core type whose PMU has it.
     ///
     /// # Errors
-    /// [`amp_host::BadInput`] naming the event at fault, with the closest names; [`super::here::NoPmu`] when the
+    /// [`amp_host::BadInput`] naming the event at fault, with the closest names; [`super::inventory::NoPmu`] when the
     /// machine has no PMU for it.
-    pub fn parse(here: &Here, text: &str) -> Result<Set> {
+    pub fn parse(inventory: &CounterInventory, text: &str) -> Result<Set> {
         let mut set = Set {
             text: text.trim().to_owned(),
             units: Vec::new(),
@@ -101,24 +101,24 @@ impl Set {
         for part in split_list(text) {
             let spec: EventSpec = part.parse().map_err(bad_input)?;
             if let Some(event) = software(&spec) {
-                set.put(here, event, None, Vec::new());
+                set.put(inventory, event, None, Vec::new());
                 continue;
             }
             if let SpecKind::Terms { pmu, .. } = &spec.kind {
-                if let Some(other) = here.pmus.by_name(pmu).filter(|p| !p.core) {
-                    let event = here.pmus.resolve_named(&spec).map_err(bad_input)?;
-                    set.put(here, event, None, other.cpus.clone());
+                if let Some(other) = inventory.pmus.by_name(pmu).filter(|p| !p.core) {
+                    let event = inventory.pmus.resolve_named(&spec).map_err(bad_input)?;
+                    set.put(inventory, event, None, other.cpus.clone());
                     continue;
                 }
             }
-            here.need_pmu()?;
+            inventory.need_pmu()?;
             let mut refused = None;
             let mut found = false;
-            for (t, _) in here.core_pmus() {
-                match here.pmus.resolve(t, &spec) {
+            for (t, _) in inventory.core_pmus() {
+                match inventory.pmus.resolve(t, &spec) {
                     Ok(event) => {
                         found = true;
-                        set.put(here, event, Some(t), here.cpus(t));
+                        set.put(inventory, event, Some(t), inventory.cpus(t));
                     }
                     // that of the fastest core type is told: the others' says the same
                     Err(e) => drop(refused.get_or_insert(e)),
@@ -173,13 +173,19 @@ impl Set {
         changed
     }
 
-    fn put(&mut self, here: &Here, event: Event, core_type: Option<CoreTypeId>, cpus: Vec<u32>) {
+    fn put(
+        &mut self,
+        inventory: &CounterInventory,
+        event: Event,
+        core_type: Option<CoreTypeId>,
+        cpus: Vec<u32>,
+    ) {
         let same = |u: &&mut Unit| u.core_type == core_type && u.pmu == event.pmu;
         if let Some(u) = self.units.iter_mut().find(same) {
-            return u.add(here, event);
+            return u.add(inventory, event);
         }
         let mut unit = Unit::new(&event.pmu, core_type, cpus);
-        unit.add(here, event);
+        unit.add(inventory, event);
         self.units.push(unit);
     }
 
@@ -199,10 +205,10 @@ impl Set {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amp_metrics::pmu::Tables;
+    use amp_metrics::virtual_counters::VirtualCounters;
     use amp_metrics::{Pmu, Pmus};
 
-    fn here(core: bool) -> Here {
+    fn inventory(core: bool) -> CounterInventory {
         let pmu = |name: &str, type_, cpus: &[u32], event: &str| Pmu {
             name: name.into(),
             type_,
@@ -220,16 +226,18 @@ mod tests {
                 ..pmu("dmc", 20, &[0], "reads")
             },
         ];
-        Here {
-            pmus: Pmus::from_list(list, &[vec![0, 1], vec![2]]),
-            core_types: vec!["big".into(), "little".into()],
-            tables: Tables::default(),
-        }
+        let pmus = Pmus::from_list(list, &[vec![0, 1], vec![2]]);
+        let none = VirtualCounters::of(Vec::new());
+        CounterInventory::from_parts(pmus, &["big", "little"], none)
     }
 
     #[test]
     fn events_go_where_they_can_be_counted() {
-        let set = Set::parse(&here(true), "both,a53/event=0x12/,dmc/reads/,task-clock").unwrap();
+        let set = Set::parse(
+            &inventory(true),
+            "both,a53/event=0x12/,dmc/reads/,task-clock",
+        )
+        .unwrap();
         let got: Vec<_> = set
             .units
             .iter()
@@ -249,13 +257,13 @@ mod tests {
 
     #[test]
     fn events_are_found_by_what_they_count() {
-        let mut here = here(true);
-        let mut pmus: Vec<Pmu> = here.pmus.iter().cloned().collect();
+        let mut inventory = inventory(true);
+        let mut pmus: Vec<Pmu> = inventory.pmus.iter().cloned().collect();
         let own = [("inst_retired", "event=0x8"), ("cpu_cycles", "event=0x11")];
         let own = own.map(|(n, t)| (n.to_owned(), t.to_owned()));
         pmus[0].events.extend(own);
-        here.pmus = Pmus::from_list(pmus, &[vec![0, 1], vec![2]]);
-        let set = Set::parse(&here, "both,a57/cpu_cycles/,a57/event=0x8/").unwrap();
+        inventory.pmus = Pmus::from_list(pmus, &[vec![0, 1], vec![2]]);
+        let set = Set::parse(&inventory, "both,a57/cpu_cycles/,a57/event=0x8/").unwrap();
         let u = &set.units[0];
         assert_eq!((u.instructions, u.cycles), (Some(2), Some(1)));
         assert_eq!(
@@ -272,31 +280,38 @@ mod tests {
             "other modes"
         );
         // what is written goes first
-        let set = Set::parse(&here, "a57/event=0x8/,inst_retired").unwrap();
+        let set = Set::parse(&inventory, "a57/event=0x8/,inst_retired").unwrap();
         assert_eq!(set.units[0].find("inst_retired"), Some(1));
         // the other core has no such name, and instructions of its own
-        let set = Set::parse(&here, "instructions,both").unwrap();
+        let set = Set::parse(&inventory, "instructions,both").unwrap();
         assert_eq!(set.units[1].find("inst_retired"), None);
         assert_eq!(set.units[1].instructions, Some(0));
     }
 
     #[test]
     fn refusals_name_the_event() {
-        let e = |h: &Here, t: &str| Set::parse(h, t).unwrap_err();
-        let unknown = e(&here(true), "cycles,bot");
+        let e = |h: &CounterInventory, t: &str| Set::parse(h, t).unwrap_err();
+        let unknown = e(&inventory(true), "cycles,bot");
         assert!(unknown.is::<amp_host::BadInput>());
         assert!(unknown.to_string().contains("`both`"), "{unknown}");
-        assert!(e(&here(true), "a72/event=1/").to_string().contains("a57"));
-        assert!(e(&here(true), ",").to_string().contains("no event"));
-        let none = e(&here(false), "cycles");
-        assert!(none.is::<super::super::here::NoPmu>(), "{none}");
-        assert!(Set::parse(&here(false), "task-clock:u").is_ok());
+        assert!(e(&inventory(true), "a72/event=1/")
+            .to_string()
+            .contains("a57"));
+        assert!(e(&inventory(true), ",").to_string().contains("no event"));
+        let none = e(&inventory(false), "cycles");
+        assert!(none.is::<super::super::inventory::NoPmu>(), "{none}");
+        assert!(Set::parse(&inventory(false), "task-clock:u").is_ok());
     }
 
     #[test]
     fn who_may_not_count_the_kernel_counts_user_mode() {
-        let set =
-            || Set::parse(&here(true), "both,both:k,both:u,cs,task-clock,page-faults").unwrap();
+        let set = || {
+            Set::parse(
+                &inventory(true),
+                "both,both:k,both:u,cs,task-clock,page-faults",
+            )
+            .unwrap()
+        };
         let names = |s: &Set| s.names().cloned().collect::<Vec<_>>().join(" ");
         let before = names(&set());
         // everything is permitted, or nothing

@@ -6,7 +6,7 @@ mod run;
 use super::counting::ROUND_ROBIN;
 use super::formula::Formula;
 use super::groups;
-use super::here::Here;
+use super::inventory::CounterInventory;
 use super::output::{self, Format};
 use super::plot;
 use super::sets::{Set, USER_MODE_ONLY};
@@ -16,8 +16,6 @@ use crate::trust::TrustArgs;
 use amp_host::bad_input;
 use amp_metrics::group::GroupError;
 use amp_metrics::multiplex::by_name;
-use amp_metrics::perf;
-use amp_metrics::trust::TrustFile;
 use amp_workloads::quantity::parse_count;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -98,21 +96,20 @@ pub struct StatArgs {
 /// What is to be counted, checked.
 struct Plan<'a> {
     args: &'a StatArgs,
-    here: Here,
+    inventory: CounterInventory,
     sets: Vec<Set>,
     formulas: Vec<Formula>,
-    trust: Option<TrustFile>,
 }
 
 impl<'a> Plan<'a> {
     /// The plan, and the virtual counters of its first run.
     fn of(args: &'a StatArgs) -> Result<(Plan<'a>, Option<Virtuals>)> {
         args.target.check("counted")?;
-        let here = Here::detect()?;
-        let (texts, metrics) = asked(args, &here)?;
+        let inventory = CounterInventory::detect()?.with_trust(args.trust.find()?);
+        let (texts, metrics) = asked(args, &inventory)?;
         let mut sets: Vec<Set> = texts
             .iter()
-            .map(|t| Set::parse(&here, t))
+            .map(|t| Set::parse(&inventory, t))
             .collect::<Result<_>>()?;
         // whole CPUs are either permitted with the kernel or not at all
         if !args.target.all_cpus {
@@ -121,8 +118,7 @@ impl<'a> Plan<'a> {
                 log::warn!("{USER_MODE_ONLY}");
             }
         }
-        let trust = args.trust.find()?;
-        let virtuals = virtuals(args, &here)?;
+        let virtuals = virtuals(args, &inventory)?;
         if args.target.all_cpus && virtuals.as_ref().is_some_and(Virtuals::needs_program) {
             return Err(bad_input(
                 "-V llc and traffic are told per program: give a command or -p PID, without -a",
@@ -163,10 +159,9 @@ impl<'a> Plan<'a> {
         }
         let plan = Plan {
             args,
-            here,
+            inventory,
             sets,
             formulas,
-            trust,
         };
         Ok((plan, virtuals))
     }
@@ -180,10 +175,14 @@ impl<'a> Plan<'a> {
 }
 
 /// The virtual counters that are asked for.
-fn virtuals(args: &StatArgs, here: &Here) -> Result<Option<Virtuals>> {
+fn virtuals(args: &StatArgs, inventory: &CounterInventory) -> Result<Option<Virtuals>> {
     match args.virtuals.is_empty() {
         true => Ok(None),
-        false => Ok(Some(Virtuals::open(here, &args.virtuals, args.per_cpu)?)),
+        false => Ok(Some(Virtuals::open(
+            inventory,
+            &args.virtuals,
+            args.per_cpu,
+        )?)),
     }
 }
 
@@ -212,10 +211,10 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
 }
 
 /// Sets and metrics that are asked for, by themselves and by groups; the usual ones when nothing is.
-fn asked(args: &StatArgs, here: &Here) -> Result<(Vec<String>, Vec<String>)> {
+fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<(Vec<String>, Vec<String>)> {
     let (mut sets, mut metrics) = (args.sets.clone(), args.metrics.clone());
     for g in &args.groups {
-        let group = groups::find(here, g)?;
+        let group = groups::find(inventory, g)?;
         sets.extend(group.events);
         metrics.extend(group.metrics);
     }
@@ -262,7 +261,7 @@ fn formulas(texts: &[String], sets: &[Set], beside: &[String]) -> Result<Vec<For
 }
 
 /// A set that does not fit is bad input: beside which events, and how much would fit, is worth a trial.
-fn refused(here: &Here, sets: &[Set], e: GroupError) -> anyhow::Error {
+fn refused(inventory: &CounterInventory, sets: &[Set], e: GroupError) -> anyhow::Error {
     match &e {
         GroupError::Refused {
             event,
@@ -276,10 +275,10 @@ fn refused(here: &Here, sets: &[Set], e: GroupError) -> anyhow::Error {
                 true => String::new(),
                 false => format!("; it does not fit beside {}", beside.join(", ")),
             };
-            let trial = here.core_pmus().find(|(_, p)| p.name == *pmu);
+            let trial = inventory.core_pmus().find(|(_, p)| p.name == *pmu);
             let fit = trial.and_then(|(t, _)| {
-                let cpu = *here.cpus(t).first()?;
-                perf::usable_counters(&here.pmus, t, cpu).ok()
+                let cpu = *inventory.cpus(t).first()?;
+                inventory.usable_counters(t, cpu).ok()
             });
             let fit = fit.map_or_else(String::new, |n| {
                 format!("; {n} events fit at once there, instructions and cycles among them")

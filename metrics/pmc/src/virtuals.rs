@@ -1,10 +1,9 @@
 //! Virtual counters beside the events: `-V energy,llc`.
 
 use super::counting::Known;
-use super::here::Here;
+use super::inventory::CounterInventory;
 use amp_host::bad_input;
-use amp_metrics::virtual_counters::sensor_labels;
-use amp_metrics::virtual_counters::{Roots, VirtualCounters};
+use amp_metrics::virtual_counters::VirtualCounters;
 use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, Nanos, Snapshot, Subject, ThreadKey, ThreadSample,
     VirtualCounter, MAX_CORE_TYPES,
@@ -68,7 +67,7 @@ impl Virtuals {
     ///
     /// # Errors
     /// [`amp_host::BadInput`] for a name that there is not; else, when the machine has no source, where it was looked for.
-    pub fn open(here: &Here, names: &[String], per_cpu: bool) -> Result<Virtuals> {
+    pub fn open(inventory: &CounterInventory, names: &[String], per_cpu: bool) -> Result<Virtuals> {
         let mut wanted = Vec::new();
         for n in names {
             let found = NAMES.iter().find(|(known, c)| n == known || n == c.name());
@@ -81,18 +80,14 @@ impl Virtuals {
             };
             wanted.push(*counter);
         }
-        let roots = Roots::default();
         let energy = wanted.contains(&VirtualCounter::Energy);
         let cache = wanted.iter().any(|w| *w != VirtualCounter::Energy);
-        let names = here.core_types.iter().map(String::as_str);
         let mut parts = Vec::new();
         if energy {
-            let labels = sensor_labels(names, &here.pmus);
-            let of = VirtualCounters::detect_energy(&roots, &here.pmus, &labels);
-            parts.push(("energy", of));
+            parts.push(("energy", inventory.energy_sources()));
         }
         if cache {
-            parts.push(("llc and traffic", VirtualCounters::detect_cache(&roots)));
+            parts.push(("llc and traffic", inventory.cache_sources()));
         }
         let mut sources = VirtualCounters::of(Vec::new());
         for (what, of) in parts {
@@ -108,7 +103,7 @@ impl Virtuals {
             absent: sources.missing().len(),
             sources,
             wanted,
-            core_types: here.core_types.clone(),
+            core_types: inventory.core_types.clone(),
             per_cpu,
             sums: BTreeMap::new(),
         })
@@ -251,7 +246,6 @@ fn threads(pid: i32) -> Vec<ThreadSample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amp_metrics::pmu::Tables;
     use amp_metrics::virtual_counters::{VirtualError, VirtualSource};
     use amp_metrics::{Pmus, VirtualReading};
 
@@ -318,12 +312,9 @@ mod tests {
 
     #[test]
     fn what_there_is_not_is_said() {
-        let here = Here {
-            pmus: Pmus::none(),
-            core_types: vec!["big".into()],
-            tables: Tables::default(),
-        };
-        let e = Virtuals::open(&here, &["joules".into()], false)
+        let none = VirtualCounters::of(Vec::new());
+        let inventory = CounterInventory::from_parts(Pmus::none(), &["big"], none);
+        let e = Virtuals::open(&inventory, &["joules".into()], false)
             .err()
             .unwrap();
         assert!(

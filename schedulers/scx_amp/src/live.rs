@@ -1,6 +1,6 @@
 //! The machine we run on, through the BPF scheduler.
 
-use crate::counting::{Countable, Counting};
+use crate::banks::CounterBanks;
 use amp_bpf::{Config, LoadError, Scheduler, State};
 use amp_host::bad_input;
 use amp_host::clock;
@@ -10,6 +10,7 @@ use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, EventSets, Nanos, Snapshot, ThreadKey, ThreadSample,
     MAX_CORE_TYPES,
 };
+use amp_pmc::CounterInventory;
 use amp_sched::{Machine, MachineError, Placement, Topology};
 use anyhow::Result;
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub struct LiveOptions {
 pub struct Live {
     topology: Topology,
     scheduler: Scheduler,
-    counting: Counting,
+    counting: CounterBanks,
     /// Energy, cache occupancy.
     others: VirtualCounters,
     /// Sources of those that are known to be missing.
@@ -62,7 +63,7 @@ impl Live {
     /// When the kernel cannot, we may not, or another scheduler is there.
     pub fn attach(
         detected: &Detected,
-        countable: &mut Countable,
+        inventory: &mut CounterInventory,
         options: &LiveOptions,
     ) -> Result<Live> {
         let topology = detected.topology.clone();
@@ -81,13 +82,13 @@ impl Live {
             .collect();
         config.smt = detected.smt;
         config.only_sched_ext = options.only_sched_ext;
-        config.counters = countable.anything();
+        config.counters = inventory.has_pmu();
         let interval = Duration::from_nanos(options.interval.0);
         config.heartbeat_timeout = Some(interval * SILENT_TICKS);
         let mut scheduler = Scheduler::load(&config).map_err(told)?;
         scheduler.attach().map_err(told)?;
-        let counting = Counting::new(topology.core_types().len());
-        let others = countable.virtual_counters();
+        let counting = CounterBanks::new(topology.core_types().len());
+        let others = inventory.virtual_counters();
         Ok(Live {
             topology,
             scheduler,
@@ -111,7 +112,7 @@ impl Live {
     /// Detaches the scheduler and closes what it counts. Nothing but looking at what was counted makes sense afterwards.
     pub fn let_go(&mut self) {
         self.scheduler.detach();
-        self.counting = Counting::new(self.topology.core_types().len());
+        self.counting = CounterBanks::new(self.topology.core_types().len());
     }
 
     /// The last snapshot that was taken.

@@ -1,15 +1,16 @@
 //! The scx_amp command: wiring only.
 
+mod banks;
 mod bench;
 mod board_cli;
 mod compare;
 mod control;
-mod counting;
 mod help;
 mod live;
 mod model;
 mod on_board;
 mod only;
+mod provider;
 mod run;
 mod running;
 mod scheduling;

@@ -1,8 +1,8 @@
 //! `scx_amp run`: schedules this machine until it is told to stop.
 
 use crate::control::{Call, Server};
-use crate::counting::check_name;
 use crate::only::OnlyCgroup;
+use crate::provider::check_name;
 use crate::running::{Running, Ticked};
 use crate::status::Status;
 use amp_host::bad_input;

@@ -5,8 +5,8 @@
 //! schedules by itself. What threads had done by then is forgotten, as if the policy had only begun.
 
 use crate::control::{Answer, Request};
-use crate::counting::{why_this, Countable};
 use crate::live::{Live, LiveOptions};
+use crate::provider::{self, why_this};
 use crate::run::RunArgs;
 use crate::scheduling::Scheduling;
 use crate::status::{self, Status};
@@ -16,7 +16,7 @@ use amp_host::{bad_input, BadInput};
 use amp_machine::CpuList;
 use amp_metrics::providers::Prepared;
 use amp_metrics::Nanos;
-use amp_pmc::TrustArgs;
+use amp_pmc::{CounterInventory, TrustArgs};
 use amp_sched::{Changes, Engine, Machine, MachineError};
 use anyhow::{bail, Context, Result};
 use std::time::Duration;
@@ -31,7 +31,7 @@ const INSTEAD: &str = "auto";
 /// The scheduler at work, and what was changed while it was.
 pub struct Running {
     scheduling: Scheduling,
-    countable: Countable,
+    inventory: CounterInventory,
     changes: Changes,
     changed: u64,
     began: Nanos,
@@ -63,16 +63,17 @@ impl Running {
         };
         let detected = topology::detect(args.big_cpus.as_ref())?;
         let policy = args.policy_for(Some(&detected.topology))?;
-        let mut countable = Countable::on(&detected.topology, &args.trust)?;
-        let prepared = countable.provider(&args.provider)?;
+        let mut inventory =
+            CounterInventory::of(&detected.topology)?.with_trust(args.trust.find()?);
+        let prepared = provider::prepare(&mut inventory, &args.provider)?;
         tell_why(&args.provider, &prepared);
         if detected.topology.core_types().len() == 1 {
             log::warn!("all cores are of one type: name the fast ones with --big-cpus");
         }
-        let machine = Live::attach(&detected, &mut countable, &options)?;
+        let machine = Live::attach(&detected, &mut inventory, &options)?;
         Ok(Running {
             scheduling: Scheduling::counting(machine, policy, prepared)?,
-            countable,
+            inventory,
             changes: Changes::new(args.seed),
             changed: 0,
             began: clock::now(),
@@ -123,16 +124,16 @@ impl Running {
             .map_err(bad_input)?;
         // there can be only one scheduler, and the counters are needed again
         self.scheduling.let_go();
-        let mut countable = Countable::on(topology, &self.trust)?;
-        let prepared = countable.provider(&self.provider).or_else(|e| {
+        let mut inventory = CounterInventory::of(topology)?.with_trust(self.trust.find()?);
+        let prepared = provider::prepare(&mut inventory, &self.provider).or_else(|e| {
             log::warn!("provider `{}`: {e:#}; `{INSTEAD}` instead", self.provider);
             self.provider = INSTEAD.to_owned();
-            countable.provider(INSTEAD)
+            provider::prepare(&mut inventory, INSTEAD)
         })?;
         tell_why(&self.provider, &prepared);
-        let machine = Live::attach(detected, &mut countable, &self.options)?;
+        let machine = Live::attach(detected, &mut inventory, &self.options)?;
         self.scheduling = Scheduling::counting(machine, policy, prepared)?;
-        self.countable = countable;
+        self.inventory = inventory;
         Ok(())
     }
 
@@ -151,14 +152,14 @@ impl Running {
     /// at the last trial may be taken by now: `auto` then does without.
     fn change_provider(&mut self, name: &str) -> Result<Option<String>> {
         let (changes, scheduling) = (&mut self.changes, &mut self.scheduling);
-        let mut prepared = self.countable.provider(name)?;
+        let mut prepared = provider::prepare(&mut self.inventory, name)?;
         let counts = !prepared.sets.is_empty();
         let mut why = why_this(name, &prepared);
         if let Err(e) = scheduling.change_provider(changes, prepared) {
             if !(counts && name == "auto") {
                 return Err(e);
             }
-            prepared = self.countable.without_counters(name, &format!("{e:#}"))?;
+            prepared = provider::without_counters(&mut self.inventory, name, &format!("{e:#}"))?;
             why = why_this(name, &prepared);
             scheduling.change_provider(changes, prepared)?;
         }

@@ -3,7 +3,7 @@
 use super::judge::{mean, Attainable, Counts};
 use super::signatures::{Plan, Role};
 use crate::caches;
-use crate::here::Here;
+use crate::inventory::CounterInventory;
 use amp_metrics::group::{Group, Whom};
 use amp_workloads::exact::{Caches, Kernel, Level, Traffic};
 use anyhow::{Context, Result};
@@ -22,13 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When a CPU cannot be used or its events cannot be counted.
-pub fn measure(here: &Here, plans: &[Plan]) -> Result<Option<Attainable>> {
+pub fn measure(inventory: &CounterInventory, plans: &[Plan]) -> Result<Option<Attainable>> {
     if !plans.iter().all(|p| p.has(Role::Lines)) {
         return Ok(None);
     }
     let on: Vec<(u32, &Plan)> = plans
         .iter()
-        .flat_map(|p| here.cpus(p.core_type).into_iter().map(move |c| (c, p)))
+        .flat_map(|p| inventory.cpus(p.core_type).into_iter().map(move |c| (c, p)))
         .collect();
     let (begun, over) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let all: Result<Vec<Vec<f64>>> = std::thread::scope(|s| {

@@ -11,12 +11,10 @@ mod report;
 mod signatures;
 mod watch;
 
-use super::here::Here;
+use super::inventory::CounterInventory;
 use super::target::{self, Target};
 use crate::trust::TrustArgs;
 use amp_host::bad_input;
-use amp_metrics::trust::TrustFile;
-use amp_metrics::Pmus;
 use amp_workloads::quantity::parse_count;
 use anyhow::Result;
 use clap::Args;
@@ -61,19 +59,16 @@ pub struct PatternsArgs {
 /// # Errors
 /// Bad input ([`amp_host::BadInput`]); others when counting fails.
 pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
-    let here = Here::detect()?;
+    let inventory = CounterInventory::detect()?.with_trust(args.trust.find()?);
     let signatures = Signatures::shipped()?;
-    let plans = signatures.plans(&here)?;
-    let trusted = match args.trust.find()? {
-        Some(file) => trusted(&file, &here.pmus, &plans)?,
-        None => Vec::new(),
-    };
+    let plans = signatures.plans(&inventory)?;
+    let trusted = trusted(&inventory, &plans)?;
     let attainable = match args.attainable {
         Some(rate) => Some(Attainable {
             rate: rate as f64,
             u: None,
         }),
-        None => attain::measure(&here, &plans)?,
+        None => attain::measure(&inventory, &plans)?,
     };
     target::open_many_files();
     let quiet = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
@@ -137,18 +132,22 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
     })
 }
 
-/// What a trust file says of the events, whatever they are called there; those that it does not know are named.
+/// What the trust file, where there is one, says of the events, whatever they are called there; those that it does not
+/// know are named.
 ///
 /// # Errors
 /// [`amp_host::BadInput`] when one is broken.
-fn trusted(file: &TrustFile, pmus: &Pmus, plans: &[Plan]) -> Result<Vec<String>> {
+fn trusted(inventory: &CounterInventory, plans: &[Plan]) -> Result<Vec<String>> {
     let mut told = Vec::new();
+    if inventory.trust().is_none() {
+        return Ok(told);
+    }
     for p in plans {
         for (_, e) in &p.events {
-            if let Some(broken) = file.broken(pmus, p.core_type, e) {
+            if let Some(broken) = inventory.broken(p.core_type, e) {
                 return Err(bad_input(format!("a pattern is told by it: {broken}")));
             }
-            let known = file.of(pmus, p.core_type, e);
+            let known = inventory.trusted(p.core_type, e);
             told.push(format!(
                 "{} ({}): {}",
                 e.name.trim_end_matches(":u"),

@@ -1,6 +1,6 @@
 //! Which events tell of which pattern on which PMU, and from when on: data (`metrics/groups/patterns.toml`).
 
-use super::super::here::Here;
+use super::super::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_metrics::{CoreTypeId, Event, EventSpec};
 use anyhow::Result;
@@ -124,11 +124,11 @@ impl Signatures {
     ///
     /// # Errors
     /// [`amp_host::BadInput`] when a PMU is none that the file knows, or does not have its events;
-    /// [`super::super::here::NoPmu`].
-    pub fn plans(&self, here: &Here) -> Result<Vec<Plan>> {
-        here.need_pmu()?;
+    /// [`super::super::inventory::NoPmu`].
+    pub fn plans(&self, inventory: &CounterInventory) -> Result<Vec<Plan>> {
+        inventory.need_pmu()?;
         let mut plans = Vec::new();
-        for (t, pmu) in here.core_pmus() {
+        for (t, pmu) in inventory.core_pmus() {
             let Some(on) = self.pmu.iter().find(|p| pmu.name.starts_with(&p.name)) else {
                 let known: Vec<&str> = self.pmu.iter().map(|p| p.name.as_str()).collect();
                 return Err(bad_input(format!(
@@ -139,7 +139,7 @@ impl Signatures {
             };
             let event = |text: &String| -> Result<Event> {
                 let spec: EventSpec = text.parse().map_err(bad_input)?;
-                here.pmus.resolve(t, &spec).map_err(bad_input)
+                inventory.pmus.resolve(t, &spec).map_err(bad_input)
             };
             let mut events = vec![
                 (Role::Instructions, event(&on.instructions)?),
@@ -159,7 +159,7 @@ impl Signatures {
             }
             plans.push(Plan {
                 core_type: t,
-                name: here.name(t).to_owned(),
+                name: inventory.name(t).to_owned(),
                 pmu: pmu.name.clone(),
                 tested: on.tested.clone(),
                 events,

@@ -17,7 +17,7 @@ mod periods;
 mod profile;
 mod sampler;
 
-use super::here::Here;
+use super::inventory::CounterInventory;
 use super::sets::{Set, Unit, USER_MODE_ONLY};
 use super::target::{TargetArgs, LOOK};
 use amp_host::bad_input;
@@ -85,15 +85,15 @@ pub struct RecordArgs {
 /// Bad input ([`amp_host::BadInput`]), naming the event or process; others when sampling fails.
 pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     args.target.check("sampled")?;
-    let here = Here::detect()?;
-    let mut set = Set::parse(&here, &args.event)?;
+    let inventory = CounterInventory::detect()?;
+    let mut set = Set::parse(&inventory, &args.event)?;
     if !args.target.all_cpus && set.permitted() {
         log::warn!("{USER_MODE_ONLY}");
     }
     if set.units.iter().any(|u| u.events.len() > 1) {
         return Err(bad_input(format!("-e {}: one event at a time", args.event)));
     }
-    let everywhere = here.all_cpus();
+    let everywhere = inventory.all_cpus();
     for u in &mut set.units {
         if u.pmu == "software" {
             u.cpus.clone_from(&everywhere);

@@ -28,7 +28,7 @@ impl Plan<'_> {
         for _ in 0..runs {
             let others = match first.take() {
                 Some(others) => others,
-                None => virtuals(self.args, &self.here)?,
+                None => virtuals(self.args, &self.inventory)?,
             };
             let (report, of_run) = self.count(others, out, stop)?;
             let stopped = stop.load(Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use super::{emit, refused, Plan};
 use crate::counting::{Count, Counting, Rows, Scope, Window};
-use crate::here::Here;
+use crate::inventory::CounterInventory;
 use crate::output::{self, Multiplexing, Report};
 use crate::sets::Set;
 use crate::target;
@@ -10,7 +10,6 @@ use crate::virtuals::Virtuals;
 use crate::windows::Windows;
 use amp_host::bad_input;
 use amp_metrics::multiplex::{by_name, Turns};
-use amp_metrics::trust::TrustFile;
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -38,7 +37,7 @@ impl Plan<'_> {
         out: &mut dyn Write,
         stop: &AtomicBool,
     ) -> Result<(Report, ExitCode)> {
-        let (args, here, sets) = (self.args, &self.here, &self.sets);
+        let (args, inventory, sets) = (self.args, &self.inventory, &self.sets);
         let strategy = by_name(&args.strategy, sets.len()).map_err(bad_input)?;
         let mut cutter = match args.window.and_then(NonZeroU64::new) {
             None => None,
@@ -57,7 +56,7 @@ impl Plan<'_> {
             .any(|p| p.as_os_str() == "-");
         let chosen = args.target.choose(json_out)?;
         let scope = match args.target.all_cpus {
-            true => Scope::Cpus(here.all_cpus()),
+            true => Scope::Cpus(inventory.all_cpus()),
             false => Scope::Tasks(chosen.tids.clone()),
         };
         let rows = match (args.per_cpu, args.per_thread) {
@@ -66,8 +65,8 @@ impl Plan<'_> {
             _ => Rows::Summed,
         };
         let on_exec = chosen.on_exec();
-        let opened = Counting::open(sets, &here.core_types, &scope, rows, on_exec, strategy);
-        let mut counting = opened.map_err(|e| refused(here, sets, e))?;
+        let opened = Counting::open(sets, &inventory.core_types, &scope, rows, on_exec, strategy);
+        let mut counting = opened.map_err(|e| refused(inventory, sets, e))?;
         let pid = chosen.pid.filter(|_| !args.target.all_cpus);
         if !on_exec {
             counting.start()?;
@@ -139,9 +138,7 @@ impl Plan<'_> {
         }
         let known = virtuals.as_ref().map(Virtuals::known).unwrap_or_default();
         let (mut counts, metrics) = counting.totals(&self.formulas, &known)?;
-        if let Some(trust) = &self.trust {
-            judge(&mut counts, sets, here, trust);
-        }
+        judge(&mut counts, sets, inventory);
         let report = Report {
             command: args.target.command(),
             pid: args.target.pid,
@@ -165,8 +162,8 @@ impl Plan<'_> {
     }
 }
 
-/// Notes what the trust file says of each event.
-fn judge(counts: &mut [Count], sets: &[Set], here: &Here, trust: &TrustFile) {
+/// Notes what the trust file says of each event, where there is one.
+fn judge(counts: &mut [Count], sets: &[Set], inventory: &CounterInventory) {
     for c in counts {
         let units = sets
             .get(c.set.wrapping_sub(1))
@@ -174,7 +171,7 @@ fn judge(counts: &mut [Count], sets: &[Set], here: &Here, trust: &TrustFile) {
         let unit = units.iter().find(|u| u.pmu == c.pmu);
         c.verdict = unit.and_then(|u| {
             let event = u.events.iter().find(|e| e.name == c.event)?;
-            Some(trust.of(&here.pmus, u.core_type?, event)?.verdict.name())
+            Some(inventory.trusted(u.core_type?, event)?.verdict.name())
         });
     }
 }

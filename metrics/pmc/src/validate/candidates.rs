@@ -1,7 +1,7 @@
 //! Events to try: which, and in groups that fit the PMU.
 
 use super::{usual, ValidateArgs};
-use crate::here::Here;
+use crate::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_metrics::group::{Group, GroupError, Whom};
 use amp_metrics::{CoreTypeId, Event, EventSpec};
@@ -18,12 +18,12 @@ pub(super) struct Candidate {
 /// The events to try on a core type. Usual ones that the PMU does not have are left out, others are errors.
 pub(super) fn candidates(
     args: &ValidateArgs,
-    here: &Here,
+    inventory: &CounterInventory,
     t: CoreTypeId,
 ) -> Result<Vec<Candidate>> {
     let resolve = |text: &str| -> Result<Event, String> {
         let spec: EventSpec = text.parse().map_err(|e| format!("{e}"))?;
-        here.pmus.resolve(t, &spec).map_err(|e| format!("{e}"))
+        inventory.pmus.resolve(t, &spec).map_err(|e| format!("{e}"))
     };
     let mut out = Vec::new();
     for (quantity, text) in &args.events {

@@ -1,6 +1,6 @@
 //! The kernels, and the CPU where the second thread of some runs.
 
-use crate::here::Here;
+use crate::inventory::CounterInventory;
 use amp_host::affinity::stay_on;
 use amp_host::topology::same_core;
 use amp_metrics::CoreTypeId;
@@ -55,9 +55,9 @@ pub(super) fn kernels(caches: &Caches, partner: Option<u32>) -> Vec<Make> {
 
 /// A CPU beside `cpu`, of the same core type where there is one; never one that is a thread of the same core, for that
 /// has the same caches.
-pub(super) fn partner(here: &Here, t: CoreTypeId, cpu: u32) -> Option<u32> {
+pub(super) fn partner(inventory: &CounterInventory, t: CoreTypeId, cpu: u32) -> Option<u32> {
     let siblings = same_core(Path::new("/sys"), cpu);
-    let same_type = here.cpus(t).into_iter().rev();
-    let others = here.core_pmus().flat_map(|(t, _)| here.cpus(t));
+    let same_type = inventory.cpus(t).into_iter().rev();
+    let others = inventory.core_pmus().flat_map(|(t, _)| inventory.cpus(t));
     same_type.chain(others).find(|c| !siblings.contains(c))
 }

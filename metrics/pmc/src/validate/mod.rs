@@ -7,7 +7,7 @@ mod usual;
 mod verdict;
 
 use super::caches;
-use super::here::Here;
+use super::inventory::CounterInventory;
 use amp_host::affinity::stay_on;
 use amp_host::write_out;
 use amp_machine::page::{Page, PageError};
@@ -60,10 +60,10 @@ fn quantity_of(s: &str) -> Result<(Quantity, String), String> {
 /// The command.
 ///
 /// # Errors
-/// [`super::here::NoPmu`]; [`amp_host::BadInput`] naming an event that does not exist; others when counting fails.
+/// [`super::inventory::NoPmu`]; [`amp_host::BadInput`] naming an event that does not exist; others when counting fails.
 pub fn main(args: &ValidateArgs, stop: &AtomicBool) -> Result<ExitCode> {
-    let here = Here::detect()?;
-    here.need_pmu()?;
+    let inventory = CounterInventory::detect()?;
+    inventory.need_pmu()?;
     let page = match Page::open() {
         Ok(p) => Some(p),
         Err(PageError::NoBoard { .. }) => None,
@@ -83,9 +83,9 @@ pub fn main(args: &ValidateArgs, stop: &AtomicBool) -> Result<ExitCode> {
         core_types: Vec::new(),
     };
     let mut findings = Vec::new();
-    let types: Vec<CoreTypeId> = here.core_pmus().map(|(t, _)| t).collect();
+    let types: Vec<CoreTypeId> = inventory.core_pmus().map(|(t, _)| t).collect();
     for t in types {
-        let (of_type, all) = core_type(args, &here, t, page.as_ref(), stop)?;
+        let (of_type, all) = core_type(args, &inventory, t, page.as_ref(), stop)?;
         trust.core_types.push(of_type);
         findings.extend(all);
     }
@@ -109,18 +109,24 @@ pub fn main(args: &ValidateArgs, stop: &AtomicBool) -> Result<ExitCode> {
 
 fn core_type(
     args: &ValidateArgs,
-    here: &Here,
+    inventory: &CounterInventory,
     t: CoreTypeId,
     page: Option<&Page>,
     stop: &AtomicBool,
 ) -> Result<(CoreTypeTrust, Vec<Findings>)> {
-    let pmu = here.pmus.of_core_type(t).map_or("", |p| p.name.as_str());
+    let pmu = inventory
+        .pmus
+        .of_core_type(t)
+        .map_or("", |p| p.name.as_str());
     // the first CPU has more interrupts to serve than others
-    let cpu = *here.cpus(t).last().context("a core type without CPUs")?;
+    let cpu = *inventory
+        .cpus(t)
+        .last()
+        .context("a core type without CPUs")?;
     stay_on(&[cpu])?;
-    let candidates = candidates(args, here, t)?;
+    let candidates = candidates(args, inventory, t)?;
     let mut groups = groups(candidates, !args.events.is_empty())
-        .with_context(|| format!("core type {} (PMU `{pmu}`)", here.name(t)))?;
+        .with_context(|| format!("core type {} (PMU `{pmu}`)", inventory.name(t)))?;
     let (caches, guessed) = caches::of_cpu(Path::new("/sys"), cpu);
     if !guessed.is_empty() {
         log::warn!(
@@ -130,8 +136,8 @@ fn core_type(
             caches.l2 >> 10
         );
     }
-    let made = kernels(&caches, partner(here, t, cpu));
-    let bar = progress(made.len() as u64, here.name(t));
+    let made = kernels(&caches, partner(inventory, t, cpu));
+    let bar = progress(made.len() as u64, inventory.name(t));
     let mut all: Vec<Vec<Vec<Comparison>>> = groups
         .iter()
         .map(|(c, _)| vec![Vec::new(); c.len()])
@@ -171,7 +177,7 @@ fn core_type(
         for (c, comparisons) in tried.iter().zip(comparisons) {
             if let Some(trust) = judge(&c.event.name, c.quantity, &comparisons) {
                 findings.push(Findings {
-                    core_type: here.name(t).to_owned(),
+                    core_type: inventory.name(t).to_owned(),
                     pmu: pmu.to_owned(),
                     trust,
                     comparisons_made: comparisons,
@@ -180,7 +186,7 @@ fn core_type(
         }
     }
     let of_type = CoreTypeTrust {
-        name: here.name(t).to_owned(),
+        name: inventory.name(t).to_owned(),
         pmu: pmu.to_owned(),
         processor: match Processor::detect(Path::new("/proc"), Path::new("/sys"), &[cpu]) {
             Some(Processor::X86(id)) => id,

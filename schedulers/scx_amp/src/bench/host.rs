@@ -7,8 +7,8 @@ use super::inputs::WorkDir;
 use super::session::{self, MixRun, Rules, Slice, Under};
 use super::solo_cache::{self, SoloCache, SoloTimes};
 use super::{BenchArgs, BASELINE};
-use crate::counting::{why_this, Countable};
 use crate::live::{Live, LiveOptions};
+use crate::provider::{self, why_this};
 use crate::scheduling::Scheduling;
 use amp_eval::evaluation::{
     self, oracle, AppRun, AppSpec, BenchReport, Environment, MachineFacts, PolicyResult, Run, Solo,
@@ -24,6 +24,7 @@ use amp_machine::CpuList;
 use amp_metrics::providers::{Declarations, Declared, Speedups};
 use amp_metrics::uncertainty::Measured;
 use amp_metrics::Nanos;
+use amp_pmc::CounterInventory;
 use amp_sched::policy::Settings;
 use anyhow::{Context, Result};
 use rand::rngs::SmallRng;
@@ -62,7 +63,9 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     workdir.prepare(workload.apps.iter().filter_map(|a| a.command.as_deref()))?;
     // one that is not possible here is refused before anything is measured
     if args.provider != "declared" {
-        Countable::on(&detected.topology, &args.trust)?.provider(&args.provider)?;
+        let mut inventory =
+            CounterInventory::of(&detected.topology)?.with_trust(args.trust.find()?);
+        provider::prepare(&mut inventory, &args.provider)?;
     }
     let cpus = detected.llc_of.keys().copied().collect();
     let mut bench = Bench {
@@ -281,18 +284,22 @@ impl Bench<'_> {
             interval: self.rules.interval,
             only_sched_ext: false,
         };
-        let mut countable = Countable::on(&self.detected.topology, &self.args.trust)?;
+        let mut inventory =
+            CounterInventory::of(&self.detected.topology)?.with_trust(self.args.trust.find()?);
         if self.args.provider != "declared" {
-            let prepared = countable.provider(&self.args.provider)?;
+            let prepared = provider::prepare(&mut inventory, &self.args.provider)?;
             if let Some(why) = why_this(&self.args.provider, &prepared) {
                 log::info!("{why}");
             }
-            let machine = Live::attach(&self.detected, &mut countable, &options)?;
+            let machine = Live::attach(&self.detected, &mut inventory, &options)?;
             return Scheduling::counting(machine, policy, prepared);
         }
-        let machine = Live::attach(&self.detected, &mut countable, &options)?;
+        let machine = Live::attach(&self.detected, &mut inventory, &options)?;
         let declarations = Declarations::default();
-        let provider = countable.checked(Box::new(Declared::new(declarations.clone())))?;
+        let provider = provider::checked(
+            &mut inventory,
+            Box::new(Declared::new(declarations.clone())),
+        )?;
         let mut s = Scheduling::counting(machine, policy, provider)?;
         let speedups = workload.apps.iter().zip(solos).map(|(app, solo)| {
             let sf = app.speedup.or_else(|| measured_sf(solo).map(|m| m.value))?;

@@ -170,7 +170,7 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
             )));
         }
     } else {
-        crate::counting::check_name(&args.provider)?;
+        crate::provider::check_name(&args.provider)?;
         // as the guest would, but before it is booted
         args.trust
             .trust

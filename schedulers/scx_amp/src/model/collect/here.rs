@@ -17,7 +17,7 @@ use amp_models::data::Dataset;
 use amp_models::journal::{Finished, Plan, Runs, VERSION};
 use amp_models::metrology::{compatible, partition, sample_size, Rule, Verdict};
 use amp_models::programs::Program;
-use amp_pmc::here::Here;
+use amp_pmc::CounterInventory;
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub struct Interrupted;
 
 struct Collection<'a> {
     args: &'a CollectArgs,
-    here: Here,
+    inventory: CounterInventory,
     places: Vec<Place>,
     rules: Rules<'a>,
     meter: Meter,
@@ -57,22 +57,22 @@ pub fn collect(
 ) -> Result<Outcome> {
     let kept = Kept::open(journal_path(&args.out), args.progress_lines)?;
     let found = topology::detect(args.big_cpus.as_ref())?;
-    let here = Here::of(&found)?;
-    let places = places(&here, events, args)?;
+    let inventory = CounterInventory::of(&found.topology)?.with_trust(args.trust.find()?);
+    let places = places(&inventory, events, args)?;
     let user = user::behind_sudo()?;
     let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
     workdir.prepare(programs.iter().map(|p| p.command.as_slice()))?;
-    let meter = Meter::open(&here.pmus);
+    let meter = Meter::open(&inventory.pmus);
     if meter.name().is_none() {
         log::warn!("nobody counts energy here: there will be no model of the efficiency factor");
     }
     if let Err(e) = become_real_time() {
         log::warn!("{e:#}: readings will be less regular");
     }
-    keep_off(&here, &places)?;
+    keep_off(&inventory, &places)?;
     let mut all = Collection {
         args,
-        here,
+        inventory,
         places,
         rules: Rules {
             workdir: workdir.path().into(),
@@ -98,12 +98,13 @@ pub fn collect(
 }
 
 /// This thread stays on a slow CPU that no program runs on, where there is one.
-fn keep_off(here: &Here, places: &[Place]) -> Result<()> {
+fn keep_off(inventory: &CounterInventory, places: &[Place]) -> Result<()> {
     let free: Vec<u32> = places
         .iter()
         .rev()
         .map(|p| {
-            here.cpus(p.id)
+            inventory
+                .cpus(p.id)
                 .into_iter()
                 .filter(|c| *c != p.cpu)
                 .collect::<Vec<_>>()
@@ -119,7 +120,7 @@ fn keep_off(here: &Here, places: &[Place]) -> Result<()> {
 impl Collection<'_> {
     fn one(&mut self, program: &Program, place: usize, events: &[String]) -> Result<Ran, Failed> {
         let place = &self.places[place];
-        let events = place.resolve(&self.here, events)?;
+        let events = place.resolve(&self.inventory, events)?;
         run(program, place.cpu, &events, &mut self.meter, &self.rules)
     }
 
@@ -170,7 +171,7 @@ impl Collection<'_> {
             on: self.args.model_version.clone(),
             header: header(
                 self.args,
-                self.here.pmus.machine().first(),
+                self.inventory.pmus.machine().first(),
                 &self.places,
                 |i| plans[i].sets.clone(),
             ),

@@ -3,11 +3,10 @@
 use super::CollectArgs;
 use amp_host::bad_input;
 use amp_metrics::group::{Group, Whom};
-use amp_metrics::trust::TrustFile;
-use amp_metrics::{perf, CoreTypeId, Event, EventSpec};
+use amp_metrics::{CoreTypeId, Event, EventSpec};
 use amp_models::candidates::Candidates;
 use amp_models::data::{CoreType, Header, FORMAT, VERSION};
-use amp_pmc::here::Here;
+use amp_pmc::CounterInventory;
 use anyhow::{Context, Result};
 
 /// What a window is measured in: instructions of user mode. A program executes the same ones on every core type; those of the
@@ -36,11 +35,11 @@ impl Place {
     ///
     /// # Errors
     /// When one cannot be resolved.
-    pub fn resolve(&self, here: &Here, events: &[String]) -> Result<Vec<Event>> {
+    pub fn resolve(&self, inventory: &CounterInventory, events: &[String]) -> Result<Vec<Event>> {
         let fixed = [INSTRUCTIONS, "cycles"].into_iter();
         fixed
             .chain(events.iter().map(String::as_str))
-            .map(|e| Ok(here.pmus.resolve(self.id, &e.parse::<EventSpec>()?)?))
+            .map(|e| Ok(inventory.pmus.resolve(self.id, &e.parse::<EventSpec>()?)?))
             .collect()
     }
 }
@@ -50,9 +49,13 @@ impl Place {
 /// # Errors
 /// Machines with one core type, or with one that has no PMU; PMUs without candidates ([`amp_host::BadInput`]); a
 /// kernel that does not let us count.
-pub fn places(here: &Here, candidates: &Candidates, args: &CollectArgs) -> Result<Vec<Place>> {
-    here.need_pmu()?;
-    if here.core_types.len() < 2 {
+pub fn places(
+    inventory: &CounterInventory,
+    candidates: &Candidates,
+    args: &CollectArgs,
+) -> Result<Vec<Place>> {
+    inventory.need_pmu()?;
+    if inventory.core_types.len() < 2 {
         return Err(bad_input(
             "all cores of this machine are of one type: name the fast ones with --big-cpus, or use --on board",
         ));
@@ -61,20 +64,19 @@ pub fn places(here: &Here, candidates: &Candidates, args: &CollectArgs) -> Resul
         .events
         .as_ref()
         .map_or_else(|| "models/events".into(), |f| f.display().to_string());
-    let trust = args.trust.find()?;
     let mut out = Vec::new();
-    for id in here.pmus.core_types() {
-        let name = here.name(id).to_owned();
-        let pmu = here.pmus.of_core_type(id);
+    for id in inventory.pmus.core_types() {
+        let name = inventory.name(id).to_owned();
+        let pmu = inventory.pmus.of_core_type(id);
         let pmu = pmu.with_context(|| {
             format!("core type `{name}` has no PMU: nothing can be counted there")
         })?;
-        let cpus = here.cpus(id);
+        let cpus = inventory.cpus(id);
         // interrupts go to the first ones
         let cpu = *cpus
             .last()
             .with_context(|| format!("core type `{name}`: no CPU is online"))?;
-        let usable = perf::usable_counters(&here.pmus, id, cpu)?;
+        let usable = inventory.usable_counters(id, cpu)?;
         let per_set = usable.saturating_sub(2);
         if per_set == 0 {
             return Err(bad_input(format!(
@@ -96,10 +98,10 @@ pub fn places(here: &Here, candidates: &Candidates, args: &CollectArgs) -> Resul
             per_set,
         };
         // nothing can be made of windows without instructions and cycles
-        trusted(here, &place, trust.as_ref(), &[]).map_err(bad_input)?;
+        trusted(inventory, &place, &[]).map_err(bad_input)?;
         for event in named {
-            let event_trusted = trusted(here, &place, trust.as_ref(), std::slice::from_ref(event));
-            match event_trusted.and_then(|()| countable(here, &place, event)) {
+            let event_trusted = trusted(inventory, &place, std::slice::from_ref(event));
+            match event_trusted.and_then(|()| countable(inventory, &place, event)) {
                 Ok(()) => place.events.push(event.clone()),
                 Err(e) => log::warn!("{file}: {}: {e:#}; left out", place.name),
             }
@@ -116,10 +118,10 @@ pub fn places(here: &Here, candidates: &Candidates, args: &CollectArgs) -> Resul
 }
 
 /// That the trust file calls none of instructions, cycles and `events` broken.
-fn trusted(here: &Here, place: &Place, trust: Option<&TrustFile>, events: &[String]) -> Result<()> {
-    let broken = |e| trust?.broken(&here.pmus, place.id, e);
+fn trusted(inventory: &CounterInventory, place: &Place, events: &[String]) -> Result<()> {
+    let broken = |e| inventory.broken(place.id, e);
     match place
-        .resolve(here, events)?
+        .resolve(inventory, events)?
         .iter()
         .filter_map(broken)
         .next()
@@ -130,8 +132,8 @@ fn trusted(here: &Here, place: &Place, trust: Option<&TrustFile>, events: &[Stri
 }
 
 /// Whether an event counts at all.
-fn countable(here: &Here, place: &Place, event: &str) -> Result<()> {
-    let events = place.resolve(here, &[event.to_owned()])?;
+fn countable(inventory: &CounterInventory, place: &Place, event: &str) -> Result<()> {
+    let events = place.resolve(inventory, &[event.to_owned()])?;
     let mut group = Group::open(&events, Whom::Cpu(place.cpu), false)?;
     group.start()?;
     std::thread::sleep(std::time::Duration::from_millis(2));

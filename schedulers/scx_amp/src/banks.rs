@@ -1,184 +1,33 @@
-//! Hardware counters of this machine: what can be counted, what is counted now, and what that came to for each thread since
-//! the last look.
+//! Counters that BPF reads at every context switch: what is counted now, and what that came to for each thread since the
+//! last look.
 //!
 //! ```text
-//! Countable::provider ─► event sets ─► Counting::change ─► perf events, one group per CPU and set ─► BPF
-//! Reading ◄── Counting::reading ◄── counts per thread and core type ◄── read at every context switch ◄┘
+//! provider ─► event sets ─► CounterBanks::change ─► perf events, one group per CPU and set ─► BPF
+//! Reading ◄── CounterBanks::read ◄── counts per thread and core type ◄── read at every switch ◄┘
 //! ```
 
 use amp_bpf::{Counts, CpuEvents, Scheduler, Thread};
-use amp_metrics::perf::{self, OpenSet};
-use amp_metrics::providers::{self, Prepared, ProviderError};
-use amp_metrics::trust::TrustFile;
-use amp_metrics::virtual_counters::{sensor_labels, Roots, VirtualCounters};
-use amp_metrics::{
-    CoreTypeId, EventSets, Nanos, Pmus, Provider, Reading, ThreadKey, MAX_CORE_TYPES,
-};
-use amp_sched::{closest, Topology};
-use anyhow::{Context as _, Result};
-use std::path::Path;
+use amp_machine::CpuList;
+use amp_metrics::perf::OpenSet;
+use amp_metrics::{CoreTypeId, EventSets, Nanos, Reading, ThreadKey, MAX_CORE_TYPES};
+use amp_sched::Topology;
+use anyhow::Result;
 
 mod lost;
 
-use amp_host::bad_input;
-use amp_machine::CpuList;
-use amp_pmc::TrustArgs;
 use lost::{BackOff, Due, Watch};
-
-/// What can be counted on this machine, found out by trying.
-pub struct Countable {
-    pmus: Pmus,
-    /// Until somebody takes them: see [`Countable::virtual_counters`].
-    others: VirtualCounters,
-    energy_per_core_type: bool,
-    /// Which events are known to be broken.
-    trust: Option<TrustFile>,
-}
-
-impl Countable {
-    /// On the machine of this `topology`, with its trust file.
-    ///
-    /// # Errors
-    /// As [`TrustArgs::find`]; when the kernel's list of PMUs cannot be read.
-    pub fn on(topology: &Topology, trust: &TrustArgs) -> Result<Countable> {
-        let core_types: Vec<Vec<u32>> = topology
-            .core_types()
-            .iter()
-            .map(|t| t.cpus.clone())
-            .collect();
-        let pmus = Pmus::discover(Path::new("/sys"))
-            .context("the performance monitoring units")?
-            .with_core_types(&core_types);
-        let names = topology.core_types().iter().map(|t| t.name.as_str());
-        let labels = sensor_labels(names, &pmus);
-        let others = VirtualCounters::detect(&Roots::default(), &pmus, &labels);
-        let trust = trust.find()?;
-        Ok(Countable {
-            trust,
-            ..Countable::of(pmus, others)
-        })
-    }
-
-    fn of(pmus: Pmus, others: VirtualCounters) -> Countable {
-        Countable {
-            pmus,
-            energy_per_core_type: others.energy_per_core_type(),
-            others,
-            trust: None,
-        }
-    }
-
-    /// What is counted by others than core PMUs (energy, cache occupancy), to sample it. It can be had once.
-    pub fn virtual_counters(&mut self) -> VirtualCounters {
-        std::mem::replace(&mut self.others, VirtualCounters::of(Vec::new()))
-    }
-
-    /// Whether there is a PMU at all: without one nothing will ever be counted.
-    pub fn anything(&self) -> bool {
-        let mut types = self.pmus.core_types();
-        types.any(|t| self.pmus.of_core_type(t).is_some())
-    }
-
-    /// The provider called `name`, or the one that the TOML file of that path describes, checked for this machine. What a
-    /// trial has shown is kept; one that failed is made again the next time.
-    ///
-    /// # Errors
-    /// [`amp_host::BadInput`] naming the ones there are, or the file, line and key at fault; failed work when it is not
-    /// possible here, saying why.
-    pub fn provider(&mut self, name: &str) -> Result<Prepared> {
-        providers::prepare(name, &self.context()).map_err(|e| told(name, e))
-    }
-
-    /// As [`provider`](Self::provider) on a machine without counters, for the reason `why`.
-    ///
-    /// # Errors
-    /// The same.
-    pub fn without_counters(&mut self, name: &str, why: &str) -> Result<Prepared> {
-        let context = providers::Context {
-            counters: Err(why.to_owned()),
-            ..self.context()
-        };
-        providers::prepare(name, &context).map_err(|e| told(name, e))
-    }
-
-    /// The same for a provider that was made otherwise.
-    ///
-    /// # Errors
-    /// When it is not possible here, saying why.
-    pub fn checked(&mut self, provider: Box<dyn Provider>) -> Result<Prepared> {
-        providers::check(provider, &self.context()).map_err(whole)
-    }
-
-    fn context(&mut self) -> providers::Context<'_> {
-        let counters = perf::try_all(&mut self.pmus).map_err(|e| e.to_string());
-        providers::Context {
-            pmus: &self.pmus,
-            counters,
-            energy_per_core_type: self.energy_per_core_type,
-            models: None,
-            trust: self.trust.as_ref(),
-        }
-    }
-}
-
-/// Whether `name` can be a provider on some machine.
-///
-/// # Errors
-/// [`amp_host::BadInput`] naming the ones there are, or the file, line and key at fault.
-pub fn check_name(name: &str) -> Result<()> {
-    if name.ends_with(".toml") {
-        return providers::files_of(Path::new(name))
-            .map(drop)
-            .map_err(bad_input);
-    }
-    let known = providers::PROVIDERS.iter().map(|p| p.name);
-    if known.chain(["auto"]).any(|n| n == name) {
-        return Ok(());
-    }
-    let unknown = providers::UnknownProvider {
-        name: name.to_owned(),
-    };
-    Err(told(name, unknown.into()))
-}
-
-fn told(name: &str, e: ProviderError) -> anyhow::Error {
-    match e {
-        ProviderError::Unknown(_) => {
-            let known = providers::PROVIDERS.iter().map(|p| p.name);
-            match closest(name, known.chain(["auto"])).first() {
-                Some(meant) => bad_input(format!("{e}; did you mean `{meant}`?")),
-                None => bad_input(e),
-            }
-        }
-        ProviderError::File(_) => bad_input(e),
-        e => whole(e),
-    }
-}
 
 /// An error whose text contains its causes already.
 fn whole(e: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("{e}")
 }
 
-/// Which provider `auto` chose and why none before it, in a sentence; nothing when it was asked for by name.
-pub fn why_this(asked: &str, prepared: &Prepared) -> Option<String> {
-    (asked == "auto").then(|| {
-        let over = prepared.passed_over.iter();
-        let over: Vec<String> = over.map(|(n, why)| format!("not `{n}`: {why}")).collect();
-        let taken = format!("provider auto: `{}`", prepared.provider.name());
-        match over.is_empty() {
-            true => taken,
-            false => format!("{taken}; {}", over.join("; ")),
-        }
-    })
-}
-
 /// Every so many turns of event sets, the set whose turn it is is asked whether it got its counters. Asking interrupts every CPU;
 /// between, readings that fail tell.
 const TURNS_UNASKED: u32 = 16;
 
-/// A core type that counts.
-struct Side {
+/// The counters of one core type.
+struct Bank {
     /// Its event sets, in the provider's order, opened on all its CPUs.
     sets: Vec<OpenSet>,
     /// Number of events of each.
@@ -195,7 +44,7 @@ struct Side {
     refused: Option<(String, BackOff)>,
 }
 
-impl Side {
+impl Bank {
     /// Begins a stretch with the set that is active.
     fn count(&mut self, scheduler: &mut Scheduler, t: usize) -> Result<()> {
         self.generation = scheduler.count(t as u8, Some(self.active as u32))?;
@@ -212,21 +61,21 @@ struct Seen {
     counts: Counts,
 }
 
-/// What is counted now.
-pub struct Counting {
+/// The groups of counters that count now.
+pub struct CounterBanks {
     /// By core type; none while nothing is counted.
-    sides: Vec<Side>,
+    banks: Vec<Bank>,
     /// Core types of the machine.
     types: usize,
     /// By slot and core type.
     seen: Vec<Seen>,
 }
 
-impl Counting {
+impl CounterBanks {
     /// Nothing, on a machine with so many core types.
-    pub fn new(types: usize) -> Counting {
-        Counting {
-            sides: Vec::new(),
+    pub fn new(types: usize) -> CounterBanks {
+        CounterBanks {
+            banks: Vec::new(),
             types: types.min(MAX_CORE_TYPES),
             seen: Vec::new(),
         }
@@ -242,7 +91,7 @@ impl Counting {
         topology: &Topology,
         sets: &EventSets,
     ) -> Result<()> {
-        if sets.is_empty() && self.sides.is_empty() {
+        if sets.is_empty() && self.banks.is_empty() {
             return Ok(());
         }
         let mut next = Vec::new();
@@ -250,7 +99,7 @@ impl Counting {
             for (t, core_type) in topology.core_types().iter().enumerate() {
                 let of_type = sets.of(CoreTypeId(t as u8));
                 let open = |s| OpenSet::open_stopped(s, &core_type.cpus).map_err(whole);
-                next.push(Side {
+                next.push(Bank {
                     sets: of_type.iter().map(open).collect::<Result<_, _>>()?,
                     events: of_type.iter().map(|s| s.events.len()).collect(),
                     active: 0,
@@ -266,18 +115,18 @@ impl Counting {
             }
         }
         // the new ones can only have counters that the old ones let go
-        let mut before = std::mem::take(&mut self.sides);
+        let mut before = std::mem::take(&mut self.banks);
         stop(scheduler, &mut before);
         match begin(scheduler, &mut next) {
             Ok(()) => {
-                self.sides = next;
+                self.banks = next;
                 Ok(())
             }
             Err(refused) => {
                 stop(scheduler, &mut next);
                 drop(next);
                 let back = begin(scheduler, &mut before);
-                self.sides = before;
+                self.banks = before;
                 match back {
                     Ok(()) => Err(refused),
                     Err(e) => Err(refused.context(format!(
@@ -299,22 +148,22 @@ impl Counting {
         active: &dyn Fn(CoreTypeId) -> usize,
     ) -> Result<()> {
         let mut outcome = Ok(());
-        for (t, side) in self.sides.iter_mut().enumerate() {
+        for (t, bank) in self.banks.iter_mut().enumerate() {
             let wanted = active(CoreTypeId(t as u8));
-            if wanted == side.active && side.generation > 0 || wanted >= side.sets.len() {
+            if wanted == bank.active && bank.generation > 0 || wanted >= bank.sets.len() {
                 continue;
             }
-            if let Some((why, _)) = side.refused.as_ref().filter(|(_, b)| !b.due(now)) {
+            if let Some((why, _)) = bank.refused.as_ref().filter(|(_, b)| !b.due(now)) {
                 outcome = Err(anyhow::anyhow!("{why}"));
                 continue;
             }
             scheduler.count(t as u8, None)?;
-            side.generation = 0;
-            side.sets[side.active].stop();
-            side.active = wanted;
-            let asked = side.turns % TURNS_UNASKED == 0 || side.refused.is_some();
-            side.turns = side.turns.wrapping_add(1);
-            let set = &mut side.sets[wanted];
+            bank.generation = 0;
+            bank.sets[bank.active].stop();
+            bank.active = wanted;
+            let asked = bank.turns % TURNS_UNASKED == 0 || bank.refused.is_some();
+            bank.turns = bank.turns.wrapping_add(1);
+            let set = &mut bank.sets[wanted];
             let started = match asked {
                 true => set.start(),
                 false => set.start_again(),
@@ -322,13 +171,13 @@ impl Counting {
             match started {
                 Ok(()) => {
                     if asked {
-                        side.refused = None;
-                        side.watches.iter_mut().for_each(|(_, w)| w.counts());
+                        bank.refused = None;
+                        bank.watches.iter_mut().for_each(|(_, w)| w.counts());
                     }
-                    side.count(scheduler, t)?;
+                    bank.count(scheduler, t)?;
                 }
                 Err(e) => {
-                    match &mut side.refused {
+                    match &mut bank.refused {
                         Some((_, again)) => again.refused(now),
                         none => *none = Some((e.to_string(), BackOff::new(now))),
                     }
@@ -342,16 +191,16 @@ impl Counting {
     /// Sees whether what should count does, once per interval, and asks again for what was lost. Says so in the log, once.
     pub fn mend(&mut self, scheduler: &mut Scheduler, now: Nanos) {
         let (mut lost, mut found) = (Vec::new(), Vec::new());
-        for (t, side) in self.sides.iter_mut().enumerate() {
-            let Some(set) = side
+        for (t, bank) in self.banks.iter_mut().enumerate() {
+            let Some(set) = bank
                 .sets
-                .get_mut(side.active)
-                .filter(|_| side.generation > 0)
+                .get_mut(bank.active)
+                .filter(|_| bank.generation > 0)
             else {
                 continue;
             };
             let mut again = false;
-            for (cpu, watch) in &mut side.watches {
+            for (cpu, watch) in &mut bank.watches {
                 match watch.look(scheduler.unread_on(*cpu), now) {
                     Due::Nothing => {}
                     Due::Ask => match set.check(*cpu) {
@@ -376,8 +225,8 @@ impl Counting {
             }
             // what was counted before and after the gap must not be taken for one stretch
             if again {
-                if let Err(e) = side.count(scheduler, t) {
-                    side.generation = 0;
+                if let Err(e) = bank.count(scheduler, t) {
+                    bank.generation = 0;
                     log::warn!("{e:#}");
                 }
             }
@@ -394,7 +243,7 @@ impl Counting {
 
     /// Why nothing is counted where something should be; nothing while all is well.
     pub fn trouble(&self) -> Option<String> {
-        let of_side = |s: &Side| match &s.refused {
+        let of_bank = |s: &Bank| match &s.refused {
             Some((why, _)) => Some(why.clone()),
             None => {
                 let lost = s.watches.iter().filter_map(|(c, w)| Some((*c, w.why()?)));
@@ -403,7 +252,7 @@ impl Counting {
                 Some(format!("not counted on CPU {}: {why}", CpuList(cpus)))
             }
         };
-        let all: Vec<String> = self.sides.iter().filter_map(of_side).collect();
+        let all: Vec<String> = self.banks.iter().filter_map(of_bank).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
@@ -427,17 +276,17 @@ impl Counting {
             }
             let ran = runtime.saturating_sub(seen.runtime);
             seen.runtime = runtime;
-            let Some(side) = self.sides.get(t).filter(|s| ran > 0 && s.generation > 0) else {
+            let Some(bank) = self.banks.get(t).filter(|s| ran > 0 && s.generation > 0) else {
                 continue;
             };
             let counts = scheduler.counts(thread, t as u8);
-            let counted = since(&seen.counts, &counts, side);
+            let counted = since(&seen.counts, &counts, bank);
             if counts.generation > 0 {
                 seen.counts = counts;
             }
             if let Some((counted, deltas)) = counted {
-                let n = side.events.get(side.active).copied().unwrap_or(0);
-                let (set, generation) = (side.active as u32, counts.generation as u32);
+                let n = bank.events.get(bank.active).copied().unwrap_or(0);
+                let (set, generation) = (bank.active as u32, counts.generation as u32);
                 let deltas = deltas.get(..n).unwrap_or(&deltas);
                 let r = Reading::new(key, CoreTypeId(t as u8), set, generation, deltas);
                 // CPU time is folded at every tick, counts at switches and some ticks: one may be ahead of the other
@@ -448,8 +297,8 @@ impl Counting {
 }
 
 /// CPU time and counts that were added to `before`; nothing when none were in the present stretch.
-fn since(before: &Counts, now: &Counts, side: &Side) -> Option<(u64, [u64; amp_bpf::MAX_EVENTS])> {
-    if now.generation != side.generation {
+fn since(before: &Counts, now: &Counts, bank: &Bank) -> Option<(u64, [u64; amp_bpf::MAX_EVENTS])> {
+    if now.generation != bank.generation {
         return None;
     }
     let base = match before.generation == now.generation {
@@ -468,8 +317,8 @@ fn since(before: &Counts, now: &Counts, side: &Side) -> Option<(u64, [u64; amp_b
 }
 
 /// Lets go of the counters.
-fn stop(scheduler: &mut Scheduler, sides: &mut [Side]) {
-    for (t, s) in sides.iter_mut().enumerate() {
+fn stop(scheduler: &mut Scheduler, banks: &mut [Bank]) {
+    for (t, s) in banks.iter_mut().enumerate() {
         s.generation = 0;
         // it only fails where nothing can be counted
         let _ = scheduler.count(t as u8, None);
@@ -480,10 +329,10 @@ fn stop(scheduler: &mut Scheduler, sides: &mut [Side]) {
 }
 
 /// Lets the active sets count, and BPF read them.
-fn begin(scheduler: &mut Scheduler, sides: &mut [Side]) -> Result<()> {
+fn begin(scheduler: &mut Scheduler, banks: &mut [Bank]) -> Result<()> {
     let mut events: Vec<CpuEvents> = Vec::new();
-    for side in sides.iter_mut() {
-        for (set, open) in side.sets.iter().enumerate() {
+    for bank in banks.iter_mut() {
+        for (set, open) in bank.sets.iter().enumerate() {
             for (cpu, i, fd) in open.fds() {
                 if i == 0 {
                     events.push(CpuEvents {
@@ -499,12 +348,12 @@ fn begin(scheduler: &mut Scheduler, sides: &mut [Side]) -> Result<()> {
         }
     }
     scheduler.set_counters(&events)?;
-    for (t, side) in sides.iter_mut().enumerate() {
-        if let Some(set) = side.sets.get_mut(side.active) {
+    for (t, bank) in banks.iter_mut().enumerate() {
+        if let Some(set) = bank.sets.get_mut(bank.active) {
             set.start().map_err(whole)?;
-            side.refused = None;
-            side.watches.iter_mut().for_each(|(_, w)| w.counts());
-            side.count(scheduler, t)?;
+            bank.refused = None;
+            bank.watches.iter_mut().for_each(|(_, w)| w.counts());
+            bank.count(scheduler, t)?;
         }
     }
     Ok(())
@@ -513,10 +362,9 @@ fn begin(scheduler: &mut Scheduler, sides: &mut [Side]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amp_host::BadInput;
 
-    fn side(generation: u64) -> Side {
-        Side {
+    fn bank(generation: u64) -> Bank {
+        Bank {
             sets: Vec::new(),
             events: Vec::new(),
             active: 0,
@@ -542,54 +390,14 @@ mod tests {
         let first = |c: Option<(u64, [u64; amp_bpf::MAX_EVENTS])>| c.map(|(ns, v)| (ns, v[0]));
         let now = counts(3, 50, 700);
         let before = counts(3, 20, 300);
-        assert_eq!(first(since(&before, &now, &side(3))), Some((30, 400)));
+        assert_eq!(first(since(&before, &now, &bank(3))), Some((30, 400)));
         // what an earlier one counted is no base, and not what counts now
         let earlier = counts(2, 40, 600);
-        assert_eq!(first(since(&earlier, &now, &side(3))), Some((50, 700)));
-        assert_eq!(first(since(&before, &earlier, &side(3))), None);
+        assert_eq!(first(since(&earlier, &now, &bank(3))), Some((50, 700)));
+        assert_eq!(first(since(&before, &earlier, &bank(3))), None);
         // nothing, or going backwards: no reading
-        assert_eq!(first(since(&now, &now, &side(3))), None);
-        assert_eq!(first(since(&now, &before, &side(3))), None);
-        assert_eq!(first(since(&before, &Counts::default(), &side(3))), None);
-    }
-
-    #[test]
-    fn names_are_checked_without_a_machine() {
-        for name in ["auto", "none", "model", "ipc-sampling"] {
-            check_name(name).unwrap();
-        }
-        for (name, wants) in [("nome", "did you mean `none`?"), ("/no.toml", "/no.toml")] {
-            let e = check_name(name).unwrap_err();
-            assert!(e.is::<BadInput>() && e.to_string().contains(wants), "{e}");
-        }
-    }
-
-    #[test]
-    fn auto_says_what_it_took_and_why() {
-        let topology = amp_sched::Topology::new(vec![amp_sched::CoreType {
-            name: "only".into(),
-            cpus: vec![0],
-            capacity: 1024,
-        }])
-        .unwrap();
-        let none = Pmus::none().with_core_types(&[topology.core_types()[0].cpus.clone()]);
-        let mut nothing = Countable::of(none, VirtualCounters::of(Vec::new()));
-        assert!(!nothing.anything());
-        let auto = nothing.provider("auto").unwrap();
-        let why = why_this("auto", &auto).unwrap();
-        assert!(
-            why.starts_with("provider auto: `declared`; not `model`: ")
-                && why.contains("not `remembered`: ")
-                && why.contains("no PMU"),
-            "{why}"
-        );
-        assert_eq!(why_this("declared", &auto), None);
-        let e = nothing.provider("ipc-sampling").unwrap_err();
-        assert!(!e.is::<BadInput>(), "{e}");
-        assert_eq!(
-            format!("{e:#}").matches("no PMU counts").count(),
-            1,
-            "{e:#}"
-        );
+        assert_eq!(first(since(&now, &now, &bank(3))), None);
+        assert_eq!(first(since(&now, &before, &bank(3))), None);
+        assert_eq!(first(since(&before, &Counts::default(), &bank(3))), None);
     }
 }
