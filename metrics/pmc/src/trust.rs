@@ -4,10 +4,12 @@ use amp_host::bad_input;
 use amp_metrics::trust::TrustFile;
 use anyhow::Result;
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Where the trust file is.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TrustArgs {
     /// Trust file of the machine (`scx_amp pmc validate --out FILE`): events that it calls broken are not used [default:
     /// /etc/scx_amp/trust.toml, if there is one; none for a board]

@@ -1,13 +1,21 @@
 //! The evaluation of scheduling policies, apart from the engine that runs them.
 //!
 //! ```text
-//! Workload (file) ──► runs of the mix ──► evaluation ──► BenchReport ──► report (text, HTML)
+//! Workload (file) ─► bench ──asks──► Lab (this machine, the board's guest, the simulator)
+//!                      │ RunRecord, SoloTimes
+//!                      └─► evaluation ─► BenchReport ─► report (text, HTML)
 //! ```
 //!
-//! [`workload`] reads the mix, [`evaluation`] turns completion times into aggregate speedup, unfairness and EDP, and
-//! [`report`] shows them.
+//! [`workload`] reads the mix, [`bench()`] runs the protocol over a [`Lab`], [`evaluation`] turns
+//! completion times into aggregate speedup, unfairness and EDP, and [`report`] shows them.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod evaluation;
+pub mod lab;
 pub mod report;
+pub mod solos;
 pub mod workload;
+
+pub use bench::{bench, BenchError, Plan, Step, Watch, What};
+pub use lab::Lab;

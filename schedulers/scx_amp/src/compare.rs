@@ -35,10 +35,7 @@ pub fn main(args: &CompareArgs, cancel: &AtomicBool) -> Result<()> {
     for comparison in all.map_err(bad_input)? {
         let mut progress = Progress::bar();
         let mut watch = |mix: &str, step: Step<'_>| {
-            match step {
-                Step::Solo { app } => progress.note(&format!("{mix}: {app} alone")),
-                Step::Mix { policy, run } => progress.note(&format!("{mix}: {policy}, run {run}")),
-            }
+            progress.note(&format!("{mix}: {}", step.what));
             match cancel.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),

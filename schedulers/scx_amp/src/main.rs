@@ -6,6 +6,7 @@ mod board_cli;
 mod compare;
 mod control;
 mod help;
+mod labs;
 mod live;
 mod model;
 mod on_board;

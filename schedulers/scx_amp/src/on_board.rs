@@ -6,6 +6,7 @@ use amp_host::progress::Progress;
 use amp_machine::MachineFile;
 use amp_workloads::catalogue::Needs;
 use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,8 @@ use std::time::Duration;
 
 /// The machine where nobody says which.
 const MACHINE: &str = "juno";
+/// The kernel where nobody says which.
+pub const NEWEST: &str = "newest";
 /// Where the script is in the guest.
 const SCRIPT: &str = "/amp/again.sh";
 
@@ -124,6 +127,16 @@ impl OnBoard {
         let digest = h.finalize();
         Ok(digest.iter().take(12).map(|b| format!("{b:02x}")).collect())
     }
+}
+
+/// Reads what a guest is to do, as its host wrote it with serde.
+///
+/// # Errors
+/// [`amp_host::BadInput`] when it cannot be read or is not right; the text names the file, the line and the key.
+pub fn request<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let told = |e: &dyn std::fmt::Display| bad_input(format!("--request {}: {e}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| told(&e))?;
+    serde_json::from_str(&text).map_err(|e| told(&e))
 }
 
 fn script(words: &[String]) -> String {

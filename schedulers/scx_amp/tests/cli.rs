@@ -287,6 +287,98 @@ fn a_trust_file_is_looked_at_before_a_bench_begins() {
 }
 
 #[test]
+fn options_that_mean_nothing_where_the_bench_runs_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let w = workload(dir.path(), GOOD);
+    let folder = dir.path().display().to_string();
+    for (on, option, value, goes_with) in [
+        ("board", "--workdir", folder.as_str(), "--on host"),
+        ("board", "--big-cpus", "0", "--on host"),
+        ("board", "--solo", "s.json", "--on sim"),
+        ("host", "--kernel", "newest", "--on board"),
+        ("host", "--solo", "s.json", "--on sim"),
+        ("sim", "--workdir", folder.as_str(), "--on host"),
+        ("sim", "--big-cpus", "0", "--on host"),
+        ("sim", "--kernel", "7.0", "--on board"),
+        ("sim", "--trust", "t.toml", "--on board or host"),
+        ("sim", "--solo-cache", "s.json", "--on board or host"),
+        ("sim", "--solo-runs", "3", "--on board or host"),
+    ] {
+        let said = told(2, &["bench", &w, "--on", on, option, value]);
+        assert!(
+            said.contains(option) && said.contains("means nothing") && said.contains(goes_with),
+            "{on} {option}: {said}"
+        );
+    }
+    let collect = ["model", "collect", "--out", "o.jsonl"];
+    let said = told(
+        2,
+        &[&collect[..], &["--on", "host", "--kernel", "7.0"]].concat(),
+    );
+    assert!(said.contains("--kernel"), "{said}");
+    let said = told(2, &[&collect[..], &["--workdir", &folder]].concat());
+    assert!(said.contains("--workdir"), "{said}");
+}
+
+#[test]
+fn a_bad_request_is_told_with_file_line_and_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("request.json");
+    std::fs::write(&path, "{\n \"colour\": 1 }").unwrap();
+    let file = path.display().to_string();
+    for command in [&["bench"][..], &["model", "collect"]] {
+        let said = told(2, &[command, &["--request", &file]].concat());
+        for word in ["request.json", "colour", "line 2"] {
+            assert!(said.contains(word), "{command:?}: `{word}` in {said}");
+        }
+        let said = told(2, command);
+        assert!(said.contains("required"), "{said}");
+    }
+}
+
+#[test]
+fn programs_measured_alone_can_be_simulated() {
+    let dir = tempfile::tempdir().unwrap();
+    let two = format!("{GOOD}[[app]]\nname = \"b\"\ncommand = [\"true\"]\n");
+    let w = workload(dir.path(), &two);
+    let solo = dir.path().join("solo.json");
+    let entry = |name: &str, fast: f64| {
+        format!(
+            r#""{name}":{{"name":"{name}","slow_s":[20.0],"fast_s":[{fast}],"instructions":2e10}}"#
+        )
+    };
+    let text = format!(
+        "{{\"entries\":{{{},{}}}}}",
+        entry("a", 5.0),
+        entry("b", 10.0)
+    );
+    std::fs::write(&solo, text).unwrap();
+    let file = solo.display().to_string();
+    let out = scx_amp(&[
+        "bench",
+        &w,
+        "--on=sim",
+        "--policies=hsp",
+        "--solo",
+        &file,
+        "--json=-",
+    ]);
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let alone = v["results"][0]["apps"][0]["ct_slow_s"].as_f64().unwrap();
+    assert!((alone - 20.0).abs() < 0.1, "{alone}");
+    let said = told(2, &["bench", &w, "--on", "sim", "--solo", "/no/such.json"]);
+    assert!(
+        said.contains("--solo") && said.contains("/no/such.json"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_bad_comparison_is_told_with_its_file() {
     let said = told(2, &["compare", "/nowhere.toml"]);
     assert!(said.contains("/nowhere.toml"), "{said}");

@@ -1,6 +1,7 @@
 //! What can go wrong.
 
 use amp_eval::evaluation::EvaluationError;
+use amp_eval::BenchError;
 use amp_sched::policy::SettingsError;
 use amp_sched::TopologyError;
 use thiserror::Error;
@@ -82,11 +83,9 @@ pub enum SimError {
     Machine(#[from] amp_sched::MachineError),
     /// The mix does not end.
     #[error(
-        "policy `{policy}`: no end after {after_s:.0} simulated seconds{events}; still short of {needed} completions: {short}"
+        "no end after {after_s:.0} simulated seconds{events}; still short of {needed} completions: {short}"
     )]
     Endless {
-        /// The policy.
-        policy: String,
         /// Simulated time until it was given up.
         after_s: f64,
         /// The number of events, where that was the limit.
@@ -95,6 +94,14 @@ pub enum SimError {
         needed: usize,
         /// Applications that have fewer.
         short: String,
+    },
+    /// A program alone, or a run of the mix, failed.
+    #[error("{run}: {source}")]
+    Run {
+        /// Which: the application alone, or policy and number of the run.
+        run: String,
+        /// What happened.
+        source: Box<SimError>,
     },
     /// The figures cannot be evaluated.
     #[error(transparent)]
@@ -107,5 +114,30 @@ pub enum SimError {
 impl From<amp_metrics::providers::ProviderError> for SimError {
     fn from(e: amp_metrics::providers::ProviderError) -> SimError {
         SimError::Provider(Box::new(e))
+    }
+}
+
+impl From<BenchError<SimError>> for SimError {
+    fn from(e: BenchError<SimError>) -> SimError {
+        let run = |run: String, e| SimError::Run {
+            run,
+            source: Box::new(e),
+        };
+        match e {
+            BenchError::Plan(what) => SimError::Parameter(what.to_owned()),
+            BenchError::Interrupted => SimError::Interrupted,
+            BenchError::Lab(e) => e,
+            BenchError::Alone { app, cores, error } => {
+                run(format!("application `{app}` alone on {cores}"), error)
+            }
+            BenchError::Mix {
+                policy,
+                run: n,
+                error,
+            } => run(format!("policy `{policy}`, run {n}"), error),
+            BenchError::Evaluation(e) => SimError::Evaluation(e),
+            // nothing is kept of the simulator's times
+            BenchError::Keep(e) => SimError::Parameter(e.to_string()),
+        }
     }
 }

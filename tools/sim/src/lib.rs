@@ -27,7 +27,7 @@ mod rates;
 mod scenario;
 mod truth;
 
-pub use bench::bench;
+pub use bench::{bench, SimLab};
 pub use error::SimError;
 pub use machine::{topology_of, AppStats, Discipline, MachineOptions, MachineStats, SimMachine};
 pub use provider::ProviderSpec;

@@ -3,7 +3,8 @@
 //! With F the share of *time* an application spends on fast cores and f the share of *instructions*:
 //! f = 1/((1/F − 1)/SF + 1), slowdown = f + SF·(1 − f), ASP = Σ [1/(f/SF + 1 − f) − 1].
 
-use crate::evaluation::results::OracleResult;
+use crate::evaluation::results::{MachineFacts, OracleResult};
+use crate::workload::Workload;
 
 /// Share of instructions retired on fast cores, from the share of time `time` (0 to 1) and the speedup factor.
 pub fn instruction_share(time: f64, sf: f64) -> f64 {
@@ -121,6 +122,26 @@ pub fn of_policy(
         _ => return None,
     };
     Some(predict(&shares, sf, weights))
+}
+
+/// What `policy` should reach with `workload`, from the speedup factors `sf` of its whole programs: the
+/// steady-state prediction of a bench. Mixes of single-threaded programs on two core types have one;
+/// programs with phases make it an approximation, which policies that follow the phases can beat.
+pub fn of_mix(
+    policy: &str,
+    workload: &Workload,
+    sf: &[f64],
+    machine: &MachineFacts,
+) -> Option<OracleResult> {
+    let [big, small] = &machine.core_types[..] else {
+        return None;
+    };
+    if workload.apps.iter().any(|a| a.threads != 1) {
+        return None;
+    }
+    let weights = workload.apps.iter().map(|a| f64::from(a.weight) / 100.0);
+    let weights: Vec<f64> = weights.collect();
+    of_policy(policy, sf, &weights, big.cpus, big.cpus + small.cpus)
 }
 
 #[cfg(test)]

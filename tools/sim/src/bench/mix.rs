@@ -4,24 +4,12 @@ use super::BenchOptions;
 use crate::error::SimError;
 use crate::machine::{Discipline, MachineOptions, SimMachine};
 use crate::scenario::SimApp;
-use amp_eval::evaluation::{AppRun, Run, Timeline, TimelineEntry};
+use amp_eval::evaluation::{AppRun, Timeline, TimelineEntry};
+use amp_eval::lab::RunRecord;
 use amp_machine::MachineFile;
 use amp_metrics::{Nanos, MAX_CORE_TYPES};
-use amp_sched::engine::Totals;
 use amp_sched::{Engine, Machine};
-
-/// A run of a mix, as the evaluation wants it, and what else is known of it.
-#[derive(Clone, Debug)]
-pub struct MixRun {
-    /// For [`amp_eval::evaluation::evaluate`].
-    pub run: Run,
-    /// Which application was on which core type when.
-    pub timeline: Vec<TimelineEntry>,
-    /// Counts of the engine; zero for the baseline.
-    pub engine: Totals,
-    /// Counts of the machine.
-    pub machine: crate::machine::MachineStats,
-}
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Another number for each (seed, run, purpose), far from its neighbours (the finalizer of SplitMix64).
 pub(super) fn derive(seed: u64, run: u32, purpose: u64) -> u64 {
@@ -35,14 +23,15 @@ pub(super) fn derive(seed: u64, run: u32, purpose: u64) -> u64 {
 /// often as `options` says. `run` (from 1) chooses start order and noise; every policy meets the same start order.
 ///
 /// # Errors
-/// When an input is not right or the run does not end within the limit.
+/// When an input is not right, the run does not end within the limit, or `cancel` is set.
 pub fn run_mix(
     apps: &[SimApp],
     machine: &MachineFile,
     policy: &str,
     options: &BenchOptions,
     run: u32,
-) -> Result<MixRun, SimError> {
+    cancel: &AtomicBool,
+) -> Result<RunRecord, SimError> {
     let made = options.make_policy(policy, derive(options.seed, run, 1))?;
     let discipline = if made.is_some() {
         Discipline::Placed
@@ -86,45 +75,46 @@ pub fn run_mix(
         if sim.is_over() {
             break;
         }
+        if cancel.load(Ordering::Relaxed) {
+            return Err(SimError::Interrupted);
+        }
         ticks += 1;
         if sim.now() > options.limit || ticks + sim.stats().events > options.most_events {
-            return Err(endless(policy, &sim, apps, options));
+            return Err(endless(&sim, apps, options));
         }
         if let Some(engine) = &mut engine {
             engine.tick(&mut sim)?;
         }
     }
-    let totals = engine.as_ref().map(Engine::totals).unwrap_or_default();
-    Ok(MixRun {
-        run: figures(&sim, apps, engine.is_some().then_some(totals.swaps)),
-        timeline: timeline.entries(),
-        engine: totals,
-        machine: sim.stats().clone(),
-    })
+    let swaps = engine.as_ref().map(|e| e.totals().swaps);
+    Ok(record(&sim, apps.len(), swaps, timeline.entries()))
 }
 
-/// A run as the evaluation takes it. As in the live bench, energy is that of one completion of every program, so
-/// that a run that happened to last longer is not charged for it.
-fn figures(sim: &SimMachine, apps: &[SimApp], swaps: Option<u64>) -> Run {
+/// What the machine did.
+fn record(
+    sim: &SimMachine,
+    apps: usize,
+    swaps: Option<u64>,
+    timeline: Vec<TimelineEntry>,
+) -> RunRecord {
     let types = sim.topology().core_types().len();
-    let stats: Vec<_> = (0..apps.len()).filter_map(|i| sim.app_stats(i)).collect();
+    let stats: Vec<_> = (0..apps).filter_map(|i| sim.app_stats(i)).collect();
     let app = |s: &&crate::machine::AppStats| AppRun {
         completions_s: s.completions.iter().map(|c| c.as_secs_f64()).collect(),
         time_s: s.runtime[..types].iter().map(|t| t.as_secs_f64()).collect(),
     };
     let busy: Option<f64> = stats.iter().map(|s| s.energy_j).sum();
-    let instructions: f64 = stats.iter().flat_map(|s| s.instructions).sum();
-    let once: f64 = apps.iter().map(|a| a.instructions).sum();
-    Run {
+    RunRecord {
         apps: stats.iter().map(app).collect(),
         duration_s: sim.now().as_secs_f64(),
-        energy_j: busy.map(|e| (e + sim.stats().idle_energy_j) * once / instructions.max(1.0)),
-        instructions: Some(instructions),
+        energy_j: busy.map(|e| e + sim.stats().idle_energy_j),
+        instructions: Some(stats.iter().flat_map(|s| s.instructions).sum()),
         swaps,
+        timeline,
     }
 }
 
-fn endless(policy: &str, sim: &SimMachine, apps: &[SimApp], options: &BenchOptions) -> SimError {
+fn endless(sim: &SimMachine, apps: &[SimApp], options: &BenchOptions) -> SimError {
     let short = |(i, a): (usize, &SimApp)| {
         let done = sim.app_stats(i).map_or(0, |s| s.completions.len());
         (done < options.completions).then(|| format!("{} ({done})", a.name))
@@ -132,7 +122,6 @@ fn endless(policy: &str, sim: &SimMachine, apps: &[SimApp], options: &BenchOptio
     let short: Vec<String> = apps.iter().enumerate().filter_map(short).collect();
     let in_time = sim.now() <= options.limit;
     SimError::Endless {
-        policy: policy.to_owned(),
         after_s: sim.now().min(options.limit).as_secs_f64(),
         events: match in_time {
             true => format!(" and {} events", options.most_events),

@@ -1,29 +1,26 @@
-//! A workload on a simulated machine under several policies.
-//!
-//! The protocol of [PMCTrack §4.1.3], as in the live bench: every application alone on the slowest cores and with fast ones,
-//! then the mix under each policy with restarts until the longest has completed three times, repeated in shuffled
-//! start order.
+//! A workload on a simulated machine under several policies: the simulator as a laboratory of [`amp_eval::bench()`].
 
 mod mix;
 mod solo;
 
-pub use mix::{run_mix, MixRun};
-pub use solo::solo;
+pub use amp_eval::{Step, What};
+pub use mix::run_mix;
+pub use solo::alone;
 
 use crate::error::SimError;
 use crate::machine::{topology_of, MachineOptions};
 use crate::provider::ProviderSpec;
-use crate::scenario::apps_of;
-use amp_eval::evaluation::{
-    evaluate, oracle, AppSpec, BenchReport, Environment, MachineFacts, PolicyResult, Solo,
-    COMPLETIONS,
-};
+use crate::scenario::{apps_of, SimApp};
+use amp_eval::evaluation::{BenchReport, Environment, MachineFacts, COMPLETIONS};
+use amp_eval::lab::{AloneRecord, Cores, Facts, MixSpec, RunRecord};
+use amp_eval::solos::SoloCache;
 use amp_eval::workload::Workload;
+use amp_eval::{Lab, Plan, Watch};
 use amp_machine::MachineFile;
 use amp_metrics::Nanos;
 use amp_sched::policy::Settings;
 use amp_sched::{Policy, Topology};
-use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
 
 /// How a bench on the simulator goes.
 #[derive(Clone, Debug)]
@@ -68,24 +65,20 @@ impl Default for BenchOptions {
     }
 }
 
-/// What the bench is about to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// An application alone.
-    Solo {
-        /// Its label.
-        app: &'a str,
-    },
-    /// A run of the mix.
-    Mix {
-        /// Under this policy.
-        policy: &'a str,
-        /// Number of the run, from 1.
-        run: u32,
-    },
-}
-
 impl BenchOptions {
+    /// What a bench of `workload` under `policies` measures by these options. Alone, each program runs once: the
+    /// simulated machine repeats itself.
+    pub fn plan<'a>(&self, workload: &'a Workload, policies: &'a [String]) -> Plan<'a> {
+        Plan {
+            workload,
+            policies,
+            runs: self.runs,
+            solo_runs: 1,
+            completions: self.completions,
+            seed: self.seed,
+        }
+    }
+
     /// The source of metrics of `policy`.
     pub fn provider_for(&self, policy: &str) -> ProviderSpec {
         let own = self.provider_of.iter().find(|(name, _)| name == policy);
@@ -103,28 +96,107 @@ impl BenchOptions {
     ) -> Result<Option<Box<dyn Policy>>, SimError> {
         Ok(self.settings.policy_or_baseline(policy, seed, None)?)
     }
+}
 
-    fn check(&self, policies: &[&str], topology: &Topology) -> Result<(), SimError> {
-        let bad = |text: &str| Err(SimError::Parameter(text.to_owned()));
-        if policies.is_empty() {
-            return bad("no policy is named");
+/// The simulated machine as a laboratory, whose runs are independent of each other: run `n` of a policy comes out the
+/// same whatever ran before. Start orders are drawn by the machine, from seed and run number, the same for every policy.
+#[derive(Debug)]
+pub struct SimLab<'a> {
+    machine: &'a MachineFile,
+    topology: Topology,
+    apps: Vec<SimApp>,
+    options: &'a BenchOptions,
+}
+
+impl<'a> SimLab<'a> {
+    /// `machine`, ready to run the applications of `workload`.
+    ///
+    /// # Errors
+    /// When the machine has no topology, or an application cannot be simulated.
+    pub fn new(
+        workload: &Workload,
+        machine: &'a MachineFile,
+        options: &'a BenchOptions,
+    ) -> Result<SimLab<'a>, SimError> {
+        Ok(SimLab {
+            machine,
+            topology: topology_of(machine)?,
+            apps: apps_of(workload)?,
+            options,
+        })
+    }
+
+    fn provider_names(&self, policies: &[String]) -> String {
+        let options = self.options;
+        let mut text = options.provider.name();
+        for (policy, spec) in &options.provider_of {
+            if policies.contains(policy) && *spec != options.provider {
+                text += &format!(", {policy}: {}", spec.name());
+            }
         }
-        if self.runs == 0 || self.completions == 0 {
-            return bad("at least one run and one completion are needed");
-        }
-        if self.interval == Nanos::ZERO {
-            return bad("the interval must be longer than 0");
-        }
-        for name in policies {
-            self.settings
-                .policy_or_baseline(name, self.seed, Some(topology))?;
-        }
-        Ok(())
+        text
     }
 }
 
-/// Runs `workload` on `machine` under each of `policies` (`eevdf` is the baseline) and evaluates. `watch` is told every step
-/// before it is taken and may stop the bench.
+impl Lab for SimLab<'_> {
+    type Error = SimError;
+
+    fn facts(&self, plan: &Plan<'_>) -> Facts {
+        Facts {
+            machine: MachineFacts::of(&self.machine.name, &self.topology),
+            on: "sim".to_owned(),
+            provider: self.provider_names(plan.policies),
+            environment: Environment {
+                virtual_time: true,
+                ..Environment::default()
+            },
+        }
+    }
+
+    fn prepare(&mut self, plan: &Plan<'_>) -> Result<(), SimError> {
+        if self.options.interval == Nanos::ZERO {
+            let what = "the interval must be longer than 0";
+            return Err(SimError::Parameter(what.to_owned()));
+        }
+        for name in plan.policies {
+            let options = self.options;
+            let topology = Some(&self.topology);
+            options
+                .settings
+                .policy_or_baseline(name, options.seed, topology)?;
+        }
+        Ok(())
+    }
+
+    fn repeatable(&self) -> bool {
+        true
+    }
+
+    fn alone(
+        &mut self,
+        app: usize,
+        cores: Cores,
+        cancel: &AtomicBool,
+    ) -> Result<AloneRecord, SimError> {
+        let app = &self.apps[app];
+        Ok(AloneRecord {
+            took_s: alone(app, cores, self.machine, self.options, cancel)?,
+            instructions: Some(app.instructions),
+        })
+    }
+
+    fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord, SimError> {
+        let options = BenchOptions {
+            completions: spec.completions,
+            ..self.options.clone()
+        };
+        let (apps, machine) = (&self.apps, self.machine);
+        run_mix(apps, machine, spec.policy, &options, spec.run, cancel)
+    }
+}
+
+/// Runs `workload` on `machine` under each of `policies` (`eevdf` is the baseline) and evaluates: the protocol of
+/// [`amp_eval::bench()`] over a [`SimLab`].
 ///
 /// The same arguments give the same report, byte for byte.
 ///
@@ -135,95 +207,12 @@ pub fn bench(
     machine: &MachineFile,
     policies: &[&str],
     options: &BenchOptions,
-    watch: &mut dyn FnMut(Step<'_>) -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
 ) -> Result<BenchReport, SimError> {
-    let topology = topology_of(machine)?;
-    options.check(policies, &topology)?;
-    let apps = apps_of(workload)?;
-    let mut ask = |step: Step<'_>| match watch(step) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(SimError::Interrupted),
-    };
-    let mut solos = Vec::with_capacity(apps.len());
-    for app in &apps {
-        ask(Step::Solo { app: &app.name })?;
-        solos.push(solo(app, machine, options)?);
-    }
-    let specs: Vec<AppSpec> = apps
-        .iter()
-        .map(|a| AppSpec {
-            name: a.name.clone(),
-            weight: a.weight,
-        })
-        .collect();
-    let mut results = Vec::with_capacity(policies.len());
-    for policy in policies {
-        let mut runs = Vec::with_capacity(options.runs as usize);
-        let mut timeline = Vec::new();
-        for run in 1..=options.runs {
-            ask(Step::Mix { policy, run })?;
-            let done = run_mix(&apps, machine, policy, options, run)?;
-            if run == 1 {
-                timeline = done.timeline;
-            }
-            runs.push(done.run);
-        }
-        let mut result: PolicyResult = evaluate(policy, &specs, &solos, &runs)?;
-        result.timeline = timeline;
-        result.oracle = predict(policy, workload, &solos, &topology);
-        results.push(result);
-    }
-    Ok(BenchReport {
-        workload: workload.name.clone(),
-        machine: MachineFacts::of(&machine.name, &topology),
-        on: "sim".to_owned(),
-        provider: provider_names(policies, options),
-        environment: Environment {
-            commit: None,
-            virtual_time: true,
-            seed: Some(options.seed),
-            ..Environment::default()
-        },
-        results,
-    })
-}
-
-/// The oracle's figures, where every application has one thread. For programs with phases, mean speedup factors make
-/// it an approximation.
-fn predict(
-    policy: &str,
-    workload: &Workload,
-    solos: &[Solo],
-    topology: &Topology,
-) -> Option<amp_eval::evaluation::OracleResult> {
-    if topology.core_types().len() != 2 || workload.apps.iter().any(|a| a.threads != 1) {
-        return None;
-    }
-    let sf: Option<Vec<f64>> = solos
-        .iter()
-        .map(|s| Some(s.slow_s.first()? / s.fast_s.first()?))
-        .collect();
-    let weights: Vec<f64> = workload
-        .apps
-        .iter()
-        .map(|a| f64::from(a.weight) / 100.0)
-        .collect();
-    let cpus = topology.core_types().iter().map(|t| t.cpus.len()).sum();
-    oracle::of_policy(
-        policy,
-        &sf?,
-        &weights,
-        topology.core_types()[0].cpus.len(),
-        cpus,
-    )
-}
-
-fn provider_names(policies: &[&str], options: &BenchOptions) -> String {
-    let mut text = options.provider.name();
-    for (policy, spec) in &options.provider_of {
-        if policies.contains(&policy.as_str()) && *spec != options.provider {
-            text += &format!(", {policy}: {}", spec.name());
-        }
-    }
-    text
+    let policies: Vec<String> = policies.iter().map(|p| (*p).to_owned()).collect();
+    let plan = options.plan(workload, &policies);
+    let mut lab = SimLab::new(workload, machine, options)?;
+    let never = AtomicBool::new(false);
+    let report = amp_eval::bench(&plan, &mut lab, &mut SoloCache::default(), watch, &never);
+    Ok(report?)
 }

@@ -6,52 +6,38 @@ use crate::error::SimError;
 use crate::machine::topology_of;
 use crate::provider::ProviderSpec;
 use crate::scenario::SimApp;
-use amp_eval::evaluation::Solo;
+use amp_eval::lab::Cores;
 use amp_machine::MachineFile;
 use amp_sched::policy::Settings;
+use std::sync::atomic::AtomicBool;
 
 /// The policy under which an application that has the machine to itself uses the fast cores: it keeps them busy and lets
 /// its threads take turns on them, which is what the application-wide speedup assumes [TR5028 §4].
 const ALONE: &str = "hsp";
 
-/// Completion times of `app` by itself: on the slowest core type only, and with all cores and exact speedup factors under
-/// `hsp`. The simulator's are exact, so each is stated twice: as two equal observations, whose uncertainty is 0.
+/// Completion time of `app` by itself in seconds: on the slowest core type only, or with all cores and exact speedup
+/// factors under `hsp`.
 ///
 /// # Errors
-/// When an input is not right or it does not end within the limit.
-pub fn solo(app: &SimApp, machine: &MachineFile, options: &BenchOptions) -> Result<Solo, SimError> {
+/// When an input is not right, it does not end within the limit, or `cancel` is set.
+pub fn alone(
+    app: &SimApp,
+    cores: Cores,
+    machine: &MachineFile,
+    options: &BenchOptions,
+    cancel: &AtomicBool,
+) -> Result<f64, SimError> {
     let topology = topology_of(machine)?;
-    let slow = topology.core_types()[topology.slowest().index()]
-        .cpus
-        .clone();
-    let slow = time(
-        SimApp {
-            affinity: Some(slow),
-            ..app.clone()
-        },
-        machine,
-        options,
-    )?;
-    let fast = time(
-        SimApp {
-            affinity: None,
-            ..app.clone()
-        },
-        machine,
-        options,
-    )?;
-    Ok(Solo {
-        slow_s: vec![slow; 2],
-        fast_s: vec![fast; 2],
-    })
-}
-
-fn time(app: SimApp, machine: &MachineFile, options: &BenchOptions) -> Result<f64, SimError> {
+    let slowest = &topology.core_types()[topology.slowest().index()];
     let alone = SimApp {
+        affinity: match cores {
+            Cores::Slow => Some(slowest.cpus.clone()),
+            Cores::Fast => None,
+        },
         arrival: Default::default(),
         departure: None,
         restart: true,
-        ..app
+        ..app.clone()
     };
     let options = BenchOptions {
         provider: ProviderSpec::TRUE,
@@ -60,6 +46,6 @@ fn time(app: SimApp, machine: &MachineFile, options: &BenchOptions) -> Result<f6
         completions: 1,
         ..options.clone()
     };
-    let done = run_mix(std::slice::from_ref(&alone), machine, ALONE, &options, 1)?;
-    Ok(done.run.duration_s)
+    let apps = std::slice::from_ref(&alone);
+    Ok(run_mix(apps, machine, ALONE, &options, 1, cancel)?.duration_s)
 }

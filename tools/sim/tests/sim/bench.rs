@@ -4,7 +4,7 @@ use amp_eval::workload::Workload;
 use amp_machine::MachineFile;
 use amp_metrics::Nanos;
 use amp_sched::policy::Settings;
-use amp_sim::bench::{bench, BenchOptions, Step};
+use amp_sim::bench::{bench, BenchOptions, Step, What};
 use amp_sim::{ProviderSpec, SimError};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -206,8 +206,8 @@ fn bad_input_is_named_and_a_watcher_may_stop_it() {
     assert!(e.contains("`ef`") && e.contains("2 core types"), "{e}");
 
     let mut steps = Vec::new();
-    let stop = &mut |s: Step<'_>| match s {
-        Step::Mix { policy, run: 2 } => {
+    let stop = &mut |s: Step<'_>| match s.what {
+        What::Mix { policy, run: 2, .. } => {
             steps.push(policy.to_owned());
             ControlFlow::Break(())
         }

@@ -1,11 +1,27 @@
 //! Shared by the tests.
 
+use amp_eval::evaluation::Solo;
+use amp_eval::lab::Cores;
 use amp_eval::workload::{Phase, Schedule};
 use amp_machine::MachineFile;
 use amp_metrics::{CoreTypeId, Nanos, ThreadKey};
 use amp_sched::{Machine, Placement};
+use amp_sim::bench::{alone, BenchOptions};
 use amp_sim::{SimApp, SimMachine};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// Nobody wants to stop.
+pub static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// `app` alone, on slow cores and with fast ones.
+pub fn solo(app: &SimApp, machine: &MachineFile, options: &BenchOptions) -> Solo {
+    let time = |cores| alone(app, cores, machine, options, &NEVER).unwrap();
+    Solo {
+        slow_s: vec![time(Cores::Slow); 2],
+        fast_s: vec![time(Cores::Fast); 2],
+    }
+}
 
 /// A machine with these many CPUs per core type, fastest first; capacities halve from type to type.
 pub fn machine(cpus: &[u32], cost_us: u32) -> MachineFile {

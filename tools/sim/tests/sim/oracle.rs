@@ -1,9 +1,10 @@
 //! Steady single-threaded mixes: the simulated figures are those of the analytic oracle [TR5028].
 
+use crate::common::{solo, NEVER};
 use amp_eval::evaluation::{evaluate, oracle, AppSpec, Solo};
 use amp_machine::MachineFile;
 use amp_sched::policy::Settings;
-use amp_sim::bench::{run_mix, solo, BenchOptions};
+use amp_sim::bench::{run_mix, BenchOptions};
 use amp_sim::SimApp;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -65,10 +66,7 @@ fn cases() -> Vec<Case> {
     let mut rng = ChaCha8Rng::seed_from_u64(2017);
     let case = |_| {
         let (machine, apps, sf, big) = mix(&mut rng);
-        let solos = apps
-            .iter()
-            .map(|a| solo(a, &machine, &options()).unwrap())
-            .collect();
+        let solos = apps.iter().map(|a| solo(a, &machine, &options())).collect();
         let specs = apps
             .iter()
             .map(|a| AppSpec {
@@ -95,8 +93,16 @@ fn a_hundred_steady_mixes_meet_the_oracle() {
         let mut worst = (0.0f64, 0.0f64);
         let mut out_of_reach = 0;
         for (i, c) in cases.iter().enumerate() {
-            let run = run_mix(&c.apps, &c.machine, policy, &options(), i as u32 + 1).unwrap();
-            let got = evaluate(policy, &c.specs, &c.solos, &[run.run]).unwrap();
+            let run = run_mix(
+                &c.apps,
+                &c.machine,
+                policy,
+                &options(),
+                i as u32 + 1,
+                &NEVER,
+            )
+            .unwrap();
+            let got = evaluate(policy, &c.specs, &c.solos, &[run.as_run(None)]).unwrap();
             let want = oracle::of_policy(policy, &c.sf, &[], c.big, c.sf.len()).unwrap();
             let asp = (got.asp.value / want.asp - 1.0).abs();
             let unfairness = (got.unfairness.value / want.unfairness - 1.0).abs();

@@ -2,13 +2,14 @@
 
 use super::here::{write_data, Interrupted};
 use super::journal::{is_run, Kept};
-use super::{journal_path, list, CollectArgs, Outcome};
-use crate::on_board::OnBoard;
+use super::{journal_path, list, CollectArgs, On, Outcome};
+use crate::on_board::{OnBoard, NEWEST};
 use amp_host::bad_input;
 use amp_metrics::trust::PLACE;
 use amp_models::data::Dataset;
 use amp_models::journal::Journal;
 use amp_models::programs::Program;
+use amp_pmc::TrustArgs;
 use amp_workloads::catalogue::Catalogue;
 use anyhow::{bail, Context, Result};
 use std::path::Path;
@@ -20,6 +21,7 @@ const PROGRAMS: &str = "/collect/programs.toml";
 const EVENTS: &str = "/collect/events.toml";
 const OUT: &str = "/collect/windows.jsonl";
 const JOURNAL: &str = "/collect/windows.jsonl.journal";
+const REQUEST: &str = "/collect/request.json";
 /// What begins the line that names a program without windows.
 const FAILED: &str = "scx_amp: ";
 
@@ -28,15 +30,16 @@ const FAILED: &str = "scx_amp: ";
 /// # Errors
 /// Bad input, anything that goes wrong on the board, or [`Interrupted`].
 pub fn collect(args: &CollectArgs, programs: &[Program], cancel: &AtomicBool) -> Result<Outcome> {
-    if args.big_cpus.is_some() || args.workdir.is_some() {
-        return Err(bad_input("--big-cpus and --workdir go with --on host"));
-    }
     let (list_path, list_text) = list(args)?;
     let commands = programs.iter().map(|p| p.command.as_slice());
     let needs = Catalogue::shipped()?.needs(commands);
     let needs = needs.map_err(|e| bad_input(format!("{}: {e}", list_path.display())))?;
     let mut kept = Kept::open(journal_path(&args.out), false)?;
-    let mut board = OnBoard::new(args.machine.as_deref(), &args.kernel, &needs)?;
+    let mut board = OnBoard::new(
+        args.machine.as_deref(),
+        args.kernel.as_deref().unwrap_or(NEWEST),
+        &needs,
+    )?;
     board.silence(Duration::from_secs(
         args.timeout.saturating_mul(10).max(600),
     ));
@@ -52,7 +55,9 @@ pub fn collect(args: &CollectArgs, programs: &[Program], cancel: &AtomicBool) ->
     if kept.path().is_file() {
         board.file(kept.path(), JOURNAL);
     }
-    let words = words(args, programs, &board.machine.name, &board.model_version()?);
+    let request = request(args, programs, &board.machine.name, &board.model_version()?);
+    board.text(REQUEST, serde_json::to_string_pretty(&request)?);
+    let words = ["scx_amp", "model", "collect", "--request", REQUEST].map(str::to_owned);
     let mut lost = None;
     let mut said = Vec::new();
     let outcome = board.execute(&words, cancel, &mut |line| {
@@ -109,36 +114,59 @@ fn why(complaint: &str, program: &str) -> String {
     line.unwrap_or("no windows").to_owned()
 }
 
-/// The command in the guest.
-fn words(args: &CollectArgs, programs: &[Program], machine: &str, version: &str) -> Vec<String> {
+/// What the guest is to do: the same as here, on its own machine, with files where they are there.
+fn request(args: &CollectArgs, programs: &[Program], machine: &str, version: &str) -> CollectArgs {
     let today = time::OffsetDateTime::now_utc().date().to_string();
-    let mut words = vec![
-        "scx_amp".to_string(),
-        "model".into(),
-        "collect".into(),
-        "--on=host".into(),
-        format!("--out={OUT}"),
-        format!("--machine={machine}"),
-        format!("--programs={PROGRAMS}"),
-        format!("--window={}", args.window),
-        format!("--sample={}", args.sample),
-        format!("--sigma-ref={}", args.sigma_ref),
-        format!("--repeats={}", args.repeats),
-        format!("--timeout={}", args.timeout),
-        format!("--date={}", args.date.as_ref().unwrap_or(&today)),
-        format!("--model-version={version}"),
-        "--progress-lines".into(),
-    ];
-    if args.events.is_some() {
-        words.push(format!("--events={EVENTS}"));
+    CollectArgs {
+        out: OUT.into(),
+        on: On::Host,
+        machine: Some(machine.to_owned()),
+        programs: Some(PROGRAMS.into()),
+        only: programs.iter().map(|p| p.name.clone()).collect(),
+        events: args.events.as_ref().map(|_| EVENTS.into()),
+        // it lies where the guest's collection looks for it
+        trust: TrustArgs::default(),
+        kernel: None,
+        date: Some(args.date.clone().unwrap_or(today)),
+        model_version: version.to_owned(),
+        progress_lines: true,
+        request: None,
+        ..args.clone()
     }
-    words.extend(programs.iter().map(|p| format!("--only={}", p.name)));
-    words
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_arrives_as_it_was_sent() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            collect: CollectArgs,
+        }
+        let words = "collect --out here.jsonl --window 5M --sample 8 --sigma-ref 0.02 --repeats 3 --timeout 70 \
+                     --events e.toml --select held-out --date 2026-01-31 --kernel 7.0";
+        let args = <Cli as clap::Parser>::try_parse_from(words.split_whitespace()).unwrap();
+        let text = "[[program]]\nname = \"a b\"\ncommand = [\"true\"]\n";
+        let programs = amp_models::programs::parse(Path::new("p.toml"), text).unwrap();
+        let sent = request(&args.collect, &programs, "juno", "v1");
+        let text = serde_json::to_string(&sent).unwrap();
+        let got: CollectArgs = serde_json::from_str(&text).unwrap();
+        assert_eq!(got, sent);
+        assert_eq!((got.on, got.out.as_path()), (On::Host, Path::new(OUT)));
+        assert_eq!(
+            (got.window.get(), got.sample, got.sigma_ref),
+            (5_000_000, 8, 0.02)
+        );
+        assert_eq!((got.repeats, got.timeout), (3, 70));
+        assert_eq!(got.events.as_deref(), Some(Path::new(EVENTS)));
+        assert_eq!(
+            (got.only, got.date.as_deref()),
+            (vec!["a b".to_owned()], Some("2026-01-31"))
+        );
+    }
 
     #[test]
     fn a_guests_complaint_is_told_by_program() {

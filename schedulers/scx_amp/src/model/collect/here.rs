@@ -5,7 +5,7 @@ use super::journal::Kept;
 use super::plan::{header, places, Place};
 use super::run::{run, Failed, Ran, Rules};
 use super::{journal_path, CollectArgs, Outcome};
-use crate::bench::inputs::WorkDir;
+use crate::labs::inputs::WorkDir;
 use amp_host::affinity::stay_on;
 use amp_host::bad_input;
 use amp_host::progress::Progress;

@@ -23,12 +23,14 @@ use amp_models::programs::{self, Program};
 use amp_pmc::TrustArgs;
 use anyhow::{bail, Result};
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 /// Where programs run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum On {
     /// The virtual AMP board
     Board,
@@ -37,7 +39,8 @@ enum On {
 }
 
 /// Which programs of the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum Select {
     /// Those to train on
     Training,
@@ -47,11 +50,18 @@ enum Select {
     All,
 }
 
-/// Flags of `scx_amp model collect`.
-#[derive(Args, Debug)]
+/// Flags of `scx_amp model collect`. A guest of the board reads the same from its request file.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CollectArgs {
     /// Where to write the windows (models/README.md). FILE.journal beside it keeps finished runs until all are done
-    #[arg(long, value_name = "FILE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "request",
+        default_value = ".",
+        hide_default_value = true
+    )]
     out: PathBuf,
     /// Where the programs run
     #[arg(long, value_enum, default_value = "board")]
@@ -90,13 +100,14 @@ pub struct CollectArgs {
     timeout: u64,
     /// CPUs of the fast core type, where the kernel cannot tell them apart (host)
     #[arg(long, value_name = "LIST")]
+    #[serde(skip)]
     big_cpus: Option<CpuList>,
     /// Folder the programs run in (host) [default: a temporary one, with the catalogue's inputs]
     #[arg(long, value_name = "DIR")]
     workdir: Option<PathBuf>,
-    /// The board's kernel: `newest`, or the beginning of a version such as 7.0
-    #[arg(long, default_value = "newest", value_name = "VERSION")]
-    kernel: String,
+    /// The board's kernel: `newest`, or the beginning of a version such as 7.0 [default: newest]
+    #[arg(long, value_name = "VERSION")]
+    kernel: Option<String>,
     /// Day of the collection
     #[arg(long, hide = true)]
     date: Option<String>,
@@ -106,6 +117,10 @@ pub struct CollectArgs {
     /// Progress and finished runs as lines for a host that reads the console
     #[arg(long, hide = true)]
     progress_lines: bool,
+    /// Read all options from this file instead: how a guest of the board is told what to do
+    #[arg(long, hide = true, value_name = "FILE")]
+    #[serde(skip)]
+    request: Option<PathBuf>,
 }
 
 fn window(text: &str) -> Result<NonZeroU64, String> {
@@ -126,6 +141,20 @@ struct Outcome {
 /// # Errors
 /// Bad input, a machine that cannot count, or programs that failed (the others' windows are written then).
 pub fn main(args: &CollectArgs, cancel: &AtomicBool) -> Result<()> {
+    let requested: CollectArgs;
+    let args = match &args.request {
+        None => args,
+        Some(path) => {
+            requested = crate::on_board::request(path)?;
+            &requested
+        }
+    };
+    if args.on == On::Board && (args.big_cpus.is_some() || args.workdir.is_some()) {
+        return Err(bad_input("--big-cpus and --workdir go with --on host"));
+    }
+    if args.on == On::Host && args.kernel.is_some() {
+        return Err(bad_input("--kernel goes with --on board"));
+    }
     if !(args.sigma_ref.is_finite() && args.sigma_ref > 0.0 && args.sigma_ref < 1.0) {
         let got = args.sigma_ref;
         return Err(bad_input(format!(

@@ -3,23 +3,63 @@
 //! An entry is found again only under the same machine, model version, kernel, executable and input: the key is a
 //! digest of all of them, so a stale entry cannot be used, it is merely never asked for again.
 
-use anyhow::{Context, Result};
+use crate::evaluation::Solo;
+use amp_metrics::uncertainty::Measured;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 
 /// Completion times of one program alone, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SoloTimes {
     /// The program's label when it was measured; for people who read the file.
     pub name: String,
+    /// The command that was measured, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
     /// On the slowest core type only.
     pub slow_s: Vec<f64>,
     /// With the fastest core type available.
     pub fast_s: Vec<f64>,
     /// Instructions of one completion, where the machine counts them for us.
     pub instructions: Option<f64>,
+}
+
+impl SoloTimes {
+    /// The times as the evaluation takes them.
+    pub fn times(&self) -> Solo {
+        Solo {
+            slow_s: self.slow_s.clone(),
+            fast_s: self.fast_s.clone(),
+        }
+    }
+
+    /// Speedup factor of the whole program: time on slow cores over time with fast ones, by
+    /// geometric means. None without times.
+    pub fn speedup(&self) -> Option<f64> {
+        Some(typical(&self.slow_s)? / typical(&self.fast_s)?)
+    }
+}
+
+/// Geometric mean of `times`. Equal times are their own mean, to the last bit: exp(ln x) is not
+/// always x.
+fn typical(times: &[f64]) -> Option<f64> {
+    match times {
+        [first, rest @ ..] if rest.iter().all(|t| t == first) => Some(*first),
+        _ => Measured::geometric_mean(times).map(|m| m.value),
+    }
+}
+
+/// The file of kept times cannot be written.
+#[derive(Debug, Error)]
+#[error("cannot write the solo cache {path}: {source}")]
+pub struct KeepError {
+    /// The file.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: std::io::Error,
 }
 
 /// What is known from earlier benches.
@@ -50,7 +90,7 @@ impl SoloCache {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn put(&mut self, key: String, times: SoloTimes) -> Result<()> {
+    pub fn put(&mut self, key: String, times: SoloTimes) -> Result<(), KeepError> {
         self.entries.insert(key, times);
         self.save()
     }
@@ -59,24 +99,30 @@ impl SoloCache {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn merge(&mut self, other: SoloCache) -> Result<()> {
+    pub fn merge(&mut self, other: SoloCache) -> Result<(), KeepError> {
         self.entries.extend(other.entries);
         self.save()
     }
 
-    fn save(&self) -> Result<()> {
+    fn save(&self) -> Result<(), KeepError> {
         let Some(path) = &self.path else {
             return Ok(());
         };
-        let told = || format!("cannot write the solo cache {}", path.display());
+        self.write(path).map_err(|source| KeepError {
+            path: path.clone(),
+            source,
+        })
+    }
+
+    fn write(&self, path: &Path) -> std::io::Result<()> {
         let dir = path
             .parent()
             .filter(|d| !d.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
-        std::fs::create_dir_all(dir).with_context(told)?;
-        let file = tempfile::NamedTempFile::new_in(dir).with_context(told)?;
-        serde_json::to_writer_pretty(&file, self).with_context(told)?;
-        file.persist(path).with_context(told)?;
+        std::fs::create_dir_all(dir)?;
+        let file = tempfile::NamedTempFile::new_in(dir)?;
+        serde_json::to_writer_pretty(&file, self)?;
+        file.persist(path)?;
         Ok(())
     }
 }

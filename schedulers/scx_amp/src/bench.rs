@@ -1,27 +1,7 @@
-//! `scx_amp bench`: how well policies do on a mix of programs.
-//!
-//! ```text
-//! board  boots a guest that runs `bench --on host`, brings its JSON back
-//! sim    the same protocol on the simulated machine
-//! host   solo runs, then the mix under each policy, by turns
-//!   session    one run of the mix: start, restart, time, tick
-//!   apps       starting programs
-//!   where_ran  which application was on which core type
-//!   inputs     the folder they run in
-//!   counts     instructions and energy, where the machine tells
-//!   solo_cache times of programs alone, kept
-//! ```
+//! `scx_amp bench`: how well policies do on a mix of programs. Its options, what is wrong with them, and showing what came
+//! out; the work is done in a laboratory ([`crate::labs`]).
 
-mod apps;
-pub(crate) mod board;
-mod counts;
-mod host;
-pub(crate) mod inputs;
-mod session;
-mod sim;
-mod solo_cache;
-mod where_ran;
-
+use crate::labs::{board, host, sim};
 use amp_eval::evaluation::BenchReport;
 use amp_eval::report;
 use amp_eval::workload::{App, Workload};
@@ -32,6 +12,7 @@ use amp_pmc::TrustArgs;
 use amp_sched::policy::Settings;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -39,7 +20,8 @@ use std::sync::atomic::AtomicBool;
 pub use amp_sched::policy::BASELINE;
 
 /// Where a bench runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum On {
     /// The virtual AMP board
     Board,
@@ -49,16 +31,23 @@ pub enum On {
     Sim,
 }
 
-/// Options of `scx_amp bench`.
-#[derive(Args, Clone, Debug)]
+/// Options of `scx_amp bench`. A guest of the board reads the same from its request file.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BenchArgs {
     /// The mix of programs
-    #[arg(value_name = "WORKLOAD.toml")]
+    #[arg(
+        value_name = "WORKLOAD.toml",
+        required_unless_present = "request",
+        default_value = ".",
+        hide_default_value = true
+    )]
     pub workload: PathBuf,
     /// Where it runs
     #[arg(long, value_enum, default_value = "board")]
     pub on: On,
-    /// The board's machine: a shipped one or a machine file. On the host, only a name for the report
+    /// The machine to model: a shipped one or a machine file [default: the mix's own, else juno]. On the host, only a name
+    /// for the report
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub machine: Option<String>,
     /// Policies to compare, separated by commas; `eevdf` is the kernel's own scheduler
@@ -84,8 +73,9 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     /// Runs of each program alone, on slow cores and with fast ones
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub solo_runs: u32,
+    /// (board, host) [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub solo_runs: Option<u32>,
     /// Completions of every program that end a run of the mix
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub completions: u32,
@@ -94,22 +84,26 @@ pub struct BenchArgs {
     pub interval: u64,
     /// CPUs of the fast core type, where the kernel cannot tell them apart (host)
     #[arg(long, value_name = "LIST")]
+    #[serde(skip)]
     pub big_cpus: Option<CpuList>,
-    /// The board's kernel: `newest`, or the beginning of a version such as 7.0
-    #[arg(long, default_value = "newest", value_name = "VERSION")]
-    pub kernel: String,
-    /// Longest time a single run may take, in seconds of the machine's own time
-    #[arg(long, default_value_t = 600, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub timeout: u64,
+    /// The board's kernel: `newest`, or the beginning of a version such as 7.0 [default: newest]
+    #[arg(long, value_name = "VERSION")]
+    pub kernel: Option<String>,
+    /// Longest time a single run may take, in seconds of the machine's own time [default: 600; none for the simulator]
+    #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
     /// Write the results as JSON to FILE, or to standard output with `-`
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write the results as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Times of programs alone, from earlier benches [default: in the cache folder]
+    /// Times of programs alone, from earlier benches (board, host) [default: in the cache folder]
     #[arg(long, value_name = "FILE")]
     pub solo_cache: Option<PathBuf>,
+    /// Programs measured alone, for the simulator to run them as one steady phase: a solo cache, or the JSON of a bench
+    #[arg(long, value_name = "FILE")]
+    pub solo: Option<PathBuf>,
     /// Folder the programs run in (host) [default: a temporary one, with the catalogue's inputs]
     #[arg(long, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
@@ -119,6 +113,35 @@ pub struct BenchArgs {
     /// Progress as lines for a host that reads the console
     #[arg(long, hide = true)]
     pub progress_lines: bool,
+    /// Read all options from this file instead: how a guest of the board is told what to do
+    #[arg(long, hide = true, value_name = "FILE")]
+    #[serde(skip)]
+    pub request: Option<PathBuf>,
+}
+
+impl BenchArgs {
+    /// Runs of each program alone.
+    pub fn solo_runs(&self) -> u32 {
+        self.solo_runs.unwrap_or(3)
+    }
+
+    /// The machine to model for `workload`: the one that was asked for, else the one that the mix is for. A mix on
+    /// another machine than its own is worth a warning: its figures are not those that were published of it.
+    pub fn machine_for<'a>(&'a self, workload: &'a Workload) -> Option<&'a str> {
+        let own = workload.machine.as_deref();
+        if let (Some(asked), Some(own)) = (self.machine.as_deref(), own) {
+            if asked != own {
+                let mix = &workload.name;
+                log::warn!("--machine {asked}: the mix `{mix}` is for {own}");
+            }
+        }
+        self.machine.as_deref().or(own)
+    }
+
+    /// Longest time a run of real programs may take, in seconds.
+    pub fn timeout_s(&self) -> u64 {
+        self.timeout.unwrap_or(600)
+    }
 }
 
 /// The user wants to stop.
@@ -140,7 +163,19 @@ impl std::error::Error for Interrupted {}
 /// # Errors
 /// Bad input, failed work, or [`Interrupted`].
 pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
-    let workload = Workload::load(&args.workload).map_err(bad_input)?;
+    let requested: BenchArgs;
+    let args = match &args.request {
+        None => args,
+        Some(path) => {
+            requested = crate::on_board::request(path)?;
+            &requested
+        }
+    };
+    refuse_meaningless(args)?;
+    let mut workload = Workload::load(&args.workload).map_err(bad_input)?;
+    if args.on == On::Sim {
+        sim::complete(args, &mut workload)?;
+    }
     check(args, &workload)?;
     let results = match args.on {
         On::Host => host::bench(args, &workload, cancel)?,
@@ -148,6 +183,41 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
         On::Sim => sim::bench(args, &workload, cancel)?,
     };
     show(args, &results)
+}
+
+/// Refuses options that mean nothing where the bench runs: what is ignored in silence is taken for granted.
+fn refuse_meaningless(args: &BenchArgs) -> Result<()> {
+    let real = &[On::Board, On::Host][..];
+    for (option, given, goes_with) in [
+        ("--big-cpus", args.big_cpus.is_some(), &[On::Host][..]),
+        ("--workdir", args.workdir.is_some(), &[On::Host]),
+        ("--kernel", args.kernel.is_some(), &[On::Board]),
+        ("--trust", args.trust.trust.is_some(), real),
+        ("--solo-cache", args.solo_cache.is_some(), real),
+        ("--solo-runs", args.solo_runs.is_some(), real),
+        ("--solo", args.solo.is_some(), &[On::Sim]),
+    ] {
+        if given && !goes_with.contains(&args.on) {
+            let (place, flag) = args.on.names();
+            let others: Vec<&str> = goes_with.iter().map(|on| on.names().1).collect();
+            let others = others.join(" or ");
+            return Err(bad_input(format!(
+                "{option} means nothing on {place} (--on {flag}): it goes with --on {others}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl On {
+    /// What the place is called, and its word on the command line.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            On::Board => ("the board", "board"),
+            On::Host => ("this machine", "host"),
+            On::Sim => ("the simulated machine", "sim"),
+        }
+    }
 }
 
 /// Everything that can be said about the input before anything is started.
@@ -163,12 +233,6 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
     Settings::new(&args.settings, &args.policies).map_err(bad_input)?;
     if args.on == On::Sim {
         sim::provider(&args.provider)?;
-        if let Some(path) = &args.trust.trust {
-            return Err(bad_input(format!(
-                "--trust {}: the simulated machine has no counters to trust",
-                path.display()
-            )));
-        }
     } else {
         crate::provider::check_name(&args.provider)?;
         // as the guest would, but before it is booted
@@ -189,7 +253,7 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
     if let Some(app) = workload.apps.iter().find(needed) {
         if args.on == On::Sim {
             return Err(bad_input(format!(
-                "{}: app `{}` has no `phases`: it can only run on the board or a host",
+                "{}: app `{}` has no `phases`: it can only run on the board or a host, or with what was measured of it alone (--solo)",
                 args.workload.display(),
                 app.name
             )));

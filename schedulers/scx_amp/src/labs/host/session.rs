@@ -3,7 +3,7 @@
 
 use super::apps::{wait_any, Launcher, Program, Running};
 use super::where_ran::{PerType, WhereRan};
-use super::Interrupted;
+use crate::bench::Interrupted;
 use crate::scheduling::Scheduling;
 use amp_host::clock;
 use amp_metrics::Nanos;

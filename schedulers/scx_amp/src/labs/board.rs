@@ -1,12 +1,14 @@
-//! The bench on the virtual AMP board: a guest in which the same command runs on its own machine.
+//! The bench on the virtual AMP board: a guest in which the same command runs the whole protocol on its own machine, from
+//! one request in a file. The board measures itself; see [`amp_eval::lab`].
 
-use super::solo_cache::SoloCache;
-use super::{BenchArgs, Interrupted};
-use crate::on_board::OnBoard;
+use crate::bench::{BenchArgs, Interrupted, On};
+use crate::on_board::{OnBoard, NEWEST};
 use amp_eval::evaluation::BenchReport;
+use amp_eval::solos::SoloCache;
 use amp_eval::workload::Workload;
 use amp_host::bad_input;
 use amp_metrics::providers::files_of;
+use amp_pmc::TrustArgs;
 use amp_workloads::catalogue::Catalogue;
 use anyhow::{bail, Context, Result};
 use std::path::{Component, Path, PathBuf};
@@ -20,22 +22,22 @@ const PROVIDERS: &str = "/bench/providers";
 const TRUST: &str = "/bench/trust.toml";
 const SOLO: &str = "/bench/solo.json";
 const REPORT: &str = "/bench/report.json";
+const REQUEST: &str = "/bench/request.json";
 
 /// Boots the guest, runs the bench in it, and takes over its results.
 ///
 /// # Errors
 /// Bad input, anything that goes wrong on the board, or [`Interrupted`].
 pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Result<BenchReport> {
-    if args.big_cpus.is_some() {
-        return Err(bad_input(
-            "--big-cpus: the board's kernel tells its core types apart; use it with --on host",
-        ));
-    }
     let commands = workload.apps.iter().filter_map(|a| a.command.as_deref());
     let needs = Catalogue::shipped()?
         .needs(commands)
         .map_err(|e| bad_input(format!("{}: {e}", args.workload.display())))?;
-    let mut board = OnBoard::new(args.machine.as_deref(), &args.kernel, &needs)?;
+    let mut board = OnBoard::new(
+        args.machine_for(workload),
+        args.kernel.as_deref().unwrap_or(NEWEST),
+        &needs,
+    )?;
     let solo_path = match &args.solo_cache {
         Some(path) => path.clone(),
         None => {
@@ -43,7 +45,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
             board.cache.dir("solo")?.join(name)
         }
     };
-    board.silence(Duration::from_secs(args.timeout * 4));
+    board.silence(Duration::from_secs(args.timeout_s().saturating_mul(4)));
     board.collect(&[REPORT, SOLO]);
     board.file(&args.workload, WORKLOAD);
     if args.provider.ends_with(".toml") {
@@ -57,7 +59,9 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     if solo_path.is_file() {
         board.file(&solo_path, SOLO);
     }
-    let words = words(args, &board.machine.name, &board.model_version()?)?;
+    let request = request(args, &board.machine.name, &board.model_version()?)?;
+    board.text(REQUEST, serde_json::to_string_pretty(&request)?);
+    let words = ["scx_amp", "bench", "--request", REQUEST].map(str::to_owned);
     let Some(outcome) = board.execute(&words, cancel, &mut |_| {})? else {
         return Err(Interrupted.into());
     };
@@ -114,35 +118,29 @@ fn in_guest(path: &Path) -> Result<String> {
     Ok(format!("{PROVIDERS}{}", plain.display()))
 }
 
-/// The command in the guest.
-fn words(args: &BenchArgs, machine: &str, model_version: &str) -> Result<Vec<String>> {
-    let provider = if args.provider.ends_with(".toml") {
-        in_guest(Path::new(&args.provider))?
-    } else {
-        args.provider.clone()
+/// What the guest is to do: the same as here, on its own machine, with files where they are there.
+fn request(args: &BenchArgs, machine: &str, model_version: &str) -> Result<BenchArgs> {
+    let provider = match args.provider.ends_with(".toml") {
+        true => in_guest(Path::new(&args.provider))?,
+        false => args.provider.clone(),
     };
-    let mut words = vec![
-        "scx_amp".to_string(),
-        "bench".into(),
-        WORKLOAD.to_string(),
-        "--on=host".into(),
-        format!("--machine={machine}"),
-        format!("--policies={}", args.policies.join(",")),
-        format!("--provider={provider}"),
-        format!("--seed={}", args.seed),
-        format!("--runs={}", args.runs),
-        format!("--solo-runs={}", args.solo_runs),
-        format!("--completions={}", args.completions),
-        format!("--interval={}", args.interval),
-        format!("--timeout={}", args.timeout),
-        format!("--json={REPORT}"),
-        format!("--solo-cache={SOLO}"),
-        format!("--model-version={model_version}"),
-        "--progress-lines".into(),
-    ];
-    words.extend(args.trust.trust.iter().map(|_| format!("--trust={TRUST}")));
-    words.extend(args.settings.iter().map(|s| format!("--set={s}")));
-    Ok(words)
+    Ok(BenchArgs {
+        workload: WORKLOAD.into(),
+        on: On::Host,
+        machine: Some(machine.to_owned()),
+        provider,
+        trust: TrustArgs {
+            trust: args.trust.trust.as_ref().map(|_| TRUST.into()),
+        },
+        kernel: None,
+        json: Some(REPORT.into()),
+        html: None,
+        solo_cache: Some(SOLO.into()),
+        model_version: model_version.to_owned(),
+        progress_lines: true,
+        request: None,
+        ..args.clone()
+    })
 }
 
 #[cfg(test)]
@@ -160,13 +158,47 @@ mod tests {
             let all = ["bench", "w.toml"].iter().chain(options);
             <Cli as clap::Parser>::try_parse_from(all).unwrap().bench
         };
-        let inside = |options: &[&str]| words(&args(options), "juno", "1").unwrap().join(" ");
+        let inside = |options: &[&str]| request(&args(options), "juno", "1").unwrap();
         let with = inside(&["--provider", "model", "--trust", "it's here.toml"]);
-        assert!(with.contains(" --trust=/bench/trust.toml"), "{with}");
+        assert_eq!(with.trust.trust.as_deref(), Some(Path::new(TRUST)));
         let said = here("broken (/bench/trust.toml)", &args(&["--trust", "t.toml"]));
         assert_eq!(said, "broken (t.toml)");
         // the board's events are not this machine's: what lies in its place is not for the guest
-        assert!(!inside(&["--provider", "model"]).contains("trust"));
+        assert_eq!(inside(&["--provider", "model"]).trust.trust, None);
+    }
+
+    #[test]
+    fn a_request_arrives_as_it_was_sent() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            bench: BenchArgs,
+        }
+        let words = "bench w.toml --policies rr,acfs --set acfs.uf=1.5 --set rr.threshold=50 --seed 7 --runs 2 \
+                     --completions 4 --interval 20 --timeout 99 --solo-runs 5 --provider a/p.toml --kernel 7.0 \
+                     --html page.html --solo-cache kept.json";
+        let args = <Cli as clap::Parser>::try_parse_from(words.split_whitespace()).unwrap();
+        let sent = request(&args.bench, "juno", "v1").unwrap();
+        let text = serde_json::to_string(&sent).unwrap();
+        let got: BenchArgs = serde_json::from_str(&text).unwrap();
+        assert_eq!(got, sent);
+        assert_eq!((got.on, got.machine.as_deref()), (On::Host, Some("juno")));
+        assert_eq!(got.policies, ["rr", "acfs"]);
+        assert_eq!(got.settings, ["acfs.uf=1.5", "rr.threshold=50"]);
+        assert_eq!(
+            (got.seed, got.runs, got.completions, got.interval),
+            (7, 2, 4, 20)
+        );
+        assert_eq!(
+            (got.timeout, got.solo_runs, got.html),
+            (Some(99), Some(5), None)
+        );
+        assert!(got.provider.starts_with(PROVIDERS) && got.provider.ends_with("a/p.toml"));
+        assert_eq!(got.solo_cache.as_deref(), Some(Path::new(SOLO)));
+        // a guest of another version says so instead of leaving something out
+        let more = text.replacen('{', "{\"colour\":1,", 1);
+        let e = serde_json::from_str::<BenchArgs>(&more).unwrap_err();
+        assert!(e.to_string().contains("colour"), "{e}");
     }
 
     #[test]

@@ -1,0 +1,355 @@
+//! The bench: one protocol for every laboratory [PMCTrack §4; TR5028].
+//!
+//! ```text
+//! every program alone, on slow cores and with fast ones      (kept times are used where there are enough)
+//! run 1: policy A, policy B, …   run 2: policy A, policy B, …   by turns, so that a drift meets all alike
+//! evaluate, steady-state prediction, timeline of the first run
+//! ```
+//!
+//! In a run of the mix all programs start together, in an order that is drawn anew for each run and
+//! the same for every policy; a program that ends is started again, until each has completed often
+//! enough.
+
+use crate::evaluation::{
+    evaluate, oracle, AppSpec, BenchReport, Environment, EvaluationError, PolicyResult, Run, Solo,
+};
+use crate::lab::{Cores, Lab, MixSpec, RunRecord};
+use crate::solos::{KeepError, SoloCache, SoloTimes};
+use crate::workload::Workload;
+use amp_metrics::uncertainty::Measured;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::SeedableRng;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use thiserror::Error;
+
+/// What is to be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The mix.
+    pub workload: &'a Workload,
+    /// Policies to compare, each once; the baseline may be among them.
+    pub policies: &'a [String],
+    /// Runs of the mix per policy, ≥ 1; fewer than two give no uncertainty.
+    pub runs: u32,
+    /// Runs of each program alone, on slow cores and with fast ones, ≥ 1.
+    pub solo_runs: u32,
+    /// Completions of every program that end a run of the mix, ≥ 1.
+    pub completions: usize,
+    /// Seed of the start orders.
+    pub seed: u64,
+}
+
+/// What the bench is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// Steps that are done.
+    pub done: u64,
+    /// Steps in all.
+    pub total: u64,
+    /// The step that begins.
+    pub what: What<'a>,
+}
+
+/// A step of the bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// A program alone.
+    Alone {
+        /// Its label.
+        app: &'a str,
+        /// Where.
+        cores: Cores,
+    },
+    /// A run of the mix.
+    Mix {
+        /// Under this policy.
+        policy: &'a str,
+        /// Number of the run, from 1.
+        run: u32,
+        /// Runs of each policy.
+        runs: u32,
+    },
+}
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Alone { app, cores } => write!(f, "{app} alone, {cores}"),
+            What::Mix { policy, run, runs } => write!(f, "{policy}, run {run} of {runs}"),
+        }
+    }
+}
+
+/// Why there is no report.
+#[derive(Debug, Error)]
+pub enum BenchError<E: fmt::Debug + fmt::Display> {
+    /// The plan makes no sense.
+    #[error("{0}")]
+    Plan(&'static str),
+    /// Somebody wants it to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// The laboratory cannot do what is asked for.
+    #[error("{0}")]
+    Lab(E),
+    /// A program alone failed.
+    #[error("application `{app}` alone on {cores}: {error}")]
+    Alone {
+        /// Its label.
+        app: String,
+        /// Where it ran.
+        cores: Cores,
+        /// What happened.
+        error: E,
+    },
+    /// A run of the mix failed.
+    #[error("policy `{policy}`, run {run}: {error}")]
+    Mix {
+        /// The policy.
+        policy: String,
+        /// Number of the run, from 1.
+        run: u32,
+        /// What happened.
+        error: E,
+    },
+    /// The runs cannot be evaluated.
+    #[error(transparent)]
+    Evaluation(#[from] EvaluationError),
+    /// What was measured alone cannot be kept.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+}
+
+/// Hears of every step before it is taken, and may stop the bench.
+pub type Watch<'a> = dyn FnMut(Step<'_>) -> ControlFlow<()> + 'a;
+
+/// Runs the whole protocol in `lab`. `kept` has times of programs alone from earlier benches and
+/// takes those of this one. The bench stops when `watch` breaks off or `cancel` is set.
+///
+/// A report's timeline is that of each policy's first run: run 1 begins after the shortest time, so
+/// the machine has drifted least, and every laboratory shows the same run.
+///
+/// # Errors
+/// When the plan makes no sense, something fails in the laboratory (the error names the program, or
+/// policy and run), or the bench is stopped ([`BenchError::Interrupted`]).
+pub fn bench<L: Lab>(
+    plan: &Plan<'_>,
+    lab: &mut L,
+    kept: &mut SoloCache,
+    watch: &mut Watch<'_>,
+    cancel: &AtomicBool,
+) -> Result<BenchReport, BenchError<L::Error>> {
+    plan.check().map_err(BenchError::Plan)?;
+    lab.prepare(plan).map_err(BenchError::Lab)?;
+    let mut bench = Bench {
+        plan,
+        lab,
+        watch,
+        cancel,
+        done: 0,
+        total: 0,
+    };
+    let solos = bench.solos(kept)?;
+    let runs = bench.mixes(&solos)?;
+    let facts = bench.lab.facts(plan);
+    let results = plan.policies.iter().zip(&runs).map(|(policy, records)| {
+        let mut result = figures(plan, policy, records, &solos)?;
+        let sf: Option<Vec<f64>> = solos.iter().map(SoloTimes::speedup).collect();
+        result.oracle =
+            sf.and_then(|sf| oracle::of_mix(policy, plan.workload, &sf, &facts.machine));
+        Ok(result)
+    });
+    let results = results.collect::<Result<_, EvaluationError>>()?;
+    Ok(BenchReport {
+        workload: plan.workload.name.clone(),
+        machine: facts.machine,
+        on: facts.on,
+        provider: facts.provider,
+        environment: Environment {
+            seed: Some(plan.seed),
+            ..facts.environment
+        },
+        results,
+    })
+}
+
+impl Plan<'_> {
+    fn check(&self) -> Result<(), &'static str> {
+        if self.policies.is_empty() {
+            return Err("no policy is named");
+        }
+        if self.runs == 0 || self.completions == 0 || self.solo_runs == 0 {
+            return Err("at least one run and one completion are needed");
+        }
+        Ok(())
+    }
+}
+
+/// A bench at work.
+struct Bench<'a, 'b, L> {
+    plan: &'a Plan<'a>,
+    lab: &'a mut L,
+    watch: &'a mut Watch<'b>,
+    cancel: &'a AtomicBool,
+    done: u64,
+    total: u64,
+}
+
+impl<L: Lab> Bench<'_, '_, L> {
+    /// Announces a step.
+    fn begin(&mut self, what: What<'_>) -> Result<(), BenchError<L::Error>> {
+        let step = Step {
+            done: self.done,
+            total: self.total,
+            what,
+        };
+        self.done += 1;
+        if (self.watch)(step).is_break() || self.cancel.load(Ordering::Relaxed) {
+            return Err(BenchError::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// What a failed run means: nothing more than an interruption when there is one.
+    fn failed(&self, error: BenchError<L::Error>) -> BenchError<L::Error> {
+        match self.cancel.load(Ordering::Relaxed) {
+            true => BenchError::Interrupted,
+            false => error,
+        }
+    }
+
+    /// How often each program runs alone on either cores.
+    fn solo_runs(&self) -> usize {
+        match self.lab.repeatable() {
+            true => 1,
+            false => self.plan.solo_runs as usize,
+        }
+    }
+
+    /// Every program alone.
+    fn solos(&mut self, kept: &mut SoloCache) -> Result<Vec<SoloTimes>, BenchError<L::Error>> {
+        let wanted = self.solo_runs();
+        let enough = |t: &&SoloTimes| t.slow_s.len() >= wanted && t.fast_s.len() >= wanted;
+        let keys: Vec<Option<String>> = (0..self.plan.workload.apps.len())
+            .map(|app| self.lab.key(app))
+            .collect();
+        let known = |kept: &SoloCache, key: &Option<String>| {
+            let times = key.as_deref().and_then(|k| kept.get(k));
+            times.filter(enough).cloned()
+        };
+        let missing = keys.iter().filter(|k| known(kept, k).is_none()).count();
+        let mixes = self.plan.policies.len() * self.plan.runs as usize;
+        self.total = (missing * wanted * 2 + mixes) as u64;
+        let mut out = Vec::with_capacity(keys.len());
+        for (app, key) in keys.into_iter().enumerate() {
+            // looked up again: a program that is in the mix twice has just been measured
+            if let Some(times) = known(kept, &key) {
+                out.push(times);
+                continue;
+            }
+            let times = self.alone(app)?;
+            if let Some(key) = key {
+                kept.put(key, times.clone())?;
+            }
+            out.push(times);
+        }
+        Ok(out)
+    }
+
+    /// One program alone.
+    fn alone(&mut self, app: usize) -> Result<SoloTimes, BenchError<L::Error>> {
+        let app_spec = &self.plan.workload.apps[app];
+        let name = &app_spec.name;
+        let mut times = SoloTimes {
+            name: name.clone(),
+            command: app_spec.command.clone(),
+            ..SoloTimes::default()
+        };
+        let mut instructions = Vec::new();
+        for _ in 0..self.solo_runs() {
+            for cores in [Cores::Slow, Cores::Fast] {
+                self.begin(What::Alone { app: name, cores })?;
+                let record = self.lab.alone(app, cores, self.cancel).map_err(|error| {
+                    self.failed(BenchError::Alone {
+                        app: name.clone(),
+                        cores,
+                        error,
+                    })
+                })?;
+                instructions.extend(record.instructions);
+                match cores {
+                    Cores::Slow => times.slow_s.push(record.took_s),
+                    Cores::Fast => times.fast_s.push(record.took_s),
+                }
+            }
+        }
+        if self.lab.repeatable() {
+            times.slow_s.extend_from_within(..);
+            times.fast_s.extend_from_within(..);
+        }
+        times.instructions = Measured::mean(&instructions).map(|m| m.value);
+        Ok(times)
+    }
+
+    /// The mix under each policy by turns: per policy its runs.
+    fn mixes(&mut self, solos: &[SoloTimes]) -> Result<Vec<Vec<RunRecord>>, BenchError<L::Error>> {
+        let plan = self.plan;
+        let mut rng = SmallRng::seed_from_u64(plan.seed);
+        let mut runs: Vec<Vec<RunRecord>> = plan.policies.iter().map(|_| Vec::new()).collect();
+        for run in 1..=plan.runs {
+            let mut order: Vec<usize> = (0..plan.workload.apps.len()).collect();
+            order.shuffle(&mut rng);
+            for (policy, records) in plan.policies.iter().zip(&mut runs) {
+                self.begin(What::Mix {
+                    policy,
+                    run,
+                    runs: plan.runs,
+                })?;
+                let spec = MixSpec {
+                    policy,
+                    run,
+                    order: &order,
+                    completions: plan.completions,
+                    solos,
+                };
+                let record = self.lab.mix(&spec, self.cancel).map_err(|error| {
+                    self.failed(BenchError::Mix {
+                        policy: policy.clone(),
+                        run,
+                        error,
+                    })
+                })?;
+                records.push(record);
+            }
+        }
+        Ok(runs)
+    }
+}
+
+/// The figures of a policy.
+fn figures(
+    plan: &Plan<'_>,
+    policy: &str,
+    records: &[RunRecord],
+    solos: &[SoloTimes],
+) -> Result<PolicyResult, EvaluationError> {
+    let specs = plan.workload.apps.iter().map(|a| AppSpec {
+        name: a.name.clone(),
+        weight: a.weight,
+    });
+    let specs: Vec<AppSpec> = specs.collect();
+    let times: Vec<Solo> = solos.iter().map(SoloTimes::times).collect();
+    let once: Option<f64> = solos.iter().map(|s| s.instructions).sum();
+    let runs: Vec<Run> = records.iter().map(|r| r.as_run(once)).collect();
+    let mut result = evaluate(policy, &specs, &times, &runs)?;
+    result.timeline = records
+        .first()
+        .map_or_else(Vec::new, |r| r.timeline.clone());
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests;

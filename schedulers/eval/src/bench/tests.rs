@@ -1,0 +1,355 @@
+//! The protocol in a made-up laboratory.
+
+use super::*;
+use crate::evaluation::{AppRun, MachineFacts, TimelineEntry};
+use crate::lab::{AloneRecord, Facts};
+use crate::workload::App;
+use amp_sched::testing::topology;
+use std::collections::HashSet;
+
+/// A laboratory where every program has one speed, and that writes down what it is asked for.
+#[derive(Default)]
+struct Made {
+    repeatable: bool,
+    keys: Vec<Option<String>>,
+    /// What was asked for, in order.
+    asked: Vec<String>,
+    /// Start orders by policy and run.
+    orders: Vec<(String, u32, Vec<usize>)>,
+    /// The policy and run that fails.
+    fails: Option<(&'static str, u32)>,
+    /// The user wants to stop during the run that fails.
+    interrupted: bool,
+    /// Why nothing is possible here.
+    refuses: Option<&'static str>,
+}
+
+impl Lab for Made {
+    type Error = String;
+
+    fn facts(&self, plan: &Plan<'_>) -> Facts {
+        Facts {
+            machine: MachineFacts::of("made", &topology(&[1, 1])),
+            on: "nowhere".into(),
+            provider: format!("for {}", plan.policies.join("+")),
+            environment: Environment::default(),
+        }
+    }
+
+    fn prepare(&mut self, _: &Plan<'_>) -> Result<(), String> {
+        self.refuses.map_or(Ok(()), |why| Err(why.to_owned()))
+    }
+
+    fn repeatable(&self) -> bool {
+        self.repeatable
+    }
+
+    fn key(&self, app: usize) -> Option<String> {
+        self.keys.get(app).cloned().flatten()
+    }
+
+    fn alone(&mut self, app: usize, cores: Cores, _: &AtomicBool) -> Result<AloneRecord, String> {
+        self.asked.push(format!("{app} {cores}"));
+        let took_s = match cores {
+            Cores::Slow => 30.0,
+            Cores::Fast => 10.0 * (app + 1) as f64,
+        };
+        let instructions = Some(1e9);
+        Ok(AloneRecord {
+            took_s,
+            instructions,
+        })
+    }
+
+    fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord, String> {
+        self.asked.push(format!("{} {}", spec.policy, spec.run));
+        let order = spec.order.to_vec();
+        self.orders.push((spec.policy.into(), spec.run, order));
+        if self
+            .fails
+            .is_some_and(|(p, run)| p == spec.policy && run == spec.run)
+        {
+            cancel.store(self.interrupted, Ordering::Relaxed);
+            return Err("the machine is on fire".into());
+        }
+        let app = |_| AppRun {
+            completions_s: vec![20.0; spec.completions],
+            time_s: vec![1.0, 1.0],
+        };
+        Ok(RunRecord {
+            apps: (0..spec.order.len()).map(app).collect(),
+            duration_s: 60.0,
+            energy_j: Some(40.0),
+            instructions: Some(8e9),
+            swaps: Some(6),
+            timeline: vec![TimelineEntry {
+                app: format!("run {}", spec.run),
+                t0_s: 0.0,
+                t1_s: 1.0,
+                core_type_share: vec![1.0, 0.0],
+            }],
+        })
+    }
+}
+
+fn workload(apps: usize) -> Workload {
+    let app = |i: usize| App {
+        name: format!("app{i}"),
+        threads: 1,
+        weight: 100,
+        speedup: None,
+        command: Some(vec!["true".into()]),
+        instructions: None,
+        phases: Vec::new(),
+    };
+    Workload {
+        name: "mix".into(),
+        machine: None,
+        apps: (0..apps).map(app).collect(),
+    }
+}
+
+fn policies() -> Vec<String> {
+    vec!["rr".into(), "hsp".into()]
+}
+
+fn plan<'a>(workload: &'a Workload, policies: &'a [String]) -> Plan<'a> {
+    Plan {
+        workload,
+        policies,
+        runs: 3,
+        solo_runs: 2,
+        completions: 3,
+        seed: 1,
+    }
+}
+
+fn go(lab: &mut Made, plan: &Plan<'_>) -> Result<BenchReport, BenchError<String>> {
+    let watch = &mut |_: Step<'_>| ControlFlow::Continue(());
+    bench(
+        plan,
+        lab,
+        &mut SoloCache::default(),
+        watch,
+        &AtomicBool::new(false),
+    )
+}
+
+#[test]
+fn programs_alone_come_first_and_policies_take_turns() {
+    let (w, p) = (workload(2), policies());
+    let mut lab = Made::default();
+    let mut steps = Vec::new();
+    let mut watch = |s: Step<'_>| {
+        steps.push((s.done, s.total, s.what.to_string()));
+        ControlFlow::Continue(())
+    };
+    let plan = plan(&w, &p);
+    let stop = AtomicBool::new(false);
+    let report = bench(
+        &plan,
+        &mut lab,
+        &mut SoloCache::default(),
+        &mut watch,
+        &stop,
+    )
+    .unwrap();
+    assert_eq!(
+        lab.asked,
+        [
+            "0 slow cores",
+            "0 fast cores",
+            "0 slow cores",
+            "0 fast cores",
+            "1 slow cores",
+            "1 fast cores",
+            "1 slow cores",
+            "1 fast cores",
+            "rr 1",
+            "hsp 1",
+            "rr 2",
+            "hsp 2",
+            "rr 3",
+            "hsp 3",
+        ]
+    );
+    // every step is announced, in order, with the number of all of them
+    assert_eq!(steps.len(), 14);
+    assert!(steps
+        .iter()
+        .enumerate()
+        .all(|(i, s)| (s.0, s.1) == (i as u64, 14)));
+    assert_eq!(steps[1].2, "app0 alone, fast cores");
+    assert_eq!(steps[9].2, "hsp, run 1 of 3");
+
+    assert_eq!(
+        (report.on.as_str(), report.provider.as_str()),
+        ("nowhere", "for rr+hsp")
+    );
+    assert_eq!(report.environment.seed, Some(1));
+    let rr = &report.results[0];
+    assert_eq!((rr.policy.as_str(), rr.runs.len()), ("rr", 3));
+    assert_eq!(rr.timeline[0].app, "run 1");
+    // speedup factors 3 and 1.5 by turns on one fast core of two: 2 and 1.25 times as fast
+    let prediction = rr.oracle.as_ref().unwrap();
+    assert!((prediction.asp - 1.25).abs() < 1e-12, "{prediction:?}");
+    // 40 J for 8·10⁹ instructions; a completion of both programs is 2·10⁹
+    assert_eq!(rr.energy_j.unwrap().value, 10.0);
+}
+
+#[test]
+fn every_policy_meets_the_same_orders_and_a_seed_draws_them() {
+    let (w, p) = (workload(6), policies());
+    let of = |seed: u64| {
+        let mut lab = Made::default();
+        go(
+            &mut lab,
+            &Plan {
+                seed,
+                ..plan(&w, &p)
+            },
+        )
+        .unwrap();
+        lab.orders
+    };
+    let orders = of(1);
+    for (policy, run, order) in &orders {
+        let first = orders.iter().find(|o| o.1 == *run).unwrap();
+        assert_eq!(order, &first.2, "{policy}, run {run}");
+        let all: HashSet<&usize> = order.iter().collect();
+        assert_eq!(all.len(), 6);
+    }
+    assert!(orders[0].2 != orders[2].2 || orders[2].2 != orders[4].2);
+    assert_eq!(of(1), orders);
+    assert_ne!(of(2), orders);
+}
+
+#[test]
+fn kept_times_are_used_where_there_are_enough() {
+    let (w, p) = (workload(3), policies());
+    let key = |k: &str| Some(k.to_owned());
+    let mut lab = Made {
+        // the first is known, of the second too little, of the third nothing is ever kept
+        keys: vec![key("known"), key("once"), None],
+        ..Made::default()
+    };
+    let times = |n: usize| SoloTimes {
+        name: "kept".into(),
+        command: None,
+        slow_s: vec![40.0; n],
+        fast_s: vec![20.0; n],
+        instructions: None,
+    };
+    let mut kept = SoloCache::default();
+    kept.put("known".into(), times(2)).unwrap();
+    kept.put("once".into(), times(1)).unwrap();
+    let watch = &mut |_: Step<'_>| ControlFlow::Continue(());
+    let stop = AtomicBool::new(false);
+    let report = bench(&plan(&w, &p), &mut lab, &mut kept, watch, &stop).unwrap();
+    assert!(
+        !lab.asked.iter().any(|a| a.starts_with("0 ")),
+        "{:?}",
+        lab.asked
+    );
+    assert_eq!(lab.asked.iter().filter(|a| a.starts_with("1 ")).count(), 4);
+    let apps = &report.results[0].apps;
+    assert!((apps[0].ct_slow_s - 40.0).abs() < 1e-9 && (apps[1].ct_slow_s - 30.0).abs() < 1e-9);
+    // energy of one completion is not known without everybody's instructions
+    assert_eq!(report.results[0].energy_j, None);
+    assert_eq!(kept.get("once").unwrap().slow_s, [30.0, 30.0]);
+
+    // a second bench measures only what is never kept
+    lab.asked.clear();
+    bench(&plan(&w, &p), &mut lab, &mut kept, watch, &stop).unwrap();
+    assert_eq!(
+        lab.asked[..5],
+        [
+            "2 slow cores",
+            "2 fast cores",
+            "2 slow cores",
+            "2 fast cores",
+            "rr 1"
+        ]
+    );
+}
+
+#[test]
+fn a_repeatable_laboratory_runs_each_program_once() {
+    let (w, p) = (workload(1), policies());
+    let mut lab = Made {
+        repeatable: true,
+        ..Made::default()
+    };
+    let report = go(&mut lab, &plan(&w, &p)).unwrap();
+    assert_eq!(lab.asked[..3], ["0 slow cores", "0 fast cores", "rr 1"]);
+    let app = &report.results[0].apps[0];
+    assert_eq!((app.ct_slow_u, app.ct_fast_u), (Some(0.0), Some(0.0)));
+}
+
+#[test]
+fn a_failure_names_policy_and_run() {
+    let (w, p) = (workload(2), policies());
+    let mut lab = Made {
+        fails: Some(("hsp", 2)),
+        ..Made::default()
+    };
+    let e = go(&mut lab, &plan(&w, &p)).unwrap_err().to_string();
+    assert_eq!(e, "policy `hsp`, run 2: the machine is on fire");
+    assert_eq!(lab.asked.last().unwrap(), "hsp 2");
+    let mut lab = Made {
+        refuses: Some("no counters here"),
+        ..Made::default()
+    };
+    let e = go(&mut lab, &plan(&w, &p)).unwrap_err().to_string();
+    assert_eq!((e.as_str(), lab.asked.len()), ("no counters here", 0));
+    for bad in [
+        Plan {
+            policies: &[],
+            ..plan(&w, &p)
+        },
+        Plan {
+            runs: 0,
+            ..plan(&w, &p)
+        },
+        Plan {
+            solo_runs: 0,
+            ..plan(&w, &p)
+        },
+        Plan {
+            completions: 0,
+            ..plan(&w, &p)
+        },
+    ] {
+        assert!(matches!(go(&mut lab, &bad), Err(BenchError::Plan(_))));
+    }
+}
+
+#[test]
+fn a_watcher_or_the_user_stops_it() {
+    let (w, p) = (workload(2), policies());
+    let mut lab = Made::default();
+    let watch = &mut |s: Step<'_>| match s.what {
+        What::Mix { run: 2, .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let stop = AtomicBool::new(false);
+    let e = bench(
+        &plan(&w, &p),
+        &mut lab,
+        &mut SoloCache::default(),
+        watch,
+        &stop,
+    );
+    assert!(matches!(e, Err(BenchError::Interrupted)));
+    assert_eq!(lab.asked.last().unwrap(), "hsp 1");
+
+    // set during a run, which fails for it: an interruption, not a failure
+    let mut lab = Made {
+        fails: Some(("hsp", 1)),
+        interrupted: true,
+        ..Made::default()
+    };
+    let e = go(&mut lab, &plan(&w, &p));
+    assert!(matches!(e, Err(BenchError::Interrupted)));
+    assert_eq!(lab.asked.last().unwrap(), "hsp 1");
+}

@@ -1,0 +1,292 @@
+//! This machine as a laboratory [PMCTrack §4; TR5028]: programs are started as processes, and the kernel's own scheduler
+//! or a policy of ours places them.
+
+mod apps;
+mod counts;
+mod session;
+mod where_ran;
+
+use super::inputs::WorkDir;
+use super::measure;
+use crate::bench::{BenchArgs, BASELINE};
+use crate::live::{Live, LiveOptions};
+use crate::provider::{self, why_this};
+use crate::scheduling::Scheduling;
+use amp_eval::evaluation::{AppRun, BenchReport, Environment, MachineFacts, Timeline};
+use amp_eval::lab::{AloneRecord, Cores, Facts, MixSpec, RunRecord};
+use amp_eval::solos::{self, SoloCache, SoloTimes};
+use amp_eval::workload::Workload;
+use amp_eval::{BenchError, Lab, Plan};
+use amp_host::bad_input;
+use amp_host::realtime::become_real_time;
+use amp_host::topology::{self, Detected};
+use amp_host::user;
+use amp_machine::CpuList;
+use amp_metrics::providers::{Declarations, Declared, Speedups};
+use amp_metrics::Nanos;
+use amp_pmc::CounterInventory;
+use amp_sched::policy::Settings;
+use anyhow::Result;
+use apps::{Launcher, Program};
+use counts::{Counts, Meter};
+use session::{MixRun, Rules, Under};
+use std::sync::atomic::AtomicBool;
+
+/// Time between attaching a scheduler and starting programs under it: its first ticks, and the end of what loading it
+/// stirred up.
+const SETTLE: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// This machine, ready to run the programs of a workload.
+struct HostLab<'a> {
+    args: &'a BenchArgs,
+    workload: &'a Workload,
+    detected: Detected,
+    programs: Vec<Program>,
+    launcher: Launcher,
+    meter: Meter,
+    /// Where the programs run; it goes with the laboratory.
+    _workdir: WorkDir,
+}
+
+/// Runs the whole protocol here.
+///
+/// # Errors
+/// Bad input, a program or the kernel that fails, or [`crate::bench::Interrupted`].
+pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Result<BenchReport> {
+    let mut lab = HostLab::new(args, workload)?;
+    let mut kept = SoloCache::open(args.solo_cache.as_deref());
+    measure(args, workload, &mut lab, &mut kept, cancel, failed)
+}
+
+/// What the command says of a failure: errors of a program alone name it themselves.
+fn failed(e: BenchError<anyhow::Error>) -> anyhow::Error {
+    match e {
+        BenchError::Lab(e) | BenchError::Alone { error: e, .. } => e,
+        BenchError::Mix { policy, run, error } => {
+            error.context(format!("policy `{policy}`, run {run}"))
+        }
+        BenchError::Evaluation(e) => e.into(),
+        BenchError::Keep(e) => e.into(),
+        e @ (BenchError::Plan(_) | BenchError::Interrupted) => bad_input(e),
+    }
+}
+
+impl<'a> HostLab<'a> {
+    fn new(args: &'a BenchArgs, workload: &'a Workload) -> Result<HostLab<'a>> {
+        let detected = topology::detect(args.big_cpus.as_ref())?;
+        if detected.topology.core_types().len() < 2 {
+            return Err(bad_input(
+                "all cores of this machine are of one type: name the fast ones with --big-cpus, or use --on board",
+            ));
+        }
+        let user = user::behind_sudo()?;
+        let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
+        workdir.prepare(workload.apps.iter().filter_map(|a| a.command.as_deref()))?;
+        let programs = workload.apps.iter().map(|a| Program {
+            name: a.name.clone(),
+            command: a.command.clone().unwrap_or_default(),
+            weight: a.weight,
+        });
+        Ok(HostLab {
+            args,
+            workload,
+            programs: programs.collect(),
+            launcher: Launcher {
+                workdir: workdir.path().into(),
+                user,
+                cpus: detected.llc_of.keys().copied().collect(),
+            },
+            meter: Meter::open(),
+            _workdir: workdir,
+            detected,
+        })
+    }
+
+    fn rules<'b>(&self, completions: usize, cancel: &'b AtomicBool) -> Rules<'b> {
+        Rules {
+            completions,
+            interval: Nanos::from_millis(self.args.interval),
+            limit: Nanos(self.args.timeout_s().saturating_mul(1_000_000_000)),
+            cancel,
+        }
+    }
+
+    /// The thread that measures stays on the slowest cores: real-time threads are drawn to fast ones, where every tick
+    /// would cost most.
+    fn keep_off_fast_cores(&self) -> Result<()> {
+        let t = &self.detected.topology;
+        let slow = t
+            .core_types()
+            .last()
+            .map(|t| t.cpus.as_slice())
+            .unwrap_or_default();
+        amp_host::affinity::stay_on(slow)
+    }
+
+    /// What can be counted here.
+    fn inventory(&self) -> Result<CounterInventory> {
+        Ok(CounterInventory::of(&self.detected.topology)?.with_trust(self.args.trust.find()?))
+    }
+
+    /// Puts a policy to work.
+    fn attach(&self, policy: &str, solos: &[SoloTimes]) -> Result<Scheduling> {
+        let known = Some(&self.detected.topology);
+        let policy = Settings::new(&self.args.settings, &self.args.policies)
+            .and_then(|s| s.policy(policy, self.args.seed, known))
+            .map_err(bad_input)?;
+        let options = LiveOptions {
+            interval: Nanos::from_millis(self.args.interval),
+            only_sched_ext: false,
+        };
+        let mut inventory = self.inventory()?;
+        if self.args.provider != "declared" {
+            let prepared = provider::prepare(&mut inventory, &self.args.provider)?;
+            if let Some(why) = why_this(&self.args.provider, &prepared) {
+                log::info!("{why}");
+            }
+            let machine = Live::attach(&self.detected, &mut inventory, &options)?;
+            return Scheduling::counting(machine, policy, prepared);
+        }
+        let machine = Live::attach(&self.detected, &mut inventory, &options)?;
+        let declarations = Declarations::default();
+        let declared = Box::new(Declared::new(declarations.clone()));
+        let provider = provider::checked(&mut inventory, declared)?;
+        let mut s = Scheduling::counting(machine, policy, provider)?;
+        let speedups = self.workload.apps.iter().zip(solos).map(|(app, solo)| {
+            let sf = app.speedup.or_else(|| solo.speedup())?;
+            Speedups::fastest(sf).ok()
+        });
+        s.declare(declarations, speedups.collect());
+        Ok(s)
+    }
+
+    /// What was counted between two readings; none where nobody counts.
+    fn counted(&self, before: Option<Counts>) -> Result<Option<Counts>> {
+        Ok(match (before, self.meter.read()?) {
+            (Some(before), Some(after)) => Some(after.since(before)),
+            _ => None,
+        })
+    }
+
+    fn record(&self, policy: &str, run: &MixRun, counts: Option<Counts>) -> RunRecord {
+        let types = self.detected.topology.core_types().len();
+        let app = |(app, completions): (usize, &Vec<Nanos>)| {
+            let on = |t: usize| run.slices.iter().map(|s| s.ran[app][t]).sum::<Nanos>();
+            AppRun {
+                completions_s: completions.iter().map(|c| c.as_secs_f64()).collect(),
+                time_s: (0..types).map(|t| on(t).as_secs_f64()).collect(),
+            }
+        };
+        let labels: Vec<&str> = self.programs.iter().map(|p| p.name.as_str()).collect();
+        let mut timeline = Timeline::new(&labels, types, Nanos::ZERO);
+        for s in &run.slices {
+            for (app, ran) in s.ran.iter().enumerate() {
+                timeline.record(app, s.to, s.to.saturating_sub(s.from), ran);
+            }
+        }
+        RunRecord {
+            apps: run.completions.iter().enumerate().map(app).collect(),
+            duration_s: run.took.as_secs_f64(),
+            energy_j: counts.map(|c| c.energy_j),
+            instructions: counts.map(|c| c.instructions),
+            swaps: (policy != BASELINE).then_some(run.swaps),
+            timeline: timeline.entries(),
+        }
+    }
+}
+
+impl Lab for HostLab<'_> {
+    type Error = anyhow::Error;
+
+    fn facts(&self, _: &Plan<'_>) -> Facts {
+        Facts {
+            machine: MachineFacts::of(
+                self.args.machine.as_deref().unwrap_or("host"),
+                &self.detected.topology,
+            ),
+            on: "host".into(),
+            provider: self.args.provider.clone(),
+            environment: Environment {
+                kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+                    .ok()
+                    .map(|s| s.trim().into()),
+                virtual_time: self.meter.is_board(),
+                ..Environment::default()
+            },
+        }
+    }
+
+    fn prepare(&mut self, _: &Plan<'_>) -> Result<()> {
+        // one that is not possible here is refused before anything is measured
+        if self.args.provider != "declared" {
+            provider::prepare(&mut self.inventory()?, &self.args.provider)?;
+        }
+        match become_real_time() {
+            Ok(()) => self.keep_off_fast_cores()?,
+            // without root only the baseline can be measured anyway, and roughly
+            Err(e) => log::warn!("{e:#}: completion times will be less exact"),
+        }
+        Ok(())
+    }
+
+    fn key(&self, app: usize) -> Option<String> {
+        let types: Vec<String> = self
+            .detected
+            .topology
+            .core_types()
+            .iter()
+            .map(|t| format!("{}={}", t.capacity, CpuList(t.cpus.clone())))
+            .collect();
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
+        let parts = [
+            self.args.machine.as_deref().unwrap_or("host"),
+            &self.args.model_version,
+            &types.join(" "),
+            &kernel,
+        ];
+        let command = &self.programs[app].command;
+        Some(solos::key(&parts, command, &self.launcher.workdir))
+    }
+
+    fn alone(&mut self, app: usize, cores: Cores, cancel: &AtomicBool) -> Result<AloneRecord> {
+        let types = self.detected.topology.core_types();
+        let slow = types.last().map(|t| t.cpus.as_slice()).unwrap_or_default();
+        let fast = types.first().map(|t| t.cpus.as_slice()).unwrap_or_default();
+        let cpus = match cores {
+            Cores::Slow => Some(slow),
+            // More threads than fast cores: the fast ones are available, and so are the others.
+            Cores::Fast => (self.workload.apps[app].threads as usize <= fast.len()).then_some(fast),
+        };
+        let before = self.meter.read()?;
+        let rules = self.rules(1, cancel);
+        let took = session::solo(&self.programs[app], cpus, &self.launcher, &rules)?;
+        Ok(AloneRecord {
+            took_s: took.as_secs_f64(),
+            instructions: self.counted(before)?.map(|c| c.instructions),
+        })
+    }
+
+    fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord> {
+        let mut scheduling = if spec.policy == BASELINE {
+            None
+        } else {
+            Some(self.attach(spec.policy, spec.solos)?)
+        };
+        let began = amp_host::clock::now();
+        while amp_host::clock::now().saturating_sub(began).0 < SETTLE.as_nanos() as u64 {
+            if let Some(s) = &mut scheduling {
+                s.tick()?;
+            }
+            std::thread::sleep(SETTLE / 4);
+        }
+        let under = match &mut scheduling {
+            None => Under::Kernel(&self.detected.topology),
+            Some(s) => Under::Policy(s),
+        };
+        let before = self.meter.read()?;
+        let rules = self.rules(spec.completions, cancel);
+        let run = session::run(&self.programs, spec.order, &self.launcher, &rules, under)?;
+        let counts = self.counted(before)?;
+        Ok(self.record(spec.policy, &run, counts))
+    }
+}
