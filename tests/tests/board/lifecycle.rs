@@ -1,12 +1,12 @@
-//! Whatever ends the scheduler, the kernel is back with its own, and nothing is left behind: on the board, and on a stock
-//! x86_64 machine with two kernels.
+//! Whatever ends the scheduler, the kernel is back with its own, and nothing is left behind: on the
+//! board, and on a stock x86_64 machine with two kernels.
 
 use amp_board::KernelChoice;
 use amp_eval::evaluation::BenchReport;
 use amp_tests::{Lab, Reply};
 
-/// Starts the scheduler, ends it in every way there is, and reports the kernel's state before and after. `$BIG` is
-/// empty where the kernel tells core types apart.
+/// Starts the scheduler, ends it in every way there is, and reports the kernel's state before and
+/// after. `$BIG` is empty where the kernel tells core types apart.
 const ENDS: &str = r#"
 state() { cat /sys/kernel/sched_ext/state; }
 programs() { ps | grep -c '[a]mp-workload run alu'; }
@@ -108,8 +108,9 @@ fn on_x86_64_with_kernel_7_0() {
     assert!(r.0.kernel.release.starts_with("7.0."));
 }
 
-/// The mix that ships for such machines, as the README has it. All CPUs of the guest are alike, and how fast they are is
-/// the host's business: no figure is expected, only that programs are where they belong.
+/// The mix that ships for such machines, as docs/guide/bench.md has it. All CPUs of the guest are
+/// alike, and how fast they are is the host's business: no figure is expected, only that programs
+/// are where they belong.
 #[test]
 fn a_bench_on_x86_64_ends_with_its_figures() {
     let mix = include_str!("../../../tools/workloads/mixes/x86-smoke.toml");

@@ -41,7 +41,7 @@ pub struct Info {
     pub unit: &'static str,
     /// What it stresses.
     pub stresses: &'static str,
-    /// Instructions per unit on arm64, as counted on the board (see README.md).
+    /// Instructions per unit on arm64, as counted on the board (docs/evidence/workloads.md).
     pub instructions_arm64: f64,
     /// Instructions per unit on x86_64: of the compiled loop, averaged over its branches (`sort`:
     /// estimated).
