@@ -18,8 +18,8 @@ use std::time::Duration;
 pub const LEVEL: f64 = 0.95;
 /// The strategy that asks for no counts.
 pub const ROUND_ROBIN: &str = "round-robin";
-/// One set whose time differs by less than this part from its threads' was on all the time: two clocks are not read at
-/// the same moment.
+/// One set whose time differs by less than this part from its threads' was on all the time: two
+/// clocks are not read at the same moment.
 const SAME_TIME: f64 = 0.005;
 
 /// How often a reading is tried, and the last one.
@@ -102,7 +102,8 @@ pub struct Count {
     pub low: Option<f64>,
     /// See `low`.
     pub high: Option<f64>,
-    /// Part of the time on this PMU's CPUs for which the set was on; `None` when there was no such time.
+    /// Part of the time on this PMU's CPUs for which the set was on; `None` when there was no such
+    /// time.
     pub coverage: Option<f64>,
     /// Seconds for which it was on.
     pub seconds: f64,
@@ -196,12 +197,13 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Opens every set on the target, none of them on; `strategy` says which set is next. `core_types` names the core types;
-    /// with `on_exec` the first set starts when its thread executes a program.
+    /// Opens every set on the target, none of them on; `strategy` says which set is next.
+    /// `core_types` names the core types; with `on_exec` the first set starts when its thread
+    /// executes a program.
     ///
     /// # Errors
-    /// [`GroupError`], naming the event and the thread or CPU. Threads that end meanwhile are left out, unless they are
-    /// all.
+    /// [`GroupError`], naming the event and the thread or CPU. Threads that end meanwhile are left
+    /// out, unless they are all.
     pub fn open(
         sets: &[Set],
         core_types: &[String],
@@ -290,8 +292,8 @@ impl Counting {
         self.add(&whom, |_| vec![(row.clone(), whom.to_vec())], on_exec)
     }
 
-    /// Takes in a thread that was found while counting, which has run for `before_s` seconds. One that is gone already is left
-    /// out.
+    /// Takes in a thread that was found while counting, which has run for `before_s` seconds. One
+    /// that is gone already is left out.
     ///
     /// # Errors
     /// As [`Counting::open`].
@@ -309,7 +311,8 @@ impl Counting {
         groups.chain(clocks).try_for_each(Group::start)
     }
 
-    /// Looks up the names of threads anew: a thread may have named itself, or have become another program.
+    /// Looks up the names of threads anew: a thread may have named itself, or have become another
+    /// program.
     pub fn rename(&mut self) {
         let mut names: BTreeMap<i32, String> = BTreeMap::new();
         for p in &mut self.parts {
@@ -332,8 +335,8 @@ impl Counting {
         self.switch(self.active, true)
     }
 
-    /// Ends an interval at `at_s` seconds: notes what the set that is on has counted, and puts the next one on unless
-    /// it was the `last`.
+    /// Ends an interval at `at_s` seconds: notes what the set that is on has counted, and puts the
+    /// next one on unless it was the `last`.
     ///
     /// # Errors
     /// [`GroupError::Taken`] when the counters were taken.
@@ -343,7 +346,8 @@ impl Counting {
             self.clocks.iter_mut().try_for_each(Group::stop)?;
         }
         let many = self.sets.len() > 1;
-        // a choice that does not hang on what was counted need not wait for it: the less time goes by uncounted
+        // a choice that does not hang on what was counted need not wait for it: the less time goes
+        // by uncounted
         let blind = self.strategy.name() == ROUND_ROBIN;
         if many && !last && blind {
             self.active = self.next(at_s);
@@ -464,8 +468,8 @@ impl Part {
         names.get(t.index()).cloned()
     }
 
-    /// Seconds and counts since the last call. None at all where a thread that was started ends just now: the next call has
-    /// them, and the `last` one waits.
+    /// Seconds and counts since the last call. None at all where a thread that was started ends
+    /// just now: the next call has them, and the `last` one waits.
     fn advance(&mut self, last: bool) -> Result<(f64, Vec<u64>), GroupError> {
         let nothing = vec![0u64; self.unit.events.len()];
         let mut now = (0.0, nothing.clone());

@@ -1,6 +1,7 @@
 //! What events mean, for those whose meaning is the same everywhere and where no table says more.
 
-/// Generic events of the kernel, and common events of the Arm architecture under their names in sysfs.
+/// Generic events of the kernel, and common events of the Arm architecture under their names in
+/// sysfs.
 const KNOWN: &[(&str, &str)] = &[
     ("cpu_cycles", "core clock cycles"),
     ("cycles", "core clock cycles"),

@@ -1,7 +1,8 @@
 //! Metrics derived from counts: `ipc=instructions/cycles`.
 //!
-//! Event names hold `-`, `/` and `,` themselves, which no expression library lets names do: a name in a formula is the
-//! longest one that is being counted. There is no recursion, so no formula is too deep.
+//! Event names hold `-`, `/` and `,` themselves, which no expression library lets names do: a name
+//! in a formula is the longest one that is being counted. There is no recursion, so no formula is
+//! too deep.
 
 use thiserror::Error;
 
@@ -238,8 +239,8 @@ impl Formula {
         }
     }
 
-    /// The result for `values` of [`Formula::names`], and its derivative by each of them. `None` when it is not a finite
-    /// number (a division by zero).
+    /// The result for `values` of [`Formula::names`], and its derivative by each of them. `None`
+    /// when it is not a finite number (a division by zero).
     pub fn evaluate(&self, values: &[f64]) -> Option<(f64, Vec<f64>)> {
         let n = self.names.len();
         let mut stack: Vec<(f64, Vec<f64>)> = Vec::new();

@@ -51,15 +51,15 @@ impl CounterInventory {
     /// Of this machine, whose core types are known.
     ///
     /// # Errors
-    /// When sysfs cannot be read or understood, or the folder that [`TABLES_VARIABLE`] names is not one
-    /// of tables ([`amp_host::BadInput`]).
+    /// When sysfs cannot be read or understood, or the folder that [`TABLES_VARIABLE`] names is not
+    /// one of tables ([`amp_host::BadInput`]).
     pub fn of(topology: &Topology) -> Result<CounterInventory> {
         let tables = std::env::var_os(TABLES_VARIABLE);
         CounterInventory::under(Path::new("/"), topology, tables.as_ref().map(Path::new))
     }
 
-    /// Of the machine whose `/sys` and `/proc` are under `root`, with the vendor's tables in the folder
-    /// `tables`.
+    /// Of the machine whose `/sys` and `/proc` are under `root`, with the vendor's tables in the
+    /// folder `tables`.
     ///
     /// # Errors
     /// As [`CounterInventory::of`].
@@ -202,8 +202,8 @@ impl CounterInventory {
         perf::usable_counters(&self.pmus, t, cpu)
     }
 
-    /// Finds out by trying how many events each PMU counts at once. What a trial has shown is kept; one
-    /// that failed is made again the next time.
+    /// Finds out by trying how many events each PMU counts at once. What a trial has shown is kept;
+    /// one that failed is made again the next time.
     ///
     /// # Errors
     /// When a PMU does not count, saying why.
@@ -218,13 +218,14 @@ impl CounterInventory {
         VirtualCounters::detect_energy(&self.roots, &self.pmus, &labels)
     }
 
-    /// Sources of cache occupancy and memory traffic, opened anew. Groups that another of our programs has
-    /// made in resctrl are removed.
+    /// Sources of cache occupancy and memory traffic, opened anew. Groups that another of our
+    /// programs has made in resctrl are removed.
     pub fn cache_sources(&self) -> VirtualCounters {
         VirtualCounters::detect_cache(&self.roots)
     }
 
-    /// Sources of energy, cache occupancy and memory traffic, to sample them. They can be taken once.
+    /// Sources of energy, cache occupancy and memory traffic, to sample them. They can be taken
+    /// once.
     pub fn virtual_counters(&mut self) -> VirtualCounters {
         self.find_virtual_counters();
         let none = VirtualCounters::of(Vec::new());

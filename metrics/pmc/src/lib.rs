@@ -8,8 +8,8 @@
 //! validate  which events count what they should
 //! ```
 //!
-//! A command flattens [`Pmc`] into its own and calls [`main`]. This crate knows neither scheduling nor BPF, and needs no
-//! toolchain but Rust's.
+//! A command flattens [`Pmc`] into its own and calls [`main`]. This crate knows neither scheduling
+//! nor BPF, and needs no toolchain but Rust's.
 
 mod caches;
 mod counting;
@@ -48,7 +48,8 @@ pub enum Pmc {
     Stat(stat::StatArgs),
     /// Sample where a command, a process or the machine is: a profile by function and basic block
     Record(record::RecordArgs),
-    /// Tell whether a command saturates memory, shares its work out badly, or has threads write to the same cache lines
+    /// Tell whether a command saturates memory, shares its work out badly, or has threads write to
+    /// the same cache lines
     Patterns(patterns::PatternsArgs),
     /// Hold events against kernels of known counts on each core type: which of them can be trusted
     Validate(validate::ValidateArgs),

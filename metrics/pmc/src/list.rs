@@ -18,8 +18,8 @@ use tabled::settings::{Padding, Style};
 /// Options of `scx_amp pmc list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Only events whose name contains this, or matches it when there are `*` or `?` in it; upper and lower case are
-    /// the same
+    /// Only events whose name contains this, or matches it when there are `*` or `?` in it; upper
+    /// and lower case are the same
     pattern: Option<String>,
     /// Write JSON to FILE, or to standard output with `-`
     #[arg(long, value_name = "FILE")]
@@ -59,7 +59,8 @@ struct PmuRow {
 /// The command.
 ///
 /// # Errors
-/// [`super::inventory::NoPmu`] after the list of what else there is; [`amp_host::BadInput`] when nothing matches.
+/// [`super::inventory::NoPmu`] after the list of what else there is; [`amp_host::BadInput`] when
+/// nothing matches.
 pub fn main(args: &ListArgs) -> Result<ExitCode> {
     let inventory = CounterInventory::detect()?;
     let wanted = args.pattern.as_deref().map(matcher).transpose()?;

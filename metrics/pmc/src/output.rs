@@ -24,7 +24,8 @@ pub struct Multiplexing {
     pub strategy: &'static str,
     /// How long each is on.
     pub interval_ms: u64,
-    /// Part by which turns differ from that at most; the first ones are shorter. `None` when all are alike.
+    /// Part by which turns differ from that at most; the first ones are shorter. `None` when all
+    /// are alike.
     pub spread: Option<f64>,
     /// How many turns there were.
     pub turns: u64,

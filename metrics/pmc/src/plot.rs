@@ -22,8 +22,8 @@ const COLOURS: [RGBColor; 6] = [
 /// Points of a line, by the place that counts.
 type Lines = BTreeMap<String, Vec<(f64, f64)>>;
 
-/// A plot per event: over time, what it counted per second of the time counted, or per thousand instructions in windows of
-/// instructions.
+/// A plot per event: over time, what it counted per second of the time counted, or per thousand
+/// instructions in windows of instructions.
 ///
 /// # Errors
 /// When plotters cannot draw.
@@ -70,7 +70,8 @@ fn lines(windows: &[Window], event: &str, window: Option<u64>) -> Lines {
     for w in windows {
         for c in w.counts.iter().filter(|c| c.event == event) {
             let per = match window {
-                // instructions themselves: how long a window took says more than that it has a thousand per thousand
+                // instructions themselves: how long a window took says more than that it has a
+                // thousand per thousand
                 Some(n) => n as f64 / 1e3,
                 None => c.seconds,
             };

@@ -70,7 +70,8 @@ impl Unit {
     }
 }
 
-/// Whether it happens in the kernel only, so that user mode has none (`context-switches`, `cpu-migrations`).
+/// Whether it happens in the kernel only, so that user mode has none (`context-switches`,
+/// `cpu-migrations`).
 fn kernels_own(e: &Event) -> bool {
     e.attr.type_ == SOFTWARE && [3, 4].contains(&e.attr.config)
 }
@@ -91,8 +92,8 @@ impl Set {
     /// Reads a set. An event without a PMU is counted on every core type whose PMU has it.
     ///
     /// # Errors
-    /// [`amp_host::BadInput`] naming the event at fault, with the closest names; [`super::inventory::NoPmu`] when the
-    /// machine has no PMU for it.
+    /// [`amp_host::BadInput`] naming the event at fault, with the closest names;
+    /// [`super::inventory::NoPmu`] when the machine has no PMU for it.
     pub fn parse(inventory: &CounterInventory, text: &str) -> Result<Set> {
         let mut set = Set {
             text: text.trim().to_owned(),
@@ -138,9 +139,10 @@ impl Set {
         Ok(set)
     }
 
-    /// Leaves the kernel's part out of events that were to have both, where only that is permitted, and says so in their names
-    /// (`cycles:u`), as perf does. What only the kernel does stays, to be refused; so does everything where not even user mode
-    /// may be counted. Whether anything was changed.
+    /// Leaves the kernel's part out of events that were to have both, where only that is permitted,
+    /// and says so in their names (`cycles:u`), as perf does. What only the kernel does stays, to
+    /// be refused; so does everything where not even user mode may be counted. Whether anything was
+    /// changed.
     pub fn permitted(&mut self) -> bool {
         self.within(&|event| Group::open(std::slice::from_ref(event), Whom::Caller, false).is_ok())
     }

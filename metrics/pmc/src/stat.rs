@@ -34,22 +34,24 @@ const USUAL_METRIC: &str = "ipc=instructions/cycles";
 #[derive(Args, Debug)]
 #[command(override_usage = "scx_amp pmc stat [OPTIONS] [-a | -p PID | [--] COMMAND…]")]
 pub struct StatArgs {
-    /// Events counted at the same time, separated by commas, as perf writes them; several -e are counted by turns
-    /// [default: task-clock,instructions,cycles,branches,branch-misses]
+    /// Events counted at the same time, separated by commas, as perf writes them; several -e are
+    /// counted by turns [default: task-clock,instructions,cycles,branches,branch-misses]
     #[arg(short = 'e', long = "event", value_name = "SET")]
     sets: Vec<String>,
-    /// Events and metrics by a name: branches, caches, stalls, or a file FILE.toml (metrics/groups/)
+    /// Events and metrics by a name: branches, caches, stalls, or a file FILE.toml
+    /// (metrics/groups/)
     #[arg(short = 'g', long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// Metric made of counts, such as `ipc=instructions/cycles`; an event has every name that its PMU counts it under; `seconds` is the
-    /// time counted on a core type
+    /// Metric made of counts, such as `ipc=instructions/cycles`; an event has every name that its
+    /// PMU counts it under; `seconds` is the time counted on a core type
     #[arg(short = 'm', long = "metric", value_name = "NAME=FORMULA")]
     metrics: Vec<String>,
-    /// Print counts every so many milliseconds; with several sets, the time each is on [default then: 10
-    /// and up to a quarter more or less, the first ones shorter; not printed]
+    /// Print counts every so many milliseconds; with several sets, the time each is on [default
+    /// then: 10 and up to a quarter more or less, the first ones shorter; not printed]
     #[arg(short = 'i', visible_short_alias = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     interval: Option<u64>,
-    /// Print counts of every so many instructions of each PMU, for example 10M, instead of intervals; counters are read every
+    /// Print counts of every so many instructions of each PMU, for example 10M, instead of
+    /// intervals; counters are read every
     /// -i milliseconds [default then: 5], all of them at once, and cut by interpolation
     #[arg(long, value_name = "INSTRUCTIONS", value_parser = parse_count)]
     window: Option<u64>,
@@ -59,11 +61,13 @@ pub struct StatArgs {
     /// Each CPU for itself
     #[arg(short = 'A', long, visible_alias = "no-aggr", requires = "all_cpus")]
     per_cpu: bool,
-    /// Each thread for itself; those that turn up later are looked for every 10 ms, and what they did before they were found is
-    /// extrapolated. Other processes that a program starts are not counted then
+    /// Each thread for itself; those that turn up later are looked for every 10 ms, and what they
+    /// did before they were found is extrapolated. Other processes that a program starts are not
+    /// counted then
     #[arg(long, conflicts_with_all = ["all_cpus", "per_cpu"])]
     per_thread: bool,
-    /// Virtual counters beside the events, separated by commas: energy, llc (occupancy, mean), traffic (to memory)
+    /// Virtual counters beside the events, separated by commas: energy, llc (occupancy, mean),
+    /// traffic (to memory)
     #[arg(
         short = 'V',
         long = "virtual",
@@ -71,7 +75,8 @@ pub struct StatArgs {
         value_delimiter = ','
     )]
     virtuals: Vec<String>,
-    /// Which of several sets is next: round-robin, rate-of-change, relative-error (docs/evidence/multiplexing.md)
+    /// Which of several sets is next: round-robin, rate-of-change, relative-error
+    /// (docs/evidence/multiplexing.md)
     #[arg(long, value_name = "NAME", default_value = ROUND_ROBIN)]
     strategy: String,
     /// Run the command so many times: means with their standard uncertainty
@@ -85,7 +90,8 @@ pub struct StatArgs {
     /// Comma-separated values with a header line
     #[arg(long, conflicts_with = "json")]
     csv: bool,
-    /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to standard error
+    /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to
+    /// standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the table or the values to FILE instead of standard error
@@ -94,16 +100,16 @@ pub struct StatArgs {
 }
 
 /// What is to be counted, checked.
-struct Plan<'a> {
+struct Measurement<'a> {
     args: &'a StatArgs,
     inventory: CounterInventory,
     sets: Vec<Set>,
     formulas: Vec<Formula>,
 }
 
-impl<'a> Plan<'a> {
-    /// The plan, and the virtual counters of its first run.
-    fn of(args: &'a StatArgs) -> Result<(Plan<'a>, Option<Virtuals>)> {
+impl<'a> Measurement<'a> {
+    /// The measurement, and the virtual counters of its first run.
+    fn of(args: &'a StatArgs) -> Result<(Measurement<'a>, Option<Virtuals>)> {
         args.target.check("counted")?;
         let inventory = CounterInventory::detect()?.with_trust(args.trust.find()?);
         let (texts, metrics) = asked(args, &inventory)?;
@@ -157,13 +163,13 @@ impl<'a> Plan<'a> {
                 args.repeat
             )));
         }
-        let plan = Plan {
+        let measurement = Measurement {
             args,
             inventory,
             sets,
             formulas,
         };
-        Ok((plan, virtuals))
+        Ok((measurement, virtuals))
     }
 
     fn format(&self) -> Format {
@@ -189,13 +195,14 @@ fn virtuals(args: &StatArgs, inventory: &CounterInventory) -> Result<Option<Virt
 /// The command.
 ///
 /// # Errors
-/// Bad input ([`amp_host::BadInput`]), naming the event, metric or process; others when counting fails.
+/// Bad input ([`amp_host::BadInput`]), naming the event, metric or process; others when counting
+/// fails.
 pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
-    let (plan, virtuals) = Plan::of(args)?;
+    let (measurement, virtuals) = Measurement::of(args)?;
     let mut out = open_output(args)?;
     let (report, status) = match args.repeat {
-        0 | 1 => plan.count(virtuals, &mut out, stop)?,
-        runs => plan.repeat(runs, virtuals, &mut out, stop)?,
+        0 | 1 => measurement.count(virtuals, &mut out, stop)?,
+        runs => measurement.repeat(runs, virtuals, &mut out, stop)?,
     };
     if let (Some(path), Some(windows)) = (&args.html, &report.intervals) {
         amp_host::write_out(path, &plot::page(&report, windows)?)?;
@@ -205,12 +212,13 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
             let text = serde_json::to_string(&report)?;
             amp_host::write_out(path, &format!("{text}\n"))?;
         }
-        None => emit(&mut out, &output::report(&report, plan.format())),
+        None => emit(&mut out, &output::report(&report, measurement.format())),
     }
     Ok(status)
 }
 
-/// Sets and metrics that are asked for, by themselves and by groups; the usual ones when nothing is.
+/// Sets and metrics that are asked for, by themselves and by groups; the usual ones when nothing
+/// is.
 fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<(Vec<String>, Vec<String>)> {
     let (mut sets, mut metrics) = (args.sets.clone(), args.metrics.clone());
     for g in &args.groups {
@@ -260,7 +268,8 @@ fn formulas(texts: &[String], sets: &[Set], beside: &[String]) -> Result<Vec<For
     Ok(out)
 }
 
-/// A set that does not fit is bad input: beside which events, and how much would fit, is worth a trial.
+/// A set that does not fit is bad input: beside which events, and how much would fit, is worth a
+/// trial.
 fn refused(inventory: &CounterInventory, sets: &[Set], e: GroupError) -> anyhow::Error {
     match &e {
         GroupError::Refused {

@@ -1,4 +1,5 @@
-//! Whom `pmc stat` and `record` watch: a command that it starts, a process that is there already, or the machine.
+//! Whom `pmc stat` and `record` watch: a command that it starts, a process that is there already,
+//! or the machine.
 
 use amp_host::launch::{wait_any, Held, Launch, LaunchError, Process};
 use amp_host::{bad_input, user};
@@ -13,18 +14,19 @@ use std::time::{Duration, Instant};
 
 /// How often whoever reads as it goes does so where nothing else says when.
 pub const LOOK: Duration = Duration::from_millis(100);
-/// Longest time in one wait: then whoever asked looks whether it is to stop. A signal ends a wait at once, so this is for one that
-/// came between two. Each look runs on some CPU, and what it leaves in the caches there a program on the same one must fetch
-/// anew.
+/// Longest time in one wait: then whoever asked looks whether it is to stop. A signal ends a wait
+/// at once, so this is for one that came between two. Each look runs on some CPU, and what it
+/// leaves in the caches there a program on the same one must fetch anew.
 const LONGEST: Duration = Duration::from_secs(1);
 /// The nice value of who counts.
 const FIRST: i32 = -20;
 
-/// Starts `command` up to its program, as the invoking user when run through sudo. Its standard output is our standard
-/// error with `quiet`.
+/// Starts `command` up to its program, as the invoking user when run through sudo. Its standard
+/// output is our standard error with `quiet`.
 ///
 /// # Errors
-/// [`amp_host::BadInput`] when there is no command or sudo's variables are odd; others when no process can be made.
+/// [`amp_host::BadInput`] when there is no command or sudo's variables are odd; others when no
+/// process can be made.
 pub fn hold(command: &[String], quiet: bool) -> Result<Held> {
     if command.is_empty() {
         return Err(bad_input("no command behind `--`"));
@@ -99,8 +101,8 @@ pub fn task(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Calls `found` for each thread of a process, until no new ones turn up: those that are there when it is called are
-/// told of, those that they start later inherit.
+/// Calls `found` for each thread of a process, until no new ones turn up: those that are there when
+/// it is called are told of, those that they start later inherit.
 ///
 /// # Errors
 /// When the process is gone, or that of `found`.
@@ -133,8 +135,8 @@ pub fn ran(tid: i32) -> f64 {
     first.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) as f64 * 1e-9
 }
 
-/// Lets us open as many files as the system allows, the hard limit raised where we may: each event needs one per thread or
-/// CPU. Programs that were started before keep their limit.
+/// Lets us open as many files as the system allows, the hard limit raised where we may: each event
+/// needs one per thread or CPU. Programs that were started before keep their limit.
 pub fn open_many_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raise = |to: Option<u64>| {
@@ -195,17 +197,18 @@ impl TargetArgs {
         (!self.command.is_empty()).then(|| self.command.clone())
     }
 
-    /// Finds the process, or starts the command up to its program, whose standard output is our standard error with
-    /// `quiet`; and lets us open many files, and go before others where that is allowed.
+    /// Finds the process, or starts the command up to its program, whose standard output is our
+    /// standard error with `quiet`; and lets us open many files, and go before others where that is
+    /// allowed.
     ///
     /// # Errors
     /// As [`process`] and [`threads`]; when the command cannot be started.
-    pub fn choose(&self, quiet: bool) -> Result<Chosen> {
+    pub fn choose(&self, quiet: bool) -> Result<PreparedTarget> {
         let held = match self.command.is_empty() {
             true => None,
             false => Some(hold(&self.command, quiet)?),
         };
-        let mut chosen = Chosen {
+        let mut chosen = PreparedTarget {
             watched: self.pid.map(process).transpose()?,
             tids: held.iter().map(Held::pid).collect(),
             pid: self.pid.or(held.as_ref().map(Held::pid)),
@@ -214,7 +217,8 @@ impl TargetArgs {
             timeout: self.timeout.map(Duration::from_millis),
         };
         open_many_files();
-        // Among hundreds of busy threads we would get our turns late. Without the right to it we are one of them.
+        // Among hundreds of busy threads we would get our turns late. Without the right to it we
+        // are one of them.
         let _ = rustix::process::setpriority_process(None, FIRST);
         if let Some(pid) = self.pid {
             threads(pid, |t| {
@@ -227,7 +231,7 @@ impl TargetArgs {
 }
 
 /// Who is to be watched, not yet running where it is a command.
-pub struct Chosen {
+pub struct PreparedTarget {
     held: Option<Held>,
     watched: Option<OwnedFd>,
     /// Threads that are there; a command's only one.
@@ -238,7 +242,7 @@ pub struct Chosen {
     timeout: Option<Duration>,
 }
 
-impl Chosen {
+impl PreparedTarget {
     /// Whether counting begins with the command's program.
     pub fn on_exec(&self) -> bool {
         self.held.is_some() && !self.everywhere
@@ -248,9 +252,9 @@ impl Chosen {
     ///
     /// # Errors
     /// [`amp_host::BadInput`] when there is no such program.
-    pub fn release(self, stop: &AtomicBool) -> Result<Watched<'_>> {
+    pub fn release(self, stop: &AtomicBool) -> Result<RunningTarget<'_>> {
         let begin = Instant::now();
-        Ok(Watched {
+        Ok(RunningTarget {
             begin,
             end: self.timeout.map(|t| begin + t),
             target: match (self.held, self.watched) {
@@ -265,7 +269,7 @@ impl Chosen {
 }
 
 /// Who is watched, until it ends, its time is up, or we are interrupted.
-pub struct Watched<'a> {
+pub struct RunningTarget<'a> {
     /// When it began.
     pub begin: Instant,
     target: Target,
@@ -274,9 +278,9 @@ pub struct Watched<'a> {
     stop: &'a AtomicBool,
 }
 
-impl Watched<'_> {
-    /// Waits until `until` at most, or for a while; whether this is the end. A command is asked to end when its time is up:
-    /// what it does then counts, too.
+impl RunningTarget<'_> {
+    /// Waits until `until` at most, or for a while; whether this is the end. A command is asked to
+    /// end when its time is up: what it does then counts, too.
     ///
     /// # Errors
     /// When the system cannot wait.

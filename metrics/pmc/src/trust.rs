@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustArgs {
-    /// Trust file of the machine (`scx_amp pmc validate --out FILE`): events that it calls broken are not used [default:
-    /// /etc/scx_amp/trust.toml, if there is one; none for a board]
+    /// Trust file of the machine (`scx_amp pmc validate --out FILE`): events that it calls broken
+    /// are not used [default: /etc/scx_amp/trust.toml, if there is one; none for a board]
     #[arg(long, value_name = "FILE.toml")]
     pub trust: Option<PathBuf>,
 }
 
 impl TrustArgs {
-    /// The file, if there is one. One that was measured under another kernel is used all the same, with a warning: drivers have
-    /// faults of their own.
+    /// The file, if there is one. One that was measured under another kernel is used all the same,
+    /// with a warning: drivers have faults of their own.
     ///
     /// # Errors
     /// [`amp_host::BadInput`] naming the file, and line and key at fault.

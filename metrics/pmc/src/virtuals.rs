@@ -29,7 +29,8 @@ fn name(counter: VirtualCounter) -> &'static str {
 pub struct VirtualCount {
     /// Its name, as behind `-V`.
     pub counter: &'static str,
-    /// What it is of: `machine`, a core type, `CPU n`, or `program`. Energy is that of the hardware, whoever ran there.
+    /// What it is of: `machine`, a core type, `CPU n`, or `program`. Energy is that of the
+    /// hardware, whoever ran there.
     pub of: String,
     /// The value: an increment, or of a level the mean over its readings.
     pub value: f64,
@@ -66,7 +67,8 @@ impl Virtuals {
     /// Finds what `names` ask for. CPUs are told apart with `per_cpu`.
     ///
     /// # Errors
-    /// [`amp_host::BadInput`] for a name that there is not; else, when the machine has no source, where it was looked for.
+    /// [`amp_host::BadInput`] for a name that there is not; else, when the machine has no source,
+    /// where it was looked for.
     pub fn open(inventory: &CounterInventory, names: &[String], per_cpu: bool) -> Result<Virtuals> {
         let mut wanted = Vec::new();
         for n in names {
@@ -119,7 +121,8 @@ impl Virtuals {
         self.wanted.iter().any(|w| *w != VirtualCounter::Energy)
     }
 
-    /// What was counted since the last call, at `at_s` seconds, of the program with process number `pid`.
+    /// What was counted since the last call, at `at_s` seconds, of the program with process number
+    /// `pid`.
     pub fn sample(&mut self, at_s: f64, pid: Option<i32>) -> Vec<VirtualCount> {
         let mut s = Snapshot {
             // 0 is no time
@@ -188,8 +191,8 @@ impl Virtuals {
         self.sums.iter().map(total).collect()
     }
 
-    /// The same as values for formulas: a core type's own, or what is of no core type in particular. The whole machine's is a
-    /// core type's where there is no other.
+    /// The same as values for formulas: a core type's own, or what is of no core type in
+    /// particular. The whole machine's is a core type's where there is no other.
     pub fn known(&self) -> Vec<Known> {
         let all = self.totals();
         let subjects = self.sums.keys().map(|(_, of)| *of);

@@ -18,7 +18,8 @@ struct Stream {
     cutter: Cutter,
     /// Instructions so far.
     instructions: u64,
-    /// When the reading was, nanoseconds since counting began; time counted so far; the other events so far.
+    /// When the reading was, nanoseconds since counting began; time counted so far; the other
+    /// events so far.
     counts: Vec<u64>,
 }
 

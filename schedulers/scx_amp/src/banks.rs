@@ -1,5 +1,5 @@
-//! Counters that BPF reads at every context switch: what is counted now, and what that came to for each thread since the
-//! last look.
+//! Counters that BPF reads at every context switch: what is counted now, and what that came to for
+//! each thread since the last look.
 //!
 //! ```text
 //! provider ─► event sets ─► CounterBanks::change ─► perf events, one group per CPU and set ─► BPF
@@ -22,8 +22,8 @@ fn whole(e: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("{e}")
 }
 
-/// Every so many turns of event sets, the set whose turn it is is asked whether it got its counters. Asking interrupts every CPU;
-/// between, readings that fail tell.
+/// Every so many turns of event sets, the set whose turn it is is asked whether it got its
+/// counters. Asking interrupts every CPU; between, readings that fail tell.
 const TURNS_UNASKED: u32 = 16;
 
 /// The counters of one core type.
@@ -137,7 +137,8 @@ impl CounterBanks {
         }
     }
 
-    /// Counts set `active(t)` of each core type `t` from now on. One that was refused is tried again, less and less often.
+    /// Counts set `active(t)` of each core type `t` from now on. One that was refused is tried
+    /// again, less and less often.
     ///
     /// # Errors
     /// When a set cannot be counted; nothing is, on that core type.
@@ -188,7 +189,8 @@ impl CounterBanks {
         outcome
     }
 
-    /// Sees whether what should count does, once per interval, and asks again for what was lost. Says so in the log, once.
+    /// Sees whether what should count does, once per interval, and asks again for what was lost.
+    /// Says so in the log, once.
     pub fn mend(&mut self, scheduler: &mut Scheduler, now: Nanos) {
         let (mut lost, mut found) = (Vec::new(), Vec::new());
         for (t, bank) in self.banks.iter_mut().enumerate() {
@@ -256,7 +258,8 @@ impl CounterBanks {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    /// What has been counted for `thread` since the last call for it, one reading per core type that it ran on.
+    /// What has been counted for `thread` since the last call for it, one reading per core type
+    /// that it ran on.
     pub fn read(&mut self, scheduler: &Scheduler, thread: &Thread, out: &mut Vec<Reading>) {
         let first = thread.slot as usize * self.types;
         if self.seen.len() < first + self.types {
@@ -289,7 +292,8 @@ impl CounterBanks {
                 let (set, generation) = (bank.active as u32, counts.generation as u32);
                 let deltas = deltas.get(..n).unwrap_or(&deltas);
                 let r = Reading::new(key, CoreTypeId(t as u8), set, generation, deltas);
-                // CPU time is folded at every tick, counts at switches and some ticks: one may be ahead of the other
+                // CPU time is folded at every tick, counts at switches and some ticks: one may be
+                // ahead of the other
                 out.push(r.over(Nanos(ran.max(counted)), Nanos(counted)));
             }
         }

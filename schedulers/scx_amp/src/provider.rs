@@ -8,12 +8,13 @@ use amp_sched::closest;
 use anyhow::Result;
 use std::path::Path;
 
-/// The provider called `name`, or the one that the TOML file of that path describes, checked for the machine of this
-/// inventory. What a trial of its counters has shown is kept; one that failed is made again the next time.
+/// The provider called `name`, or the one that the TOML file of that path describes, checked for
+/// the machine of this inventory. What a trial of its counters has shown is kept; one that failed
+/// is made again the next time.
 ///
 /// # Errors
-/// [`amp_host::BadInput`] naming the ones there are, or the file, line and key at fault; failed work when it is not
-/// possible here, saying why.
+/// [`amp_host::BadInput`] naming the ones there are, or the file, line and key at fault; failed
+/// work when it is not possible here, saying why.
 pub fn prepare(inventory: &mut CounterInventory, name: &str) -> Result<Prepared> {
     providers::prepare(name, &inventory.context()).map_err(|e| told(name, e))
 }
@@ -81,7 +82,8 @@ fn whole(e: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("{e}")
 }
 
-/// Which provider `auto` chose and why none before it, in a sentence; nothing when it was asked for by name.
+/// Which provider `auto` chose and why none before it, in a sentence; nothing when it was asked for
+/// by name.
 pub fn why_this(asked: &str, prepared: &Prepared) -> Option<String> {
     (asked == "auto").then(|| {
         let over = prepared.passed_over.iter();

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Input that is not right. The text says what is wrong with which flag, file, line, key or CPU, and what would be
-/// right.
+/// Input that is not right. The text says what is wrong with which flag, file, line, key or CPU,
+/// and what would be right.
 #[derive(Debug)]
 pub struct BadInput(pub String);
 

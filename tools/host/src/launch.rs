@@ -1,7 +1,8 @@
 //! Programs that a command starts: how they are started, and how they end.
 //!
-//! A program is started directly, never through a shell. [`Launch`] says how; [`Launch::start`] lets the program run at
-//! once, [`Launch::hold`] stops it before its first instruction, so that counters can be opened on it:
+//! A program is started directly, never through a shell. [`Launch`] says how; [`Launch::start`]
+//! lets the program run at once, [`Launch::hold`] stops it before its first instruction, so that
+//! counters can be opened on it:
 //!
 //! ```text
 //! Launch ──start──────────────────► Process ──ended, status──► exit status
@@ -106,8 +107,8 @@ impl Setup {
 }
 
 impl Launch {
-    /// The program of `command`: executable and arguments. It shares our standard streams, folder, environment, user
-    /// and process group unless it is told otherwise.
+    /// The program of `command`: executable and arguments. It shares our standard streams, folder,
+    /// environment, user and process group unless it is told otherwise.
     ///
     /// # Errors
     /// [`LaunchError::Empty`].
@@ -152,8 +153,9 @@ impl Launch {
         self
     }
 
-    /// Silent and apart: reads and writes nothing of ours, standard error is kept for [`Process::last_words`]; in a
-    /// process group of its own, which is killed with the [`Process`], so that what the program starts ends with it.
+    /// Silent and apart: reads and writes nothing of ours, standard error is kept for
+    /// [`Process::last_words`]; in a process group of its own, which is killed with the
+    /// [`Process`], so that what the program starts ends with it.
     ///
     /// # Errors
     /// When there can be no temporary file.
@@ -182,7 +184,8 @@ impl Launch {
         Ok(self)
     }
 
-    /// With an environment that is short and the same on every machine. It is copied to the stack, whose layout counts.
+    /// With an environment that is short and the same on every machine. It is copied to the stack,
+    /// whose layout counts.
     pub fn clean_environment(mut self) -> Launch {
         self.command.env_clear();
         for name in ["PATH", "HOME"] {
@@ -193,8 +196,8 @@ impl Launch {
         self
     }
 
-    /// With the same addresses in every run: cache conflicts and collisions in the branch predictor go with them. A
-    /// kernel without it, or one that does not let us, gives runs that differ more.
+    /// With the same addresses in every run: cache conflicts and collisions in the branch predictor
+    /// go with them. A kernel without it, or one that does not let us, gives runs that differ more.
     pub fn fixed_addresses(mut self) -> Launch {
         self.setup.fixed_addresses = true;
         self
@@ -213,8 +216,8 @@ impl Launch {
     pub fn start(mut self) -> Result<Process, LaunchError> {
         let parent = rustix::process::getpid();
         let setup = self.setup;
-        // SAFETY: between fork and exec the closure only makes system calls, which is async-signal-safe; it allocates
-        // nothing and takes no lock.
+        // SAFETY: between fork and exec the closure only makes system calls, which is
+        // async-signal-safe; it allocates nothing and takes no lock.
         unsafe {
             self.command.pre_exec(move || {
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -236,13 +239,13 @@ impl Launch {
         }
     }
 
-    /// Starts the process, but holds it before the program's first instruction. The process is a child of a thread that
-    /// ends when it is released. So it does not die with us as after [`start`](Self::start): a parent-death signal would
-    /// come at once.
+    /// Starts the process, but holds it before the program's first instruction. The process is a
+    /// child of a thread that ends when it is released. So it does not die with us as after
+    /// [`start`](Self::start): a parent-death signal would come at once.
     ///
     /// # Errors
-    /// When no process can be made, or it cannot become what was asked for. Whether the program exists shows at the
-    /// [release](Held::release).
+    /// When no process can be made, or it cannot become what was asked for. Whether the program
+    /// exists shows at the [release](Held::release).
     pub fn hold(mut self) -> Result<Held, LaunchError> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC);
         let no_pipe = |e: rustix::io::Errno| refused("cannot make a pipe")(e.into());
@@ -250,9 +253,10 @@ impl Launch {
         let (wait_end, go) = pipe().map_err(no_pipe)?;
         let ours = go.as_raw_fd();
         let setup = self.setup;
-        // SAFETY: between fork and exec the closure only makes system calls, which is async-signal-safe; it allocates
-        // nothing and takes no lock. `ours` is open in the child, which has a copy of all our descriptors, and nothing
-        // else there uses it: our `go` is the parent's.
+        // SAFETY: between fork and exec the closure only makes system calls, which is
+        // async-signal-safe; it allocates nothing and takes no lock. `ours` is open in the child,
+        // which has a copy of all our descriptors, and nothing else there uses it: our `go` is the
+        // parent's.
         unsafe {
             self.command.pre_exec(move || {
                 setup.apply()?;
@@ -267,7 +271,8 @@ impl Launch {
             });
         }
         let mut command = self.command;
-        // `spawn` returns only when the program runs, so that another thread must wait for it. It inherits our CPUs.
+        // `spawn` returns only when the program runs, so that another thread must wait for it. It
+        // inherits our CPUs.
         let starter = there(self.cpus.as_deref(), || {
             std::thread::spawn(move || command.spawn())
         })?;
@@ -361,15 +366,17 @@ struct Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         if self.own_group {
-            // The group: a program may have started others. Nobody else can have taken the number, because the leader
-            // is reaped only here or by its `Process`, after which the group may only hold what it left behind.
+            // The group: a program may have started others. Nobody else can have taken the number,
+            // because the leader is reaped only here or by its `Process`, after which the group may
+            // only hold what it left behind.
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
             let _ = self.child.wait();
         }
     }
 }
 
-/// A program that was started. Dropping one that was started [apart](Launch::apart) kills its process group and reaps it.
+/// A program that was started. Dropping one that was started [apart](Launch::apart) kills its
+/// process group and reaps it.
 #[derive(Debug)]
 pub struct Process {
     owned: Owned,
@@ -435,7 +442,8 @@ impl Process {
         }
     }
 
-    /// Waits for its end and gives the exit status as a shell does: 128 + signal when a signal ended it.
+    /// Waits for its end and gives the exit status as a shell does: 128 + signal when a signal
+    /// ended it.
     ///
     /// # Errors
     /// When the system cannot tell.
@@ -480,8 +488,8 @@ fn how(s: ExitStatus) -> String {
     }
 }
 
-/// Waits until one of these processes (or pidfds) has ended, or `timeout` has passed; whether one has. A signal ends the
-/// wait early, when its handler has had time to run.
+/// Waits until one of these processes (or pidfds) has ended, or `timeout` has passed; whether one
+/// has. A signal ends the wait early, when its handler has had time to run.
 ///
 /// # Errors
 /// When the kernel refuses to wait.
@@ -559,7 +567,8 @@ mod tests {
         let p = p.unwrap();
         let pid = Pid::from_raw(p.pid()).unwrap();
         drop(p);
-        // the group is gone as soon as its last member has been reaped, which init does for the orphan
+        // the group is gone as soon as its last member has been reaped, which init does for the
+        // orphan
         for _ in 0..500 {
             if rustix::process::test_kill_process_group(pid).is_err() {
                 return;

@@ -1,4 +1,5 @@
-//! How far the bench is: a bar on a terminal, nothing in a pipe, lines for the host when the bench runs in a guest.
+//! How far the bench is: a bar on a terminal, nothing in a pipe, lines for the host when the bench
+//! runs in a guest.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;

@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result};
 
-/// Makes the calling thread real-time (`SCHED_FIFO`, lowest priority), and what it starts ordinary again.
+/// Makes the calling thread real-time (`SCHED_FIFO`, lowest priority), and what it starts ordinary
+/// again.
 ///
-/// The bench times completions and ticks the engine from one thread. As an ordinary thread it would wait for a CPU
-/// behind the programs it times, for longer under one policy than under another.
+/// The bench times completions and ticks the engine from one thread. As an ordinary thread it would
+/// wait for a CPU behind the programs it times, for longer under one policy than under another.
 ///
 /// # Errors
 /// When the caller lacks `CAP_SYS_NICE`.

@@ -1,9 +1,9 @@
 //! Which CPUs of this machine are fast and which are slow.
 //!
-//! Everything is read from sysfs. Where the kernel's `cpu_capacity` differs between CPUs (every arm64 machine, newer
-//! Intel hybrids), it decides. Else the designs that the kernel has PMUs for decide (`cpu_core` and `cpu_atom`, Intel's
-//! hybrids), else what firmware and frequency driver say of each CPU's speed. `--big-cpus` overrides all of them: in
-//! virtual machines nothing differs.
+//! Everything is read from sysfs. Where the kernel's `cpu_capacity` differs between CPUs (every
+//! arm64 machine, newer Intel hybrids), it decides. Else the designs that the kernel has PMUs for
+//! decide (`cpu_core` and `cpu_atom`, Intel's hybrids), else what firmware and frequency driver say
+//! of each CPU's speed. `--big-cpus` overrides all of them: in virtual machines nothing differs.
 
 mod sysfs;
 
@@ -18,8 +18,8 @@ use sysfs::CpuFacts;
 
 pub use sysfs::same_core;
 
-/// CPUs whose capacity is within this fraction of the fastest of their group are one core type: favoured cores of
-/// one design differ by a few percent.
+/// CPUs whose capacity is within this fraction of the fastest of their group are one core type:
+/// favoured cores of one design differ by a few percent.
 const SAME_TYPE: f64 = 0.9;
 
 /// The machine's cores and how they share caches.
@@ -33,7 +33,8 @@ pub struct Detected {
     pub smt: bool,
 }
 
-/// Reads the machine's topology; `big_cpus` makes those CPUs the fast type and all others the slow one.
+/// Reads the machine's topology; `big_cpus` makes those CPUs the fast type and all others the slow
+/// one.
 ///
 /// # Errors
 /// When sysfs cannot be read, or the list names an offline CPU or every CPU ([`crate::BadInput`]).
@@ -49,7 +50,8 @@ pub fn detect_under(sysfs: &Path, big_cpus: Option<&CpuList>) -> Result<Detected
     look(sysfs, big_cpus, true)
 }
 
-/// As [`detect`], after CPUs have come or gone: those of `big_cpus` that are offline are passed over.
+/// As [`detect`], after CPUs have come or gone: those of `big_cpus` that are offline are passed
+/// over.
 ///
 /// # Errors
 /// When sysfs cannot be read.
@@ -72,7 +74,8 @@ fn look(sysfs: &Path, big_cpus: Option<&CpuList>, strict: bool) -> Result<Detect
     })
 }
 
-/// As [`split_by_list`], with what is online of the list; one core type where that tells nothing apart.
+/// As [`split_by_list`], with what is online of the list; one core type where that tells nothing
+/// apart.
 fn split_online(facts: &[CpuFacts], big: &CpuList) -> Vec<CoreType> {
     let online = |c: &u32| facts.iter().any(|f| f.id == *c);
     let list = CpuList(big.0.iter().copied().filter(online).collect());

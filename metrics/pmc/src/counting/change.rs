@@ -30,8 +30,8 @@ impl Counting {
         self.strategy.next(at_s).min(self.sets.len() - 1)
     }
 
-    /// Puts set `to` on in place of `from`, group by group: each system call interrupts whoever is counted, and between the two
-    /// that concern it nothing counts.
+    /// Puts set `to` on in place of `from`, group by group: each system call interrupts whoever is
+    /// counted, and between the two that concern it nothing counts.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,4 +1,5 @@
-//! Totals of a run: how long each part could have counted, what is extrapolated, and metrics made of it.
+//! Totals of a run: how long each part could have counted, what is extrapolated, and metrics made
+//! of it.
 
 use super::{Count, Counting, Derived, Part, LEVEL, SAME_TIME};
 use crate::formula::{Formula, SECONDS};
@@ -6,7 +7,8 @@ use amp_metrics::group::{GroupError, Whom};
 use amp_metrics::uncertainty::Measured;
 use std::collections::{HashMap, HashSet};
 
-/// A value that is known beside counts: its name, and the core type that it is of, or `None` for all of them.
+/// A value that is known beside counts: its name, and the core type that it is of, or `None` for
+/// all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
     /// Name in formulas.
@@ -90,7 +92,8 @@ impl Counting {
         Ok(out)
     }
 
-    /// The same for the parts of one row, whose threads ran for `ran` seconds, and for `missed` before they were found.
+    /// The same for the parts of one row, whose threads ran for `ran` seconds, and for `missed`
+    /// before they were found.
     fn of_row(&self, parts: &[&Part], ran: f64, missed: f64) -> Vec<Whole> {
         let all = ran + missed;
         let time = |p: &Part| p.sampled.seconds();
@@ -99,8 +102,8 @@ impl Counting {
             .filter(|p| p.unit.core_type.is_some())
             .map(|p| time(p))
             .sum();
-        // The gaps between two turns belong to all core types alike. That holds where every set counts on every core
-        // type; else somewhere nobody counted for other reasons.
+        // The gaps between two turns belong to all core types alike. That holds where every set
+        // counts on every core type; else somewhere nobody counted for other reasons.
         let complete = (0..self.sets.len()).all(|s| {
             let core: Vec<_> = parts
                 .iter()
@@ -133,7 +136,8 @@ impl Counting {
         parts.iter().map(of).collect()
     }
 
-    /// The counts of the whole run, extrapolated where a set was on for part of it, and the metrics made of them.
+    /// The counts of the whole run, extrapolated where a set was on for part of it, and the metrics
+    /// made of them.
     ///
     /// # Errors
     /// When a counter cannot be read.
@@ -228,8 +232,8 @@ fn beside(known: &[Known], name: &str, core_type: Option<&str>) -> Option<f64> {
     fitting.next().map(|k| k.value)
 }
 
-/// The formula over parts of one PMU, with the uncertainty that comes from extrapolation: events of one set vary
-/// together, sets do not. The outer `None`: an event is not among them.
+/// The formula over parts of one PMU, with the uncertainty that comes from extrapolation: events of
+/// one set vary together, sets do not. The outer `None`: an event is not among them.
 fn evaluate(
     f: &Formula,
     parts: &[(&Part, f64)],

@@ -1,7 +1,7 @@
 //! What memory can do: a triad on every CPU at once, counted with the same events.
 
-use super::judge::{mean, Attainable, Counts};
-use super::signatures::{Plan, Role};
+use super::judge::{mean, Attainable, ThreadCounts};
+use super::signatures::{Role, SignatureEvents};
 use crate::caches;
 use crate::inventory::CounterInventory;
 use amp_metrics::group::{Group, Whom};
@@ -17,16 +17,19 @@ const TIME: Duration = Duration::from_millis(300);
 /// Longest wait for the last of them to begin.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Measures it: the sum of what the CPUs get, with the uncertainty that their passes over the data differ by. `None` where a
-/// PMU has no events for it.
+/// Measures it: the sum of what the CPUs get, with the uncertainty that their passes over the data
+/// differ by. `None` where a PMU has no events for it.
 ///
 /// # Errors
 /// When a CPU cannot be used or its events cannot be counted.
-pub fn measure(inventory: &CounterInventory, plans: &[Plan]) -> Result<Option<Attainable>> {
+pub fn measure(
+    inventory: &CounterInventory,
+    plans: &[SignatureEvents],
+) -> Result<Option<Attainable>> {
     if !plans.iter().all(|p| p.has(Role::Lines)) {
         return Ok(None);
     }
-    let on: Vec<(u32, &Plan)> = plans
+    let on: Vec<(u32, &SignatureEvents)> = plans
         .iter()
         .flat_map(|p| inventory.cpus(p.core_type).into_iter().map(move |c| (c, p)))
         .collect();
@@ -66,7 +69,7 @@ pub fn measure(inventory: &CounterInventory, plans: &[Plan]) -> Result<Option<At
 /// Bytes per second of each pass while all `n` CPUs stream.
 fn stream(
     cpu: u32,
-    plan: &Plan,
+    plan: &SignatureEvents,
     n: usize,
     begun: &AtomicUsize,
     over: &AtomicUsize,
@@ -101,7 +104,7 @@ fn stream(
     let (mut rates, mut last) = (Vec::new(), (begin, 0.0));
     loop {
         kernel.run();
-        let mut sum = Counts::default();
+        let mut sum = ThreadCounts::default();
         for count in group.read()?.counts {
             sum.add(Role::Lines, count as f64);
         }

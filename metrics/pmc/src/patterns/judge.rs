@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// What a thread did on a core type in one interval, or in all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Counts {
+pub struct ThreadCounts {
     /// CPU time on that core type.
     pub seconds: f64,
     /// Instructions.
@@ -29,7 +29,7 @@ const VISIT: f64 = 0.05;
 /// Useful operations or refills per instruction from which on they are what a program is about.
 const ABOUT: f64 = 0.005;
 
-impl Counts {
+impl ThreadCounts {
     /// Adds a count of `role`.
     pub fn add(&mut self, role: Role, n: f64) {
         let more = |to: &mut Option<f64>, n: f64| *to = Some(to.unwrap_or(0.0) + n);
@@ -44,7 +44,7 @@ impl Counts {
     }
 
     /// Adds all of `o`.
-    pub fn join(&mut self, o: &Counts) {
+    pub fn join(&mut self, o: &ThreadCounts) {
         self.seconds += o.seconds;
         self.instructions += o.instructions;
         self.cycles += o.cycles;
@@ -70,12 +70,12 @@ pub struct Thread {
     /// Part of that which was counted: threads are found a little after they start.
     pub coverage: f64,
     /// By core type, in the order of the machine's.
-    pub on: Vec<Counts>,
+    pub on: Vec<ThreadCounts>,
 }
 
 impl Thread {
-    fn all(&self) -> Counts {
-        let mut sum = Counts::default();
+    fn all(&self) -> ThreadCounts {
+        let mut sum = ThreadCounts::default();
         self.on.iter().for_each(|c| sum.join(c));
         sum
     }
@@ -87,7 +87,7 @@ pub struct Interval {
     /// Its length.
     pub seconds: f64,
     /// By core type.
-    pub on: Vec<Counts>,
+    pub on: Vec<ThreadCounts>,
     /// Threads that ran for a good part of it.
     pub running: usize,
 }
@@ -248,7 +248,7 @@ pub fn imbalance(s: &Signatures, threads: &[Thread]) -> Finding {
         reliability: limits.reliability.clone(),
     };
     let busiest = threads.iter().map(|t| t.cpu_s).fold(0.0, f64::max);
-    let workers: Vec<(&Thread, Counts)> = threads
+    let workers: Vec<(&Thread, ThreadCounts)> = threads
         .iter()
         .filter(|t| t.cpu_s > limits.negligible * busiest)
         .map(|t| (t, t.all()))
@@ -265,7 +265,7 @@ pub fn imbalance(s: &Signatures, threads: &[Thread]) -> Finding {
         return f;
     }
     let instructions: f64 = workers.iter().map(|(_, c)| c.instructions).sum();
-    let by = |get: fn(&Counts) -> Option<f64>| -> Option<Vec<(f64, f64)>> {
+    let by = |get: fn(&ThreadCounts) -> Option<f64>| -> Option<Vec<(f64, f64)>> {
         workers
             .iter()
             .map(|(t, c)| Some((get(c)?, t.coverage)))
@@ -339,8 +339,8 @@ pub fn sharing(s: &Signatures, all: &[Interval], names: &[String]) -> Finding {
     let on_all = all.iter().flat_map(|i| &i.on);
     let executed: f64 = on_all.map(|c| c.instructions).sum();
     for (t, name) in names.iter().enumerate() {
-        let on: Vec<&Counts> = all.iter().filter_map(|i| i.on.get(t)).collect();
-        let mut sum = Counts::default();
+        let on: Vec<&ThreadCounts> = all.iter().filter_map(|i| i.on.get(t)).collect();
+        let mut sum = ThreadCounts::default();
         on.iter().for_each(|c| sum.join(c));
         let Some(shared) = sum.shared.filter(|_| sum.instructions > VISIT * executed) else {
             continue;

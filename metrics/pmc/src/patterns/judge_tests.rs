@@ -7,11 +7,11 @@ fn signatures() -> Signatures {
 fn interval(bytes: Option<f64>) -> Interval {
     Interval {
         seconds: 0.1,
-        on: vec![Counts {
+        on: vec![ThreadCounts {
             seconds: 0.1,
             instructions: 1e6,
             bytes,
-            ..Counts::default()
+            ..ThreadCounts::default()
         }],
         running: 1,
     }
@@ -46,7 +46,7 @@ fn what_cannot_be_told_is_said() {
     assert_eq!(f.verdict, Verdict::Unknown);
 }
 
-fn thread(cpu_s: f64, c: Counts) -> Thread {
+fn thread(cpu_s: f64, c: ThreadCounts) -> Thread {
     Thread {
         tid: 1,
         cpu_s,
@@ -55,12 +55,12 @@ fn thread(cpu_s: f64, c: Counts) -> Thread {
     }
 }
 
-fn work(instructions: f64, useful: Option<f64>, refills: Option<f64>) -> Counts {
-    Counts {
+fn work(instructions: f64, useful: Option<f64>, refills: Option<f64>) -> ThreadCounts {
+    ThreadCounts {
         instructions,
         useful,
         refills,
-        ..Counts::default()
+        ..ThreadCounts::default()
     }
 }
 
@@ -99,10 +99,10 @@ fn idlers_are_no_workers() {
 #[test]
 fn the_worst_core_type_decides_on_sharing() {
     let s = signatures();
-    let on = |shared, instructions| Counts {
+    let on = |shared, instructions| ThreadCounts {
         instructions,
         shared,
-        ..Counts::default()
+        ..ThreadCounts::default()
     };
     let all: Vec<Interval> = (0..4)
         .map(|i| Interval {
@@ -124,7 +124,7 @@ fn the_worst_core_type_decides_on_sharing() {
 fn lines_that_bounce_are_no_work() {
     let s = signatures();
     let worker = |shared| {
-        let c = Counts {
+        let c = ThreadCounts {
             shared: Some(shared),
             ..work(1e6, None, Some(shared + 10.0))
         };
@@ -137,10 +137,10 @@ fn lines_that_bounce_are_no_work() {
 
 #[test]
 fn a_visit_to_a_core_type_decides_nothing() {
-    let on = |instructions, shared| Counts {
+    let on = |instructions, shared| ThreadCounts {
         instructions,
         shared: Some(shared),
-        ..Counts::default()
+        ..ThreadCounts::default()
     };
     let all = [Interval {
         seconds: 0.1,

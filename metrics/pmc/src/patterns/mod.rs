@@ -19,7 +19,7 @@ use amp_workloads::quantity::parse_count;
 use anyhow::Result;
 use clap::Args;
 use judge::Attainable;
-use signatures::{Plan, Signatures};
+use signatures::{SignatureEvents, Signatures};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,12 +41,14 @@ pub struct PatternsArgs {
     /// Milliseconds of an interval: rates are of intervals
     #[arg(short = 'i', long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(5..=60_000))]
     interval: u64,
-    /// Bytes per second that memory can do, for example 10G, instead of measuring it on all CPUs first
+    /// Bytes per second that memory can do, for example 10G, instead of measuring it on all CPUs
+    /// first
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     attainable: Option<u64>,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to standard error
+    /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to
+    /// standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// The command and its arguments
@@ -132,12 +134,12 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
     })
 }
 
-/// What the trust file, where there is one, says of the events, whatever they are called there; those that it does not
-/// know are named.
+/// What the trust file, where there is one, says of the events, whatever they are called there;
+/// those that it does not know are named.
 ///
 /// # Errors
 /// [`amp_host::BadInput`] when one is broken.
-fn trusted(inventory: &CounterInventory, plans: &[Plan]) -> Result<Vec<String>> {
+fn trusted(inventory: &CounterInventory, plans: &[SignatureEvents]) -> Result<Vec<String>> {
     let mut told = Vec::new();
     if inventory.trust().is_none() {
         return Ok(told);

@@ -1,4 +1,5 @@
-//! Which events tell of which pattern on which PMU, and from when on: data (`metrics/groups/patterns.toml`).
+//! Which events tell of which pattern on which PMU, and from when on: data
+//! (`metrics/groups/patterns.toml`).
 
 use super::super::inventory::CounterInventory;
 use amp_host::bad_input;
@@ -91,7 +92,7 @@ pub enum Role {
 
 /// What is counted on a core type.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SignatureEvents {
     /// The core type.
     pub core_type: CoreTypeId,
     /// Its name.
@@ -104,7 +105,7 @@ pub struct Plan {
     pub events: Vec<(Role, Event)>,
 }
 
-impl Plan {
+impl SignatureEvents {
     /// Whether there is an event for `role`.
     pub fn has(&self, role: Role) -> bool {
         self.events.iter().any(|(r, _)| *r == role)
@@ -125,7 +126,7 @@ impl Signatures {
     /// # Errors
     /// [`amp_host::BadInput`] when a PMU is none that the file knows, or does not have its events;
     /// [`super::super::inventory::NoPmu`].
-    pub fn plans(&self, inventory: &CounterInventory) -> Result<Vec<Plan>> {
+    pub fn plans(&self, inventory: &CounterInventory) -> Result<Vec<SignatureEvents>> {
         inventory.need_pmu()?;
         let mut plans = Vec::new();
         for (t, pmu) in inventory.core_pmus() {
@@ -157,7 +158,7 @@ impl Signatures {
                     events.push((role, event(text)?));
                 }
             }
-            plans.push(Plan {
+            plans.push(SignatureEvents {
                 core_type: t,
                 name: inventory.name(t).to_owned(),
                 pmu: pmu.name.clone(),

@@ -1,7 +1,7 @@
 //! A command's threads, each counted for itself from when it is found.
 
-use super::judge::{Counts, Interval, Thread};
-use super::signatures::Plan;
+use super::judge::{Interval, Thread, ThreadCounts};
+use super::signatures::SignatureEvents;
 use amp_metrics::group::{Group, GroupError, Whom};
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -10,19 +10,19 @@ use std::collections::BTreeMap;
 const RUNNING: f64 = 0.5;
 
 /// A thread that is counted.
-struct Watched {
+struct CountedThread {
     groups: Vec<Group>,
     /// Of each group when it was last read: seconds and counts.
     last: Vec<(f64, Vec<u64>)>,
-    sum: Vec<Counts>,
+    sum: Vec<ThreadCounts>,
     cpu_s: f64,
 }
 
 /// All threads of a process.
 pub struct Watch<'p> {
-    plans: &'p [Plan],
+    plans: &'p [SignatureEvents],
     pid: i32,
-    threads: BTreeMap<i32, Watched>,
+    threads: BTreeMap<i32, CountedThread>,
 }
 
 /// CPU time of a thread so far, seconds; `None` once it is gone.
@@ -37,7 +37,7 @@ impl<'p> Watch<'p> {
     ///
     /// # Errors
     /// [`GroupError`], naming the event.
-    pub fn start(plans: &'p [Plan], pid: i32) -> Result<Watch<'p>, GroupError> {
+    pub fn start(plans: &'p [SignatureEvents], pid: i32) -> Result<Watch<'p>, GroupError> {
         let mut w = Watch {
             plans,
             pid,
@@ -57,12 +57,12 @@ impl<'p> Watch<'p> {
             }
             groups.push(g);
         }
-        let watched = Watched {
+        let watched = CountedThread {
             last: groups
                 .iter()
                 .map(|g| (0.0, vec![0; g.events().len()]))
                 .collect(),
-            sum: vec![Counts::default(); groups.len()],
+            sum: vec![ThreadCounts::default(); groups.len()],
             groups,
             cpu_s: 0.0,
         };
@@ -100,7 +100,7 @@ impl<'p> Watch<'p> {
     pub fn read(&mut self, seconds: f64) -> Result<Interval, GroupError> {
         let mut all = Interval {
             seconds,
-            on: vec![Counts::default(); self.plans.len()],
+            on: vec![ThreadCounts::default(); self.plans.len()],
             running: 0,
         };
         for (tid, w) in &mut self.threads {
@@ -112,9 +112,9 @@ impl<'p> Watch<'p> {
                 else {
                     continue;
                 };
-                let mut more = Counts {
+                let mut more = ThreadCounts {
                     seconds: at - *before,
-                    ..Counts::default()
+                    ..ThreadCounts::default()
                 };
                 for ((role, _), (n, last)) in
                     plan.events.iter().zip(now.counts.iter().zip(&*counts))
@@ -137,7 +137,7 @@ impl<'p> Watch<'p> {
 
     /// Every thread with what it did in all.
     pub fn threads(&self) -> Vec<Thread> {
-        let of = |(tid, w): (&i32, &Watched)| {
+        let of = |(tid, w): (&i32, &CountedThread)| {
             let counted: f64 = w.sum.iter().map(|c| c.seconds).sum();
             let cpu_s = w.cpu_s.max(counted);
             Thread {

@@ -1,7 +1,7 @@
 //! Basic blocks of a function: straight stretches of code that are entered at their beginning only.
 //!
-//! A call ends a block, too. Where a jump table leads is not followed: a block that only such a jump enters may be seen
-//! as the end of the one before it.
+//! A call ends a block, too. Where a jump table leads is not followed: a block that only such a
+//! jump enters may be seen as the end of the one before it.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use std::ops::Range;

@@ -1,10 +1,11 @@
-//! Last-branch records: the hardware keeps the latest taken branches, each as an address from and one to, and the kernel puts
-//! them into a sample.
+//! Last-branch records: the hardware keeps the latest taken branches, each as an address from and
+//! one to, and the kernel puts them into a sample.
 //!
-//! Between the target of a branch and the source of the next one nothing was taken: every block in between was executed, once
-//! [TRUST §3.2]. So a sample of n records tells of n − 1 such runs, whatever made the sample late, and its own address
-//! is not needed. How often a block ran is told without bias when taken branches are what is sampled; samples of another event
-//! come more often from where that event happens.
+//! Between the target of a branch and the source of the next one nothing was taken: every block in
+//! between was executed, once [TRUST §3.2]. So a sample of n records tells of n − 1 such runs,
+//! whatever made the sample late, and its own address is not needed. How often a block ran is told
+//! without bias when taken branches are what is sampled; samples of another event come more often
+//! from where that event happens.
 //!
 //! Tried on records made by hand only: no machine that has any was at hand.
 
@@ -26,8 +27,9 @@ pub fn depth(pmu: &str) -> u32 {
 /// Asks for the branches of user mode that were taken before a sample.
 pub fn ask(b: &mut Builder<'_>) {
     b.branch_sample_type(SampleBranchFlag::USER | SampleBranchFlag::ANY);
-    // A word that means nothing to us (0 without transactions) stands behind the records: perf-event-data 0.1.8 takes a sample that
-    // ends with an empty list of them for one that was cut off.
+    // A word that means nothing to us (0 without transactions) stands behind the records:
+    // perf-event-data 0.1.8 takes a sample that ends with an empty list of them for one that was
+    // cut off.
     b.sample(SampleFlag::BRANCH_STACK | SampleFlag::TRANSACTION);
 }
 
@@ -66,7 +68,8 @@ impl Runs {
         self.stacks += u64::from(!records.is_empty());
         for pair in records.windows(2) {
             let [later, earlier] = pair else { continue };
-            // A record may be missing, where the kernel was entered or left for example; then it is no straight line.
+            // A record may be missing, where the kernel was entered or left for example; then it is
+            // no straight line.
             let straight = later.from.checked_sub(earlier.to).filter(|l| *l < LONGEST);
             let places = (find(earlier.to), find(later.from));
             match (straight, places) {
@@ -128,7 +131,8 @@ mod tests {
         Branch { from, to }
     }
 
-    /// A sample as the kernel writes it: address, process and thread, time, period, number of records, records, transaction.
+    /// A sample as the kernel writes it: address, process and thread, time, period, number of
+    /// records, records, transaction.
     fn bytes(records: &[(u64, u64)]) -> Vec<u8> {
         let ids = u64::from(7u32) | u64::from(8u32) << 32;
         let mut words = vec![0x4000, ids, 99, 1000, records.len() as u64];

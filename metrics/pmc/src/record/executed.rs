@@ -21,8 +21,8 @@ pub struct Executed {
 }
 
 impl Executed {
-    /// Gives `runs` to blocks; functions whose blocks are not in `shapes` yet are put there. What runs on beyond the end of its
-    /// function is counted up to there.
+    /// Gives `runs` to blocks; functions whose blocks are not in `shapes` yet are put there. What
+    /// runs on beyond the end of its function is counted up to there.
     pub fn of(
         runs: &Runs,
         symbolizer: &Symbolizer,
@@ -66,9 +66,9 @@ impl Executed {
         self.blocks.keys().collect()
     }
 
-    /// How often block `i` of a function of `shape` ran in all that was seen, and its part of all instructions; `None` when nothing was
-    /// seen. Its standard uncertainty is √(p(1−p)/n) for n samples: as if all runs of a sample were of the same
-    /// block or none, so no less than it is.
+    /// How often block `i` of a function of `shape` ran in all that was seen, and its part of all
+    /// instructions; `None` when nothing was seen. Its standard uncertainty is √(p(1−p)/n) for n
+    /// samples: as if all runs of a sample were of the same block or none, so no less than it is.
     pub fn of_block(&self, key: &Key, shape: &[Block], i: usize) -> Option<(u64, Measured)> {
         if self.instructions == 0 {
             return None;
@@ -82,8 +82,9 @@ impl Executed {
     }
 }
 
-/// Adds a run from the instruction at `first` to that at `last`, bytes from the beginning of the function, to each block that it
-/// went through; instructions in it. A block that is entered in its midst, by a jump table for example, counts as one.
+/// Adds a run from the instruction at `first` to that at `last`, bytes from the beginning of the
+/// function, to each block that it went through; instructions in it. A block that is entered in its
+/// midst, by a jump table for example, counts as one.
 fn count(shape: &[Block], first: u64, last: u64, times: u64, blocks: &mut [u64]) -> u64 {
     let mut instructions = 0;
     for (b, n) in shape.iter().zip(blocks) {
@@ -125,8 +126,8 @@ mod tests {
         assert_eq!(n, [0, 11, 2, 1]);
     }
 
-    /// A walk through [`shape`]: its second block branches back to itself, its third one and its last one to the first; stacks of 16 at
-    /// every 31st taken branch.
+    /// A walk through [`shape`]: its second block branches back to itself, its third one and its
+    /// last one to the first; stacks of 16 at every 31st taken branch.
     #[test]
     fn sampled_branches_tell_executions_without_bias() {
         let (shape, file) = (shape(), Path::new("f"));

@@ -30,15 +30,15 @@ use periods::Method;
 use profile::Samples;
 use rand::rngs::SmallRng;
 use rand::SeedableRng;
-use sampler::{CpuSampler, Found, Of, What};
+use sampler::{CpuSampler, Found, SampledTasks, What};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Events between two samples of cycles, instructions and clocks (which count nanoseconds): a thousand samples a second and
-/// more on a fast core.
+/// Events between two samples of cycles, instructions and clocks (which count nanoseconds): a
+/// thousand samples a second and more on a fast core.
 const FREQUENT: u64 = 1_000_000;
 /// The same of any other event.
 const RARE: u64 = 10_000;
@@ -49,7 +49,8 @@ const RARE: u64 = 10_000;
 #[derive(Args, Debug)]
 #[command(override_usage = "scx_amp pmc record [OPTIONS] [-a | -p PID | [--] COMMAND…]")]
 pub struct RecordArgs {
-    /// The event, as perf writes it; on each core type its own PMU counts it. Without a PMU: `cpu-clock`, in nanoseconds
+    /// The event, as perf writes it; on each core type its own PMU counts it. Without a PMU:
+    /// `cpu-clock`, in nanoseconds
     #[arg(
         short = 'e',
         long = "event",
@@ -57,7 +58,8 @@ pub struct RecordArgs {
         default_value = "cycles"
     )]
     event: String,
-    /// Events between two samples [default: 1000000 for cycles, instructions and clocks, else 10000]
+    /// Events between two samples [default: 1000000 for cycles, instructions and clocks, else
+    /// 10000]
     #[arg(short = 'c', long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000_000))]
     period: Option<u64>,
     /// How periods are chosen
@@ -74,7 +76,8 @@ pub struct RecordArgs {
     /// Lines of each table
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
-    /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to standard error
+    /// Write JSON to FILE, or to standard output with `-`; the command's own output then goes to
+    /// standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -108,9 +111,9 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     }
     let json_out = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
     let chosen = args.target.choose(json_out)?;
-    let of: Vec<Of> = match args.target.all_cpus {
-        true => vec![Of::Everybody],
-        false => chosen.tids.iter().map(|t| Of::Task(*t)).collect(),
+    let of: Vec<SampledTasks> = match args.target.all_cpus {
+        true => vec![SampledTasks::Everybody],
+        false => chosen.tids.iter().map(|t| SampledTasks::Task(*t)).collect(),
     };
     let mut maps = Maps::default();
     let mut rng = SmallRng::seed_from_u64(args.seed);
@@ -211,7 +214,7 @@ fn open(
     args: &RecordArgs,
     set: &Set,
     everywhere: &[u32],
-    of: &[Of],
+    of: &[SampledTasks],
     on_exec: bool,
     rng: &mut SmallRng,
 ) -> Result<(Vec<CpuSampler>, Vec<Choice>)> {
@@ -267,7 +270,8 @@ fn open(
     Ok((samplers, events.map(choice).collect()))
 }
 
-/// What is opened with last-branch records if they are `wanted`, and without them if not or if that fails; why it did.
+/// What is opened with last-branch records if they are `wanted`, and without them if not or if that
+/// fails; why it did.
 fn with_or_without<T>(
     wanted: bool,
     mut open: impl FnMut(bool) -> Result<T>,
@@ -315,7 +319,7 @@ mod tests {
     #[test]
     fn a_kernel_refuses_branches_of_a_software_event() {
         let event = amp_metrics::group::software(&"cpu-clock:u".parse().unwrap()).unwrap();
-        let us = [Of::Task(std::process::id() as i32)];
+        let us = [SampledTasks::Task(std::process::id() as i32)];
         let open = |branches| {
             let what = What::Samples {
                 event: &event,

@@ -181,8 +181,9 @@ pub fn describe(s: Option<&Symbolized<'_>>) -> (String, u64, Option<u64>) {
     }
 }
 
-/// The share of events, and its standard uncertainty from the number of samples: each of n samples falls there with
-/// probability p, so u = √(p(1−p)/n). That samples fall where the hardware lets them is not in it.
+/// The share of events, and its standard uncertainty from the number of samples: each of n samples
+/// falls there with probability p, so u = √(p(1−p)/n). That samples fall where the hardware lets
+/// them is not in it.
 fn share(w: Weight, total: Weight) -> Measured {
     if total.events == 0 {
         return Measured::exact(0.0);
@@ -191,7 +192,8 @@ fn share(w: Weight, total: Weight) -> Measured {
     Measured::new(p, (p * (1.0 - p) / total.samples as f64).sqrt())
 }
 
-/// The blocks of the function at `offset` of a file; `None` where its size is not known or its code not to be had.
+/// The blocks of the function at `offset` of a file; `None` where its size is not known or its code
+/// not to be had.
 pub fn code(file: &Path, offset: u64, size: Option<u64>) -> Option<Vec<Block>> {
     let size = size.filter(|s| *s > 0 && *s <= LARGEST)?;
     let f = File::open(file).ok()?;
@@ -243,7 +245,8 @@ pub struct Function {
     pub events: u64,
     /// Part of all events.
     pub share: Measured,
-    /// Its basic blocks with samples or executions, by address; none where its code or size are not known.
+    /// Its basic blocks with samples or executions, by address; none where its code or size are not
+    /// known.
     pub blocks: Vec<BlockShare>,
 }
 

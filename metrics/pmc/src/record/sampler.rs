@@ -9,15 +9,17 @@ use perf_event::data::Record;
 use perf_event::{Builder, Counter, SampleFlag, SampleSkid, Sampler};
 use std::os::fd::AsRawFd;
 
-/// Bytes of a ring buffer, a power of two: a tenth of a second at 100,000 samples a second. With the page that goes before
-/// it this is what the kernel lets every user have per CPU (516 KiB, `kernel.perf_event_mlock_kb`).
+/// Bytes of a ring buffer, a power of two: a tenth of a second at 100,000 samples a second. With
+/// the page that goes before it this is what the kernel lets every user have per CPU (516 KiB,
+/// `kernel.perf_event_mlock_kb`).
 const BUFFER: usize = 512 << 10;
-/// Periods that are set anew at a time: each needs a system call, and for a thread that runs an interrupt of its CPU.
+/// Periods that are set anew at a time: each needs a system call, and for a thread that runs an
+/// interrupt of its CPU.
 const PERIODS: usize = 64;
 
 /// Whose samples.
 #[derive(Clone, Copy, Debug)]
-pub enum Of {
+pub enum SampledTasks {
     /// A thread's, and those of all it starts.
     Task(i32),
     /// Of whoever runs.
@@ -51,11 +53,11 @@ pub enum Found {
     Throttled,
 }
 
-fn builder(event: &Event, cpu: u32, of: Of, on_exec: bool) -> Builder<'static> {
+fn builder(event: &Event, cpu: u32, of: SampledTasks, on_exec: bool) -> Builder<'static> {
     let mut b = Builder::new(event.attr);
     match of {
-        Of::Task(tid) => b.observe_pid(tid).inherit(true),
-        Of::Everybody => b.any_pid(),
+        SampledTasks::Task(tid) => b.observe_pid(tid).inherit(true),
+        SampledTasks::Everybody => b.any_pid(),
     };
     b.one_cpu(cpu as usize)
         .sample(SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::PERIOD)
@@ -68,10 +70,15 @@ fn builder(event: &Event, cpu: u32, of: Of, on_exec: bool) -> Builder<'static> {
     b
 }
 
-fn build(b: &Builder<'_>, event: &Event, cpu: u32, of: Of) -> Result<Counter, GroupError> {
+fn build(
+    b: &Builder<'_>,
+    event: &Event,
+    cpu: u32,
+    of: SampledTasks,
+) -> Result<Counter, GroupError> {
     let whom = match of {
-        Of::Task(tid) => Whom::Task(tid),
-        Of::Everybody => Whom::Cpu(cpu),
+        SampledTasks::Task(tid) => Whom::Task(tid),
+        SampledTasks::Everybody => Whom::Cpu(cpu),
     };
     b.build()
         .map_err(|e: std::io::Error| explain(event, whom, 0, 1, e))
@@ -88,14 +95,14 @@ pub struct CpuSampler {
     next: usize,
 }
 
-/// Record bits of the header's `misc` that say where a sample was (`PERF_RECORD_MISC_CPUMODE_MASK`, `…_KERNEL`,
-/// `…_COMM_EXEC`).
+/// Record bits of the header's `misc` that say where a sample was (`PERF_RECORD_MISC_CPUMODE_MASK`,
+/// `…_KERNEL`, `…_COMM_EXEC`).
 const CPUMODE: u16 = 7;
 const KERNEL: u16 = 1;
 const COMM_EXEC: u16 = 1 << 13;
 
-/// How precise a PMU says it can be: 0 (samples come late by any number of instructions) to 3 (not at all). One that says
-/// nothing is not: drivers accept whatever is asked for.
+/// How precise a PMU says it can be: 0 (samples come late by any number of instructions) to 3 (not
+/// at all). One that says nothing is not: drivers accept whatever is asked for.
 pub fn precision(pmu: &str) -> u8 {
     let file = format!("/sys/bus/event_source/devices/{pmu}/caps/max_precise");
     let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -116,17 +123,23 @@ pub enum What<'a> {
         /// Whether last-branch records are to come with them.
         branches: bool,
     },
-    /// Only what is mapped and started: a program may map on a CPU whose PMU is not sampled what it runs on another.
+    /// Only what is mapped and started: a program may map on a CPU whose PMU is not sampled what it
+    /// runs on another.
     Mappings,
 }
 
 impl CpuSampler {
-    /// Opens `what` on `cpu` for each of `of`, stopped; `on_exec` starts it with a new program. Threads that have ended
-    /// meanwhile are left out, unless they are all.
+    /// Opens `what` on `cpu` for each of `of`, stopped; `on_exec` starts it with a new program.
+    /// Threads that have ended meanwhile are left out, unless they are all.
     ///
     /// # Errors
     /// [`GroupError`]; others when there is no memory for the buffer.
-    pub fn open(cpu: u32, of: &[Of], on_exec: bool, what: What<'_>) -> Result<CpuSampler> {
+    pub fn open(
+        cpu: u32,
+        of: &[SampledTasks],
+        on_exec: bool,
+        what: What<'_>,
+    ) -> Result<CpuSampler> {
         let mut out: Option<CpuSampler> = None;
         let mut gone = None;
         for &of in of {
@@ -163,8 +176,9 @@ impl CpuSampler {
 
     /// Has `counter`, an event on the same CPU, write into the buffer.
     fn add(&mut self, counter: Counter) -> Result<()> {
-        // SAFETY: both descriptors are live perf events'; the request takes the second by value and touches no memory of
-        // ours. Records of both have the same layout, since `builder` asks for the same fields for all events.
+        // SAFETY: both descriptors are live perf events'; the request takes the second by value and
+        // touches no memory of ours. Records of both have the same layout, since `builder` asks for
+        // the same fields for all events.
         let r = unsafe {
             libc::ioctl(
                 counter.as_raw_fd(),
@@ -193,8 +207,9 @@ impl CpuSampler {
             .with_context(|| format!("CPU {}: cannot start sampling", self.cpu))
     }
 
-    /// From the next sample on they are as far apart as `period` says, which is asked for each thread; with many threads for
-    /// some of them, and for others the next time. Threads that those start keep the period with which they were started.
+    /// From the next sample on they are as far apart as `period` says, which is asked for each
+    /// thread; with many threads for some of them, and for others the next time. Threads that those
+    /// start keep the period with which they were started.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -207,7 +222,8 @@ impl CpuSampler {
             };
             self.next = (self.next + 1) % all;
             let period = period();
-            // SAFETY: the descriptor is a live perf event's; the request reads one word, which is on our stack.
+            // SAFETY: the descriptor is a live perf event's; the request reads one word, which is
+            // on our stack.
             let r = unsafe {
                 libc::ioctl(
                     fd,
@@ -228,7 +244,8 @@ impl CpuSampler {
     pub fn drain(&mut self, mut found: impl FnMut(u64, Found)) {
         while let Some(record) = self.sampler.next_record() {
             let misc = record.misc();
-            // what records but samples end with, `time` being the last of what we asked for that goes there
+            // what records but samples end with, `time` being the last of what we asked for that
+            // goes there
             let stamp = record
                 .to_contiguous()
                 .last_chunk()
@@ -275,8 +292,8 @@ impl CpuSampler {
     }
 }
 
-fn one(cpu: u32, of: Of, on_exec: bool, what: What<'_>) -> Result<Counter, GroupError> {
-    let dummy = dummy(!matches!(of, Of::Everybody));
+fn one(cpu: u32, of: SampledTasks, on_exec: bool, what: What<'_>) -> Result<Counter, GroupError> {
+    let dummy = dummy(!matches!(of, SampledTasks::Everybody));
     let event = match what {
         What::Samples { event, .. } => event,
         What::Mappings => &dummy,

@@ -1,6 +1,6 @@
 //! A command counted several times: means over its runs.
 
-use super::{virtuals, Plan};
+use super::{virtuals, Measurement};
 use crate::counting::{Count, Derived, LEVEL};
 use crate::output::{Repeated, Report};
 use crate::virtuals::{VirtualCount, Virtuals};
@@ -11,9 +11,9 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-impl Plan<'_> {
-    /// Counts so many runs; one that was interrupted is left out unless it is the first. The status is the first that is
-    /// none of success.
+impl Measurement<'_> {
+    /// Counts so many runs; one that was interrupted is left out unless it is the first. The status
+    /// is the first that is none of success.
     pub(super) fn repeat(
         &self,
         runs: u32,
@@ -48,7 +48,8 @@ impl Plan<'_> {
     }
 }
 
-/// Mean of the values that there are, with its standard uncertainty, and half of the interval at [`LEVEL`].
+/// Mean of the values that there are, with its standard uncertainty, and half of the interval at
+/// [`LEVEL`].
 fn mean_of(values: &[f64]) -> Option<(Measured, Option<f64>)> {
     let mean = Measured::mean(values)?;
     let factor = coverage_factor(LEVEL, values.len() as f64 - 1.0);
@@ -113,8 +114,8 @@ fn means_of_counts(runs: &[Vec<Count>]) -> Vec<Count> {
             .iter()
             .filter_map(|r| r.iter().find(|c| same_count(c, kind)))
             .collect();
-        // a core type on which the program did not run this time has counted nothing there; a count without a basis is
-        // no such
+        // a core type on which the program did not run this time has counted nothing there; a count
+        // without a basis is no such
         let unknown = |c: &&Count| c.coverage.is_some() && c.count.is_none();
         let never = all.iter().all(|c| c.count.is_none());
         let mut values: Vec<f64> = all.iter().map(|c| c.count.unwrap_or(0.0)).collect();

@@ -1,6 +1,6 @@
 //! One run of `scx_amp pmc stat`.
 
-use super::{emit, refused, Plan};
+use super::{emit, refused, Measurement};
 use crate::counting::{Count, Counting, Rows, Scope, Window};
 use crate::inventory::CounterInventory;
 use crate::output::{self, Multiplexing, Report};
@@ -29,7 +29,7 @@ const THREADS: Duration = Duration::from_millis(10);
 /// After how many looks names of threads are read anew.
 const NAMES: u32 = 32;
 
-impl Plan<'_> {
+impl Measurement<'_> {
     /// Counts once, `virtuals` beside the events; prints intervals meanwhile.
     pub(super) fn count(
         &self,

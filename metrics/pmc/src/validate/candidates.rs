@@ -15,7 +15,8 @@ pub(super) struct Candidate {
     pub quantity: Quantity,
 }
 
-/// The events to try on a core type. Usual ones that the PMU does not have are left out, others are errors.
+/// The events to try on a core type. Usual ones that the PMU does not have are left out, others are
+/// errors.
 pub(super) fn candidates(
     args: &ValidateArgs,
     inventory: &CounterInventory,
@@ -49,7 +50,8 @@ pub(super) fn candidates(
     Ok(out)
 }
 
-/// Shares events out over groups that fit the PMU. Events that it does not count by themselves are left out with a warning.
+/// Shares events out over groups that fit the PMU. Events that it does not count by themselves are
+/// left out with a warning.
 pub(super) fn groups(all: Vec<Candidate>, asked: bool) -> Result<Vec<(Vec<Candidate>, Group)>> {
     let open = |some: &[Candidate]| {
         let events: Vec<Event> = some.iter().map(|c| c.event.clone()).collect();

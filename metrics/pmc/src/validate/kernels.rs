@@ -17,7 +17,8 @@ const BRANCHES: u64 = 200_000;
 /// What makes a kernel, for only one is to have its data in place at a time.
 pub(super) type Make = Box<dyn Fn() -> Option<Kernel>>;
 
-/// All kernels. Those that take a second thread have it on CPU `partner`, and are left out where there is none.
+/// All kernels. Those that take a second thread have it on CPU `partner`, and are left out where
+/// there is none.
 pub(super) fn kernels(caches: &Caches, partner: Option<u32>) -> Vec<Make> {
     let caches = *caches;
     let mut out: Vec<Make> = vec![
@@ -53,8 +54,8 @@ pub(super) fn kernels(caches: &Caches, partner: Option<u32>) -> Vec<Make> {
     out
 }
 
-/// A CPU beside `cpu`, of the same core type where there is one; never one that is a thread of the same core, for that
-/// has the same caches.
+/// A CPU beside `cpu`, of the same core type where there is one; never one that is a thread of the
+/// same core, for that has the same caches.
 pub(super) fn partner(inventory: &CounterInventory, t: CoreTypeId, cpu: u32) -> Option<u32> {
     let siblings = same_core(Path::new("/sys"), cpu);
     let same_type = inventory.cpus(t).into_iter().rev();

@@ -27,7 +27,8 @@ pub(super) fn measure(group: &mut Group, work: impl FnOnce()) -> Result<Vec<u64>
     Ok(counts.map(|(a, b)| a.saturating_sub(*b)).collect())
 }
 
-/// What an event has counted, and what the board's model has counted meanwhile, reading the counters included.
+/// What an event has counted, and what the board's model has counted meanwhile, reading the
+/// counters included.
 pub(super) type Counted = (u64, Option<u64>);
 
 /// Counts of `work` for each of the events `tried`, which are those of the group.

@@ -31,8 +31,9 @@ use verdict::{compare, judge, Comparison, Findings};
 /// Options of `scx_amp pmc validate`.
 #[derive(Args, Debug)]
 pub struct ValidateArgs {
-    /// Try this event for what it is to count (instructions, loads, stores, accesses, l1-refills, l2-accesses, l2-refills,
-    /// l2-write-backs, branches, mispredicts) instead of the usual ones; may be repeated
+    /// Try this event for what it is to count (instructions, loads, stores, accesses, l1-refills,
+    /// l2-accesses, l2-refills, l2-write-backs, branches, mispredicts) instead of the usual ones;
+    /// may be repeated
     #[arg(short = 'e', long = "event", value_name = "QUANTITY=EVENT", value_parser = quantity_of)]
     events: Vec<(Quantity, String)>,
     /// Times each kernel is run with each event
@@ -60,7 +61,8 @@ fn quantity_of(s: &str) -> Result<(Quantity, String), String> {
 /// The command.
 ///
 /// # Errors
-/// [`super::inventory::NoPmu`]; [`amp_host::BadInput`] naming an event that does not exist; others when counting fails.
+/// [`super::inventory::NoPmu`]; [`amp_host::BadInput`] naming an event that does not exist; others
+/// when counting fails.
 pub fn main(args: &ValidateArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let inventory = CounterInventory::detect()?;
     inventory.need_pmu()?;

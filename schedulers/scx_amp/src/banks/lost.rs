@@ -1,8 +1,9 @@
 //! Counters that are lost while they count: seen, and asked for again.
 //!
-//! Another user's pinned events that were opened before ours and are switched on later take our counters, and the kernel never
-//! gives them back by itself. BPF notices first: its readings fail. That alone may have other reasons, so after a few intervals
-//! the set is asked whether it still counts.
+//! Another user's pinned events that were opened before ours and are switched on later take our
+//! counters, and the kernel never gives them back by itself. BPF notices first: its readings fail.
+//! That alone may have other reasons, so after a few intervals the set is asked whether it still
+//! counts.
 
 use amp_metrics::Nanos;
 

@@ -1,4 +1,5 @@
-//! What sysfs says of every online CPU: capacity, design, last-level cache, threads of the same core.
+//! What sysfs says of every online CPU: capacity, design, last-level cache, threads of the same
+//! core.
 
 use super::SAME_TYPE;
 use amp_machine::CpuList;
@@ -7,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Files that rate a CPU, under its folder: the more exact ones first. One that says the same of every CPU says
-/// nothing; a driver may also lie so.
+/// Files that rate a CPU, under its folder: the more exact ones first. One that says the same of
+/// every CPU says nothing; a driver may also lie so.
 const RATINGS: [&str; 5] = [
     "cpufreq/amd_pstate_prefcore_ranking",
     "cpufreq/amd_pstate_highest_perf",
@@ -16,7 +17,8 @@ const RATINGS: [&str; 5] = [
     "cpu_capacity",
     "cpufreq/cpuinfo_max_freq",
 ];
-/// Cores of two designs differ by this factor at least; cores of one design differ by binning and turbo.
+/// Cores of two designs differ by this factor at least; cores of one design differ by binning and
+/// turbo.
 const TWO_DESIGNS: f64 = 1.3;
 /// Capacity of the fastest CPU, and of every CPU where nothing rates them.
 const FULL_CAPACITY: u64 = 1024;
@@ -136,8 +138,8 @@ impl Cpus {
         value(&self.of(cpu).join("cpu_capacity")).filter(|c| *c > 0)
     }
 
-    /// A number for each CPU, larger for faster ones: from the first file that tells CPUs apart, else from the last
-    /// one there is.
+    /// A number for each CPU, larger for faster ones: from the first file that tells CPUs apart,
+    /// else from the last one there is.
     fn ratings(&self, online: &[u32]) -> Vec<u64> {
         let mut ratings = vec![FULL_CAPACITY; online.len()];
         for file in RATINGS {
@@ -155,7 +157,8 @@ impl Cpus {
         ratings
     }
 
-    /// CPUs of the slower design where the kernel names designs, as it does on Intel's hybrids: there is a PMU for each.
+    /// CPUs of the slower design where the kernel names designs, as it does on Intel's hybrids:
+    /// there is a PMU for each.
     fn slower_design(&self, online: &[u32]) -> Option<BTreeSet<u32>> {
         let list = |pmu: &str| value::<CpuList>(&self.devices.join(pmu).join("cpus"));
         let core = list("cpu_core")?.0;
@@ -165,7 +168,8 @@ impl Cpus {
         both.then_some(slower)
     }
 
-    /// The last-level cache of each CPU, numbered from 0. CPUs whose caches are unknown share one per node and package.
+    /// The last-level cache of each CPU, numbered from 0. CPUs whose caches are unknown share one
+    /// per node and package.
     fn llcs(&self, online: &[u32]) -> BTreeMap<u32, u32> {
         let node_of = self.nodes();
         let mut in_order: Vec<(u32, u32)> = online

@@ -1,8 +1,8 @@
 //! Starting the programs of a workload.
 //!
-//! A program runs as the invoking user when the bench itself runs under `sudo`, in a process group of its own, so that
-//! what it starts ends with it; and it dies with the bench even when the bench is killed outright
-//! ([`amp_host::launch`]).
+//! A program runs as the invoking user when the bench itself runs under `sudo`, in a process group
+//! of its own, so that what it starts ends with it; and it dies with the bench even when the bench
+//! is killed outright ([`amp_host::launch`]).
 
 pub use amp_host::launch::{wait_any, Process as Running};
 use amp_host::launch::{Launch, LaunchError};
@@ -32,7 +32,8 @@ pub struct Launcher {
     pub cpus: Vec<u32>,
 }
 
-/// The nice value whose weight is nearest to `weight` percent of the default: each step is a factor of 1.25.
+/// The nice value whose weight is nearest to `weight` percent of the default: each step is a factor
+/// of 1.25.
 pub fn nice_of(weight: u32) -> i32 {
     let steps = (f64::from(weight.max(1)) / 100.0).ln() / 1.25_f64.ln();
     (-steps.round()).clamp(-20.0, 19.0) as i32

@@ -1,7 +1,7 @@
 //! The collection on the virtual AMP board: a guest in which the same command runs on its own machine.
 
-use super::here::{write_data, Interrupted};
-use super::journal::{is_run, Kept};
+use super::collection::{write_data, Interrupted};
+use super::journal::{is_run, JournalFile};
 use super::{journal_path, list, CollectArgs, On, Outcome};
 use crate::on_board::{OnBoard, NEWEST};
 use amp_host::bad_input;
@@ -34,7 +34,7 @@ pub fn collect(args: &CollectArgs, programs: &[Program], cancel: &AtomicBool) ->
     let commands = programs.iter().map(|p| p.command.as_slice());
     let needs = Catalogue::shipped()?.needs(commands);
     let needs = needs.map_err(|e| bad_input(format!("{}: {e}", list_path.display())))?;
-    let mut kept = Kept::open(journal_path(&args.out), false)?;
+    let mut kept = JournalFile::open(journal_path(&args.out), false)?;
     let mut board = OnBoard::new(
         args.machine.as_deref(),
         args.kernel.as_deref().unwrap_or(NEWEST),

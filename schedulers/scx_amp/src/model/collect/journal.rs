@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const MARK: &str = "@run ";
 
 /// A journal and the file it is kept in.
-pub struct Kept {
+pub struct JournalFile {
     /// What is in it.
     pub journal: Journal,
     path: PathBuf,
@@ -19,18 +19,18 @@ pub struct Kept {
     console: bool,
 }
 
-impl Kept {
+impl JournalFile {
     /// Reads the journal of an earlier collection, if there is one. `console`: runs are printed, too.
     ///
     /// # Errors
     /// [`amp_host::BadInput`] when it is not one.
-    pub fn open(path: PathBuf, console: bool) -> Result<Kept> {
+    pub fn open(path: PathBuf, console: bool) -> Result<JournalFile> {
         let journal = match std::fs::read_to_string(&path) {
             Ok(text) => Journal::parse(&path, &text).map_err(bad_input)?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Journal::default(),
             Err(e) => return Err(bad_input(format!("{}: {e}", path.display()))),
         };
-        Ok(Kept {
+        Ok(JournalFile {
             journal,
             path,
             file: None,
@@ -175,7 +175,7 @@ mod tests {
     fn what_was_done_is_there_after_a_crash() {
         let d = tempfile::tempdir().unwrap();
         let path = d.path().join("o.journal");
-        let mut k = Kept::open(path.clone(), false).unwrap();
+        let mut k = JournalFile::open(path.clone(), false).unwrap();
         assert!(k.journal.plan.is_none());
         k.plan(plan()).unwrap();
         k.add(run(0)).unwrap();
@@ -184,14 +184,14 @@ mod tests {
         // the last line is cut off
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 5]).unwrap();
-        let mut k = Kept::open(path.clone(), false).unwrap();
+        let mut k = JournalFile::open(path.clone(), false).unwrap();
         assert_eq!(
             (k.journal.plan.clone(), k.journal.runs.len()),
             (Some(plan()), 1)
         );
         k.add(run(1)).unwrap();
         drop(k);
-        let k = Kept::open(path.clone(), false).unwrap();
+        let k = JournalFile::open(path.clone(), false).unwrap();
         assert_eq!(
             (k.journal.runs.len(), k.journal.repeated, k.journal.cut_off),
             (2, 0, false)
@@ -199,7 +199,7 @@ mod tests {
         k.done();
         assert!(!path.exists());
         std::fs::write(&path, "no journal\n").unwrap();
-        let e = Kept::open(path, false).err().unwrap();
+        let e = JournalFile::open(path, false).err().unwrap();
         assert!(e.to_string().contains("line 1"), "{e}");
     }
 
@@ -207,7 +207,7 @@ mod tests {
     fn a_guests_lines_are_taken_over() {
         let d = tempfile::tempdir().unwrap();
         let path = d.path().join("o.journal");
-        let mut k = Kept::open(path.clone(), false).unwrap();
+        let mut k = JournalFile::open(path.clone(), false).unwrap();
         let line = |r: &Finished| format!("@run {}\r", serde_json::to_string(r).unwrap());
         // a run of nobody's plan
         k.relay(&line(&run(0))).unwrap();
@@ -222,6 +222,9 @@ mod tests {
         ] {
             k.relay(text).unwrap();
         }
-        assert_eq!(Kept::open(path, false).unwrap().journal.runs.len(), 1);
+        assert_eq!(
+            JournalFile::open(path, false).unwrap().journal.runs.len(),
+            1
+        );
     }
 }

@@ -10,8 +10,8 @@
 //! ```
 
 mod board;
+mod collection;
 mod energy;
-mod here;
 mod journal;
 mod plan;
 mod run;
@@ -169,7 +169,7 @@ pub fn main(args: &CollectArgs, cancel: &AtomicBool) -> Result<()> {
     }
     let outcome = match args.on {
         On::Board => board::collect(args, &programs, cancel)?,
-        On::Host => here::collect(args, &programs, &events, cancel)?,
+        On::Host => collection::collect(args, &programs, &events, cancel)?,
     };
     if outcome.failed.is_empty() {
         return Ok(());

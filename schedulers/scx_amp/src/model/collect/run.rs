@@ -78,7 +78,7 @@ pub fn run(
     let pid = held.pid();
     let mut group = Group::open_at_once(events, Whom::Task(pid), true)?;
     let mut cutter = Cutter::new(rules.window);
-    let mut counted = Counting {
+    let mut counted = WindowCounts {
         instructions: 0,
         windows: Vec::new(),
         energy: meter.joules(cpu)?.map(|_| 0.0),
@@ -101,7 +101,7 @@ pub fn run(
             break;
         }
         if rules.cancel.load(Ordering::Relaxed) {
-            return Err(Failed::Machine(super::here::Interrupted.into()));
+            return Err(Failed::Machine(super::collection::Interrupted.into()));
         }
         if began.elapsed() > rules.limit {
             let limit = rules.limit.as_secs();
@@ -136,7 +136,7 @@ pub fn run(
 }
 
 /// What was counted so far.
-struct Counting {
+struct WindowCounts {
     /// Retired in all.
     instructions: u64,
     windows: Vec<Counted>,
@@ -145,7 +145,7 @@ struct Counting {
     events: usize,
 }
 
-impl Counting {
+impl WindowCounts {
     /// Takes a reading.
     fn take(&mut self, group: &mut Group, cutter: &mut Cutter) -> Result<(), Failed> {
         let now = match group.read() {

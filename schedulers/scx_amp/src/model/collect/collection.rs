@@ -1,7 +1,7 @@
 //! The collection on this machine: every program, on every core type, with every event set [MET §3].
 
 use super::energy::Meter;
-use super::journal::Kept;
+use super::journal::JournalFile;
 use super::plan::{header, places, Place};
 use super::run::{run, Failed, Ran, Rules};
 use super::{journal_path, CollectArgs, Outcome};
@@ -38,7 +38,7 @@ struct Collection<'a> {
     places: Vec<Place>,
     rules: Rules<'a>,
     meter: Meter,
-    kept: Kept,
+    kept: JournalFile,
     progress: Progress,
     failed: Vec<(String, String)>,
     /// Programs whose runs were not compatible to the end, by core type.
@@ -55,7 +55,7 @@ pub fn collect(
     events: &Candidates,
     cancel: &AtomicBool,
 ) -> Result<Outcome> {
-    let kept = Kept::open(journal_path(&args.out), args.progress_lines)?;
+    let kept = JournalFile::open(journal_path(&args.out), args.progress_lines)?;
     let found = topology::detect(args.big_cpus.as_ref())?;
     let inventory = CounterInventory::of(&found.topology)?.with_trust(args.trust.find()?);
     let places = places(&inventory, events, args)?;
