@@ -205,7 +205,7 @@ pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
         runs => measurement.repeat(runs, virtuals, &mut out, stop)?,
     };
     if let (Some(path), Some(windows)) = (&args.html, &report.intervals) {
-        amp_host::write_out(path, &plot::page(&report, windows)?)?;
+        amp_host::write_out(path, &plot::page(&report, windows))?;
     }
     match &args.json {
         Some(path) => {

@@ -3,13 +3,10 @@
 mod charts;
 mod html;
 mod number;
-mod scale;
-mod svg;
 mod text;
 
 pub use html::html;
 pub use number::measured;
-pub use svg::escape;
 pub use text::text;
 
 #[cfg(test)]

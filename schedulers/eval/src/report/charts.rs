@@ -2,13 +2,9 @@
 
 use crate::evaluation::{BenchReport, PolicyResult, TimelineEntry};
 use crate::report::number::{measured, rounded};
-use crate::report::scale::Scale;
-use crate::report::svg::{Anchor, Svg};
+use amp_charts::{Anchor, Scale, Svg};
 use amp_metrics::uncertainty::Measured;
 use amp_sched::policy::BASELINE;
-
-/// Colours there are for policies; further ones repeat them.
-const COLOURS: usize = 8;
 
 /// The class that colours policy number `i`: the baseline is neutral, the others have a colour each, in order.
 pub fn colour(report: &BenchReport, i: usize) -> String {
@@ -21,7 +17,7 @@ pub fn colour(report: &BenchReport, i: usize) -> String {
                 .take(i)
                 .filter(|r| r.policy != BASELINE)
                 .count();
-            format!("p{}", before % COLOURS)
+            amp_charts::colour(before)
         }
     }
 }

@@ -3,41 +3,32 @@
 use crate::evaluation::{BenchReport, PolicyResult};
 use crate::report::charts::{self, Quantity};
 use crate::report::number::{maybe, measured, percent, rounded, UNKNOWN};
-use crate::report::svg::escape;
 use crate::report::text::slowdown;
+use amp_charts::escape;
+use amp_charts::page::{document, figure, header, keys, table};
 use amp_sched::policy::BASELINE;
-
-const STYLE: &str = include_str!("page.css");
 
 /// The result as an HTML page.
 pub fn html(report: &BenchReport) -> String {
     let m = &report.machine;
-    let title = escape(&format!("{} on {}", report.workload, m.name));
+    let title = format!("{} on {}", report.workload, m.name);
     let virtual_time = if report.environment.virtual_time {
         ", virtual time"
     } else {
         ""
     };
-    let subtitle = escape(&format!(
+    let subtitle = format!(
         "{} big and {} small cores, {}{virtual_time}; speedup factors: {}",
         m.big, m.small, report.on, report.provider
-    ));
-    let mut body = format!("<header><h1>{title}</h1><p class=\"sub\">{subtitle}</p>");
-    body += &format!(
-        "<p class=\"lead\">{}</p></header>\n",
-        escape(&summary(report))
     );
+    let mut body = header(&title, &subtitle);
+    body += &format!("<p class=\"lead\">{}</p>\n", escape(&summary(report)));
     body += &aggregate(report);
     body += &slowdowns(report);
     body += &timelines(report);
     body += &tables(report);
     body += &environment(report);
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title}: ASP and unfairness</title><style>\n{STYLE}</style></head>\n<body><main>{body}</main></body></html>\n"
-    )
+    document(&format!("{title}: ASP and unfairness"), &body)
 }
 
 /// The result in a sentence or two.
@@ -63,11 +54,6 @@ fn summary(report: &BenchReport) -> String {
         fairest.policy,
         measured(fairest.unfairness)
     )
-}
-
-fn figure(title: &str, note: &str, chart: &str) -> String {
-    let (title, note) = (escape(title), escape(note));
-    format!("<figure><figcaption><b>{title}</b><span>{note}</span></figcaption><div class=\"scroll\">{chart}</div></figure>")
 }
 
 fn aggregate(report: &BenchReport) -> String {
@@ -123,12 +109,10 @@ fn aggregate(report: &BenchReport) -> String {
 }
 
 fn policy_key(report: &BenchReport) -> String {
-    let mut out = "<p class=\"keys\">".to_owned();
-    for (i, r) in report.results.iter().enumerate() {
-        let (colour, name) = (charts::colour(report, i), escape(&r.policy));
-        out += &format!("<span class=\"key\"><i class=\"{colour}\"></i>{name}</span>");
-    }
-    out + "</p>"
+    let colours = (0..report.results.len()).map(|i| charts::colour(report, i));
+    let colours: Vec<String> = colours.collect();
+    let names = report.results.iter().map(|r| r.policy.as_str());
+    keys(colours.iter().map(String::as_str).zip(names))
 }
 
 fn slowdowns(report: &BenchReport) -> String {
@@ -145,20 +129,17 @@ fn timelines(report: &BenchReport) -> String {
     if end <= 0.0 {
         return String::new();
     }
-    let mut out = "<section><h2>Who was on which core type when</h2><p class=\"keys\">".to_owned();
     let types = report
         .results
         .iter()
         .flat_map(|r| &r.timeline)
         .map(|e| e.core_type_share.len());
-    for t in 0..types.max().unwrap_or(0) {
-        let name = escape(&report.machine.core_type_name(t));
-        out += &format!(
-            "<span class=\"key\"><i class=\"c{}\"></i>{name}</span>",
-            t.min(3)
-        );
-    }
-    out += "<span class=\"key\"><i class=\"track\"></i>not running</span></p>";
+    let kinds = (0..types.max().unwrap_or(0))
+        .map(|t| (format!("c{}", t.min(3)), report.machine.core_type_name(t)));
+    let kinds: Vec<(String, String)> = kinds.collect();
+    let legend = kinds.iter().map(|(c, n)| (c.as_str(), n.as_str()));
+    let mut out = "<section><h2>Who was on which core type when</h2>".to_owned();
+    out += &keys(legend.chain([("track", "not running")]));
     for r in report.results.iter().filter(|r| !r.timeline.is_empty()) {
         let swaps = r
             .swaps_per_s
@@ -168,25 +149,9 @@ fn timelines(report: &BenchReport) -> String {
     out + "</section>\n"
 }
 
-fn table(header: &[String], rows: &[Vec<String>]) -> String {
-    let cells = |tag: &str, row: &[String]| -> String {
-        row.iter()
-            .map(|c| format!("<{tag}>{}</{tag}>", escape(c)))
-            .collect()
-    };
-    let body: String = rows
-        .iter()
-        .map(|r| format!("<tr>{}</tr>", cells("td", r)))
-        .collect();
-    format!(
-        "<div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>{body}</tbody></table></div>",
-        cells("th", header)
-    )
-}
-
 fn tables(report: &BenchReport) -> String {
     let results = &report.results;
-    let header = [
+    let columns = [
         "policy",
         "ASP",
         "unfairness",
@@ -222,16 +187,16 @@ fn tables(report: &BenchReport) -> String {
     };
     let rows: Vec<Vec<String>> = results.iter().map(of).collect();
     // a column that nothing is known for is left out
-    let kept: Vec<usize> = (0..header.len())
+    let kept: Vec<usize> = (0..columns.len())
         .filter(|&c| c < 3 || rows.iter().any(|r| r[c] != UNKNOWN))
         .collect();
     let pick = |row: &[String]| kept.iter().map(|&c| row[c].clone()).collect::<Vec<_>>();
-    let header: Vec<String> = header.iter().map(|h| (*h).to_owned()).collect();
+    let columns: Vec<String> = columns.iter().map(|h| (*h).to_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(|r| pick(r)).collect();
-    let mut out = format!("<section><h2>Data</h2>{}", table(&pick(&header), &rows));
+    let mut out = format!("<section><h2>Data</h2>{}", table(&pick(&columns), &rows));
 
     if let Some(first) = results.first() {
-        let mut header: Vec<String> = [
+        let mut columns: Vec<String> = [
             "application",
             "weight",
             "alone, slow (s)",
@@ -241,8 +206,8 @@ fn tables(report: &BenchReport) -> String {
         .map(str::to_owned)
         .to_vec();
         for r in results {
-            header.push(format!("slowdown, {}", r.policy));
-            header.push(format!("on big, {}", r.policy));
+            columns.push(format!("slowdown, {}", r.policy));
+            columns.push(format!("on big, {}", r.policy));
         }
         let rows: Vec<Vec<String>> = (0..first.apps.len())
             .map(|i| {
@@ -261,7 +226,7 @@ fn tables(report: &BenchReport) -> String {
                 row
             })
             .collect();
-        out += &table(&header, &rows);
+        out += &table(&columns, &rows);
     }
     out += "<details><summary>Completion times</summary>";
     let rows: Vec<Vec<String>> = results
@@ -277,13 +242,13 @@ fn tables(report: &BenchReport) -> String {
             ]
         })
         .collect();
-    let header = [
+    let columns = [
         "policy",
         "application",
         "geometric mean (s)",
         "completions (s)",
     ];
-    out += &table(&header.map(str::to_owned), &rows);
+    out += &table(&columns.map(str::to_owned), &rows);
     out + "</details></section>\n"
 }
 

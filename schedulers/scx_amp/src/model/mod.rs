@@ -14,7 +14,7 @@ use amp_models::matching::{matched, MatchedData};
 use amp_models::metrology::{compatible, Rule, Verdict};
 use amp_models::platform::{write, Platform};
 use amp_models::training::{train, Method, Options, Step, TrainingError};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -217,7 +217,7 @@ fn eval(args: &EvalArgs) -> Result<()> {
         .evaluate(&data, &matched)
         .map_err(|e| bad_input(format!("{file}: {e}")))?;
     if let Some(path) = &args.html {
-        let page = scatter::page(&platform, &data, &matched, &evaluated).context("cannot draw")?;
+        let page = scatter::page(&platform, &data, &matched, &evaluated);
         write_out(path, &page)?;
     }
     if args.html.as_ref().is_none_or(|h| h.as_os_str() != "-") {

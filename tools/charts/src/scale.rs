@@ -57,6 +57,17 @@ impl Scale {
         self
     }
 
+    /// The same axis from `low` to `high` exactly, with the marks that lie there.
+    pub fn between(mut self, low: f64, high: f64) -> Scale {
+        if low < high && low.is_finite() && high.is_finite() {
+            let slack = 1e-9 * (high - low);
+            self.marks
+                .retain(|m| (low - slack..=high + slack).contains(m));
+            (self.low, self.high) = (low, high);
+        }
+        self
+    }
+
     /// Where `value` lies: 0 at the begin, 1 at the end, not beyond either.
     pub fn at(&self, value: f64) -> f64 {
         if value.is_finite() {
@@ -70,6 +81,28 @@ impl Scale {
     pub fn label(&self, mark: f64) -> String {
         // -0 would show a sign
         format!("{:.*}", self.decimals, mark + 0.0)
+    }
+
+    /// The text of a mark, in thousands (k), millions (M) or thousand millions (G) where the axis reaches that far.
+    pub fn short_label(&self, mark: f64) -> String {
+        let far = self.low.abs().max(self.high.abs());
+        let (unit, letter) = match far {
+            f if f >= 1e10 => (1e9, "G"),
+            f if f >= 1e7 => (1e6, "M"),
+            f if f >= 1e4 => (1e3, "k"),
+            _ => return self.label(mark),
+        };
+        let step = self.marks.get(1).zip(self.marks.first());
+        let step = step.map_or(unit, |(b, a)| b - a) / unit;
+        let decimals = (0..3).find(|d| {
+            let scaled = step * 10f64.powi(*d);
+            (scaled - scaled.round()).abs() < 1e-6
+        });
+        format!(
+            "{:.*}{letter}",
+            decimals.unwrap_or(3) as usize,
+            mark / unit + 0.0
+        )
     }
 }
 
@@ -92,6 +125,22 @@ mod tests {
             Scale::covering(0.0, 100.0, 5).ending_at(63.0).marks,
             [0.0, 20.0, 40.0, 60.0]
         );
+        let s = Scale::covering(0.93, 4.1, 4).between(0.93, 4.1);
+        assert_eq!((s.low, s.high), (0.93, 4.1));
+        assert_eq!(s.marks, [1.0, 2.0, 3.0, 4.0]);
+        let s = Scale::covering(0.0, 1.0, 4);
+        assert_eq!(s.clone().between(2.0, 2.0), s);
+    }
+
+    #[test]
+    fn large_marks_are_short() {
+        let texts = |high| -> Vec<String> {
+            let s = Scale::covering(0.0, high, 4);
+            s.marks.iter().map(|m| s.short_label(*m)).collect()
+        };
+        assert_eq!(texts(2e8), ["0M", "50M", "100M", "150M", "200M"]);
+        assert_eq!(texts(1e4), ["0.0k", "2.5k", "5.0k", "7.5k", "10.0k"]);
+        assert_eq!(texts(4.0), ["0", "1", "2", "3", "4"]);
     }
 
     proptest! {

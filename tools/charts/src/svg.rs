@@ -94,6 +94,52 @@ impl Svg {
         );
     }
 
+    /// A text that runs upwards, its middle at (`x`, `y`).
+    pub fn text_upwards(&mut self, x: f64, y: f64, class: &str, text: &str) {
+        let (x, y, text) = (c(x), c(y), escape(text));
+        let _ = write!(
+            self.body,
+            r#"<text x="{x}" y="{y}" transform="rotate(-90 {x} {y})" text-anchor="middle" class="{class}">{text}</text>"#
+        );
+    }
+
+    /// A line through all `points`; nothing for fewer than two.
+    pub fn polyline(&mut self, points: &[(f64, f64)], class: &str, title: &str) {
+        if points.len() < 2 {
+            return;
+        }
+        let mut d = String::new();
+        for (i, (x, y)) in points.iter().enumerate() {
+            let to = if i == 0 { 'M' } else { 'L' };
+            let _ = write!(d, "{to}{} {}", c(*x), c(*y));
+        }
+        self.path(&d, class, title);
+    }
+
+    /// A filled circle of radius `r` at each of `points`, in one element.
+    pub fn dots(&mut self, points: &[(f64, f64)], r: f64, class: &str, title: &str) {
+        if points.is_empty() {
+            return;
+        }
+        let mut d = String::new();
+        for (x, y) in points {
+            let (left, y, wide) = (c(*x - r), c(*y), c(2.0 * r));
+            let _ = write!(
+                d,
+                "M{left} {y}a{r} {r} 0 1 0 {wide} 0a{r} {r} 0 1 0 -{wide} 0"
+            );
+        }
+        self.path(&d, class, title);
+    }
+
+    fn path(&mut self, d: &str, class: &str, title: &str) {
+        let title = escape(title);
+        let _ = write!(
+            self.body,
+            r#"<path d="{d}" class="{class}"><title>{title}</title></path>"#
+        );
+    }
+
     /// Many rectangles (x, y, width, height) of one class in one element.
     pub fn rects(&mut self, rects: &[(f64, f64, f64, f64)], class: &str, title: &str) {
         if rects.is_empty() {
@@ -103,11 +149,7 @@ impl Svg {
         for (x, y, w, h) in rects {
             let _ = write!(d, "M{} {}h{}v{}h-{}z", c(*x), c(*y), c(*w), c(*h), c(*w));
         }
-        let title = escape(title);
-        let _ = write!(
-            self.body,
-            r#"<path d="{d}" class="{class}"><title>{title}</title></path>"#
-        );
+        self.path(&d, class, title);
     }
 
     /// A line with end marks from `a` to `b` along one direction, at `across` in the other.
