@@ -4,7 +4,7 @@
 //! of its own, so that what it starts ends with it; and it dies with the bench even when the bench
 //! is killed outright ([`amp_host::launch`]).
 
-pub use amp_host::launch::{wait_any, Process as Running};
+pub use amp_host::launch::{wait_any, Process};
 use amp_host::launch::{Launch, LaunchError};
 use anyhow::{bail, Context, Result};
 use rustix::process::{setpriority_process, Pid};
@@ -44,7 +44,7 @@ impl Launcher {
     ///
     /// # Errors
     /// When it cannot be started; the error names the program and its executable.
-    pub fn start(&self, program: &Program, cpus: Option<&[u32]>) -> Result<Running> {
+    pub fn start(&self, program: &Program, cpus: Option<&[u32]>) -> Result<Process> {
         let name = &program.name;
         if program.command.is_empty() {
             bail!("app `{name}`: `command` is empty");

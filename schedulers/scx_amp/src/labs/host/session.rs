@@ -1,7 +1,7 @@
 //! One run of a mix: every application starts together, one that ends is started again, and the run is over when each
 //! has completed often enough.
 
-use super::apps::{wait_any, Launcher, Program, Running};
+use super::apps::{wait_any, Launcher, Process, Program};
 use super::where_ran::{PerType, WhereRan};
 use crate::bench::Interrupted;
 use crate::scheduling::Scheduling;
@@ -68,7 +68,7 @@ pub fn run(
     rules: &Rules<'_>,
     mut under: Under<'_>,
 ) -> Result<MixRun> {
-    let mut running: Vec<Option<Running>> = programs.iter().map(|_| None).collect();
+    let mut running: Vec<Option<Process>> = programs.iter().map(|_| None).collect();
     let mut out = MixRun {
         completions: vec![Vec::new(); programs.len()],
         ..MixRun::default()
@@ -114,7 +114,7 @@ pub fn run(
         if done || now.saturating_sub(last_tick) >= rules.interval {
             let pids: Vec<Option<i32>> = running
                 .iter()
-                .map(|r| r.as_ref().map(Running::pid))
+                .map(|r| r.as_ref().map(Process::pid))
                 .collect();
             let ran = under.tick(&mut where_ran, &pids)?;
             let (from, to) = (last_tick.saturating_sub(start), now.saturating_sub(start));
@@ -134,7 +134,7 @@ pub fn run(
 }
 
 impl Under<'_> {
-    fn start(&mut self, app: usize, program: &Program, launcher: &Launcher) -> Result<Running> {
+    fn start(&mut self, app: usize, program: &Program, launcher: &Launcher) -> Result<Process> {
         let r = launcher.start(program, None)?;
         if let Under::Policy(s) = self {
             s.app_started(app, r.pid());
