@@ -95,7 +95,7 @@ pub enum CounterError {
 /// Number of events by set, per core type.
 pub(crate) type Sets = [Vec<u32>; MAX_TYPES];
 
-/// Checks `events` and tells how many events each set has. `type_of` is by CPU.
+/// Checks `events` and returns how many events each set has. `type_of` is by CPU.
 pub(crate) fn per_type(
     events: &[CpuEvents],
     type_of: &[u8],

@@ -75,7 +75,7 @@ fn missing_capabilities(root: &Path) -> Vec<&'static str> {
         .collect()
 }
 
-/// Tells what a failure of libbpf was about, from its log.
+/// Finds what a failure of libbpf was about, from its log.
 pub(crate) fn diagnose(root: &Path, what: &'static str, why: String, log: &[String]) -> LoadError {
     let kernel = release(root);
     let text = || log.iter().flat_map(|l| l.lines()).chain(why.lines());

@@ -1,5 +1,5 @@
-//! What the shipped model costs per interval, by the number of threads that ran in it: taking their counts in and predicting
-//! every factor from each. `cargo bench -p amp-metrics`
+//! What the shipped model costs per interval, by the number of threads that ran in it: taking their
+//! counts in and predicting every factor from each. `cargo bench -p amp-metrics`
 #![allow(missing_docs)] // criterion's macro makes a function without any
 
 use amp_metrics::providers::{Model, PlatformModel, SHIPPED_MODELS};
@@ -17,8 +17,8 @@ const DELTAS: [u64; 7] = [
     30_000_000, 40_000_000, 900_000, 400_000, 2_000_000, 300_000, 100_000,
 ];
 
-/// What a kernel with `threads` threads, half of them on each core type, says after interval number `n`, in which set `n mod
-/// sets` of the core type was counted.
+/// What a kernel with `threads` threads, half of them on each core type, says after interval number
+/// `n`, in which set `n mod sets` of the core type was counted.
 fn snapshot(threads: u32, n: u64, sets: [u32; 2]) -> Snapshot {
     let ran = Nanos::from_millis(INTERVAL_MS);
     let key = |slot| ThreadKey {

@@ -1,8 +1,10 @@
-//! A group of events on whatever is to be followed: a thread with its children, a CPU, or the calling thread.
+//! A group of events on whatever is to be followed: a thread with its children, a CPU, or the
+//! calling thread.
 //!
-//! The group is pinned: its events are on the hardware together or not at all, and the kernel multiplexes nothing. On a
-//! machine with several core types a thread's group runs only while the thread is on a CPU of the group's PMU, so
-//! [`GroupCounts::running`] is the time spent on that core type.
+//! The group is pinned: its events are on the hardware together or not at all, and the kernel
+//! multiplexes nothing. On a machine with several core types a thread's group runs only while the
+//! thread is on a CPU of the group's PMU, so [`GroupCounts::running`] is the time spent on that
+//! core type.
 
 use crate::event::{Event, EventAttr, EventSpec, SpecKind};
 use perf_event::{Builder, Counter, ReadFormat};
@@ -159,7 +161,8 @@ pub enum GroupError {
 }
 
 impl GroupError {
-    /// Whether the next reading may succeed: the kernel reads no group while one of its children is being taken apart.
+    /// Whether the next reading may succeed: the kernel reads no group while one of its children is
+    /// being taken apart.
     pub fn is_passing(&self) -> bool {
         matches!(self, GroupError::Io { source, .. } if source.raw_os_error() == Some(libc::ECHILD))
     }
@@ -186,17 +189,19 @@ pub struct Group {
 }
 
 impl Group {
-    /// Opens `events`, which are of one PMU, stopped. With `on_exec` they start by themselves when the thread executes
-    /// a new program.
+    /// Opens `events`, which are of one PMU, stopped. With `on_exec` they start by themselves when
+    /// the thread executes a new program.
     ///
     /// # Errors
-    /// [`GroupError`], naming the event, its PMU and whom it was to follow; nothing stays open then.
+    /// [`GroupError`], naming the event, its PMU and whom it was to follow; nothing stays open
+    /// then.
     pub fn open(events: &[Event], whom: Whom, on_exec: bool) -> Result<Group, GroupError> {
         Group::opened(events, whom, on_exec, false)
     }
 
-    /// As [`Group::open`], but the counts of a reading are all of the same moment, and cost one system call. While a
-    /// thread that the followed one has started ends, there may be no reading: [`GroupError::is_passing`].
+    /// As [`Group::open`], but the counts of a reading are all of the same moment, and cost one
+    /// system call. While a thread that the followed one has started ends, there may be no reading:
+    /// [`GroupError::is_passing`].
     ///
     /// # Errors
     /// As [`Group::open`].
@@ -346,7 +351,8 @@ impl Group {
     }
 }
 
-/// An event that counts nothing, of user mode only on demand, which needs no more rights than it has.
+/// An event that counts nothing, of user mode only on demand, which needs no more rights than it
+/// has.
 pub fn dummy(exclude_kernel: bool) -> Event {
     Event {
         name: "dummy".into(),
@@ -366,7 +372,8 @@ fn is_anothers(tid: i32) -> bool {
     of.is_ok_and(|m| m.uid() != rustix::process::geteuid().as_raw())
 }
 
-/// What an error of `perf_event_open` means for `event`, number `position` (from 0) of `size` in its group.
+/// What an error of `perf_event_open` means for `event`, number `position` (from 0) of `size` in
+/// its group.
 pub fn explain(
     event: &Event,
     whom: Whom,

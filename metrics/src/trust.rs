@@ -19,7 +19,7 @@ pub const FORMAT: u32 = 1;
 pub const EXACT: f64 = 0.002;
 /// Largest relative error of a usable event.
 pub const USABLE: f64 = 0.10;
-/// Largest relative error of an event that still tells more from less.
+/// Largest relative error of an event that still distinguishes more from less.
 pub const QUALITATIVE: f64 = 0.5;
 
 /// How far an event can be trusted.
@@ -30,7 +30,7 @@ pub enum Verdict {
     Exact,
     /// Off by [`USABLE`] at most: usable with the error that stands beside.
     Usable,
-    /// Off by [`QUALITATIVE`] at most: it tells more from less.
+    /// Off by [`QUALITATIVE`] at most: it distinguishes more from less.
     Qualitative,
     /// The event does not count the quantity.
     Broken,

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Powercap`] | energy | the machine (RAPL packages) |
 //! | [`PowerPmu`] | energy | the machine (perf's `power` PMU, where powercap is not readable) |
-//! | [`Hwmon`] | energy | core types whose sensors are told by label, else the machine |
+//! | [`Hwmon`] | energy | core types whose sensors are known by label, else the machine |
 //! | [`BoardEnergy`] | energy | each CPU and each core type of the virtual board |
 //! | [`Resctrl`] | LLC occupancy, memory traffic | applications |
 //!

@@ -216,7 +216,8 @@ fn an_efficiency_factor_is_a_ratio_times_the_speedup_factor() {
     assert!((e.value - 0.55 * 3.0).abs() < 1e-9, "{e:?}");
     assert_eq!(e.uncertainty, Some(0.05));
     assert!(!p.caveats(key(1)).extrapolated);
-    // ipc 8 is outside of its range by a width of it: SF's trouble is EF's, too, which does not look at ipc itself
+    // ipc 8 is outside of its range by a width of it: SF's trouble is EF's, too, which does not
+    // look at ipc itself
     for ms in [200, 300, 400] {
         round(&mut p, ms, 8, 40);
     }

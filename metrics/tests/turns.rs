@@ -30,7 +30,8 @@ fn key(slot: u32) -> ThreadKey {
     }
 }
 
-/// The set that was on before and after each interval of 100 ms, in which threads ran on the big cores with these IPCs.
+/// The set that was on before and after each interval of 100 ms, in which threads ran on the big
+/// cores with these IPCs.
 fn sets(intervals: &[&[(u32, f64)]]) -> Vec<usize> {
     let model = PlatformModel::parse(Path::new("m.toml"), MODEL).unwrap();
     let mut p = Model::new(model);

@@ -46,7 +46,7 @@ pub fn events_of<'a>(metrics: impl Iterator<Item = &'a Metric>) -> Vec<usize> {
     events
 }
 
-/// Indices of the metrics that can be had from these events.
+/// Indices of the metrics that these events give.
 pub fn metrics_of(metrics: &[Metric], events: &[usize]) -> Vec<usize> {
     let possible = |m: &Metric| needs(m).all(|e| events.contains(&e));
     (0..metrics.len())

@@ -461,7 +461,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A table whose only metric tells the program, and whose truth is the program's number.
+    /// A table whose only metric identifies the program, and whose truth is the program's number.
     fn telltale(programs: usize, windows: usize) -> Table {
         let mut t = Table {
             programs: (0..programs).map(|p| format!("p{p}")).collect(),

@@ -5,8 +5,9 @@
 //! cargo run --release -p amp-tests --example board-sim-oracle -- show DIR         what DIR holds
 //! ```
 //!
-//! The simulator gets each program as one steady phase of the speeds that the board measured of it alone, and true speedup
-//! factors. What it leaves out is what the columns differ by: contention for caches, start-up, the cost of scheduling.
+//! The simulator gets each program as one steady phase of the speeds that the board measured of it
+//! alone, and true speedup factors. What it leaves out is what the columns differ by: contention
+//! for caches, start-up, the cost of scheduling.
 
 use amp_eval::evaluation::{BenchReport, PolicyResult};
 use amp_eval::report::measured;

@@ -1,7 +1,8 @@
-//! What the mechanism costs: guest instructions (and, for threads that may move, virtual time) of context switches
-//! under the scheduler against the kernel's own, in one boot of the board; without counters, with so many events read at every
-//! switch, and with five of them beside many other threads: once with the policy's rounds, which look at every thread ten
-//! times a second, and once between two of them, so that only the switches are left.
+//! What the mechanism costs: guest instructions (and, for threads that may move, virtual time) of
+//! context switches under the scheduler against the kernel's own, in one boot of the board; without
+//! counters, with so many events read at every switch, and with five of them beside many other
+//! threads: once with the policy's rounds, which look at every thread ten times a second, and once
+//! between two of them, so that only the switches are left.
 //!
 //! `cargo run --release -p amp-tests --example mechanism-cost`
 
@@ -59,7 +60,7 @@ const BESIDE: [usize; 3] = [10, 100, 1000];
 /// With and without the policy's rounds: intervals in milliseconds.
 const ROUNDS: [(&str, u32); 2] = [("rounds", 100), ("switches", 10_000)];
 
-/// A provider file that wants `n` events counted on both core types, and tells nothing.
+/// A provider file that wants `n` events counted on both core types, and estimates nothing.
 fn provider(n: usize) -> String {
     let mut s = String::from("kind = \"model\"\nname = \"events\"\n");
     for (t, pmu) in [("big", "armv8_cortex_a57"), ("little", "armv8_cortex_a53")] {

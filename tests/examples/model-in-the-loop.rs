@@ -1,12 +1,14 @@
-//! Policies driven by the platform model, by samples of instructions per cycle, and by the truth of solo runs, on mixes of real
-//! programs that no model was trained on (`tools/workloads/mixes/held-out/`), on the board.
+//! Policies driven by the platform model, by samples of instructions per cycle, and by the truth of
+//! solo runs, on mixes of real programs that no model was trained on
+//! (`tools/workloads/mixes/held-out/`), on the board.
 //!
 //! ```text
 //! cargo run --release -p amp-tests --example model-in-the-loop -- measure DIR [MIX]…   measures on the board, keeps it in DIR
 //! cargo run --release -p amp-tests --example model-in-the-loop -- show DIR          what DIR holds
 //! ```
 //!
-//! A mix is named by its file, `juno-1`; the machine is what stands before the dash. What is in DIR already is not measured again.
+//! A mix is named by its file, `juno-1`; the machine is what stands before the dash. What is in DIR
+//! already is not measured again.
 
 use amp_eval::evaluation::{BenchReport, PolicyResult};
 use amp_eval::report::measured;
@@ -26,13 +28,14 @@ const MIXES: [&str; 8] = [
     "quickia-4",
 ];
 
-/// The truth first: everything is said relative to it. `declared` takes factors from the solo runs where the mix has none.
+/// The truth first: everything is said relative to it. `declared` takes factors from the solo runs
+/// where the mix has none.
 const PROVIDERS: [&str; 3] = ["declared", "model", "ipc-sampling"];
 /// The kernel's own scheduler looks at no factors: it is measured beside the first provider only.
 const BASELINE: &str = "eevdf";
 const POLICIES: &str = "hsp,acfs,ef";
-/// Programs start over until the longest has been through so many times, so that the first time, of which no provider but the
-/// first knows anything yet, is not all that is seen.
+/// Programs start over until the longest has been through so many times, so that the first time, of
+/// which no provider but the first knows anything yet, is not all that is seen.
 const COMPLETIONS: usize = 2;
 const RUNS: usize = 2;
 

@@ -1,10 +1,10 @@
-//! Totals of `scx_amp pmc stat` with sets by turns beside the truth, on the board: how far they are off, and how often the 95 %
-//! interval holds the truth.
+//! Totals of `scx_amp pmc stat` with sets by turns beside the truth, on the board: how far they are
+//! off, and how often the 95 % interval holds the truth.
 //!
 //! `cargo run --release -p amp-tests --example multiplexed-totals [-- REPETITIONS]`
 //!
-//! The truth is the board's own totals of the CPU that the program has to itself, in user mode, of the same run: no second run
-//! that might differ.
+//! The truth is the board's own totals of the CPU that the program has to itself, in user mode, of
+//! the same run: no second run that might differ.
 
 use amp_tests::Lab;
 use amp_workloads::catalogue::Catalogue;

@@ -1,5 +1,5 @@
-//! `scx_amp pmc patterns` on programs of which it is known which patterns they have: a row per program, and right and wrong
-//! verdicts per pattern.
+//! `scx_amp pmc patterns` on programs of which it is known which patterns they have: a row per
+//! program, and right and wrong verdicts per pattern.
 //!
 //! `cargo run --release -p amp-tests --example patterns`
 
@@ -15,8 +15,8 @@ const TRUE_SHARING: [&str; 2] = [
     "handoff --threads 2 --cpus 2,3 --work 1k",
     "handoff --threads 2 --cpus 0,3 --work 1k",
 ];
-/// Program of `amp-workload pattern`, and which patterns it has. `handoff` shares for a purpose, which counters cannot tell
-/// from sharing without one.
+/// Program of `amp-workload pattern`, and which patterns it has. `handoff` shares for a purpose,
+/// which counters cannot tell from sharing without one.
 const PROGRAMS: [(&str, [bool; 3]); 28] = [
     (
         "triad --threads 6 --cpus 0,1,2,3,4,5 --size 8M --work 6",

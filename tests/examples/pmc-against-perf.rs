@@ -1,5 +1,5 @@
-//! `scx_amp pmc stat` beside `perf stat` on the board: what both count of the same programs, and what counting at intervals
-//! costs the program that is counted.
+//! `scx_amp pmc stat` beside `perf stat` on the board: what both count of the same programs, and
+//! what counting at intervals costs the program that is counted.
 //!
 //! `cargo run --release -p amp-tests --example pmc-against-perf`
 
@@ -16,8 +16,8 @@ const CORES: [(&str, u32, &str); 2] = [
     ("big", 1, "armv8_cortex_a57"),
     ("little", 4, "armv8_cortex_a53"),
 ];
-/// In user mode: what the kernel does differs from run to run. So do misses with where things are in memory: addresses are not
-/// randomised.
+/// In user mode: what the kernel does differs from run to run. So do misses with where things are
+/// in memory: addresses are not randomised.
 const EVENTS: [&str; 5] = [
     "inst_retired",
     "cpu_cycles",
@@ -26,8 +26,8 @@ const EVENTS: [&str; 5] = [
     "br_mis_pred",
 ];
 
-/// Of both PMUs by name: perf takes `instructions` for those of the PMU that comes first, that of the little cores, reads nothing
-/// of a program on a big one, and costs it nothing.
+/// Of both PMUs by name: perf takes `instructions` for those of the PMU that comes first, that of
+/// the little cores, reads nothing of a program on a big one, and costs it nothing.
 const WATCHED_EVENTS: [&str; 4] = ["inst_retired", "cpu_cycles", "br_retired", "br_mis_pred"];
 /// The program that is watched executes so many instructions, and a few more in the kernel.
 const WATCHED_INSTRUCTIONS: f64 = 540e6;
@@ -52,8 +52,9 @@ const WATCHED_REPEATS: usize = 5;
 fn script(commands: &[(String, String)]) -> String {
     let mut s =
         String::from("set -e; sleep 5; echo 0 >/proc/sys/kernel/randomize_va_space; mkdir /w; amp-workload inputs /w >/dev/null; cd /w\n");
-    // What is in the caches when a program begins is not to depend on what ran before, nor where its stack lies on which tool
-    // started it: perf adds variables to the environment, and gawk's refills of L1 differ by 8 % with the size of that.
+    // What is in the caches when a program begins is not to depend on what ran before, nor where
+    // its stack lies on which tool started it: perf adds variables to the environment, and gawk's
+    // refills of L1 differ by 8 % with the size of that.
     s += "clear() { amp-workload run stream --size 16M --work 2M --pin $1 >/dev/null; }\n";
     for (name, command) in commands {
         // by its path: the guest's `env` takes BusyBox's own bzip2 and xz otherwise

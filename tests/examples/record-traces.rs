@@ -1,14 +1,16 @@
-//! Records what programs count on the board, window by window, without multiplexing: the truth that strategies are judged by
-//! (`cargo run -p amp-metrics --example multiplexing -- FILES`).
+//! Records what programs count on the board, window by window, without multiplexing: the truth that
+//! strategies are judged by (`cargo run -p amp-metrics --example multiplexing -- FILES`).
 //!
 //! ```text
 //! cargo run --release -p amp-tests --example record-traces -- DIR [PROGRAM]…
 //! ```
 //!
-//! Eight events and instructions need nine counters, and a core of the board has six (cycles have one of their own). So every
-//! program runs twice, alone and pinned to a big core, with four of the events each time. The board does the same work the same
-//! way; the second run's counts are laid over the windows of the first by position in the program, in instructions of user mode
-//! (the kernel's differ from run to run). Each file says in its first lines how far the two runs were apart.
+//! Eight events and instructions need nine counters, and a core of the board has six (cycles have
+//! one of their own). So every program runs twice, alone and pinned to a big core, with four of the
+//! events each time. The board does the same work the same way; the second run's counts are laid
+//! over the windows of the first by position in the program, in instructions of user mode (the
+//! kernel's differ from run to run). Each file says in its first lines how far the two runs were
+//! apart.
 
 use amp_metrics::multiplex::{Trace, Window};
 use amp_tests::Lab;
@@ -17,7 +19,8 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Milliseconds of a window: the kernels' phases are longer than the real programs', of which most run for less than a second.
+/// Milliseconds of a window: the kernels' phases are longer than the real programs', of which most
+/// run for less than a second.
 const WINDOW_MS: [u32; 2] = [10, 2];
 /// The big core that programs are pinned to.
 const CPU: u32 = 1;

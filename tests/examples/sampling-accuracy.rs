@@ -1,9 +1,10 @@
-//! How far profiles by sampling are from the truth [TRUST Table 1], in one boot of the board: kernels of which it is known how
-//! often each basic block runs, sampled by retired instructions with periods that are fixed and round, prime, and random
-//! primes.
+//! How far profiles by sampling are from the truth [TRUST Table 1], in one boot of the board:
+//! kernels of which it is known how often each basic block runs, sampled by retired instructions
+//! with periods that are fixed and round, prime, and random primes.
 //!
-//! The error of a profile is Σ |instructions sampled − instructions executed| over all blocks, per instruction: 0 to 2. What
-//! drawing as many samples by lot would give is printed beside it; that much is no fault of the method.
+//! The error of a profile is Σ |instructions sampled − instructions executed| over all blocks, per
+//! instruction: 0 to 2. What drawing as many samples by lot would give is printed beside it; that
+//! much is no fault of the method.
 //!
 //! `cargo run --release -p amp-tests --example sampling-accuracy [MACHINE]`
 
@@ -87,7 +88,8 @@ fn error(sampled: &Shares, truth: &Shares) -> f64 {
     unknown + known.sum::<f64>()
 }
 
-/// What `n` samples by lot are off by on average: of a normal distribution, √(2/π) of its standard deviation.
+/// What `n` samples by lot are off by on average: of a normal distribution, √(2/π) of its standard
+/// deviation.
 fn by_lot(truth: &Shares, n: f64) -> f64 {
     let each = truth.values().map(|p| (p * (1.0 - p) / n).sqrt());
     each.sum::<f64>() * std::f64::consts::FRAC_2_PI.sqrt()

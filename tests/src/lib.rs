@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: guests, what they print, and our own command.
 //!
-//! As many guests run at a time as this machine has cores: a board keeps little more than one of them busy.
+//! As many guests run at a time as this machine has cores: a board keeps little more than one of
+//! them busy.
 #![forbid(unsafe_code)]
 
 use amp_board::{
@@ -109,7 +110,8 @@ impl Lab {
         self
     }
 
-    /// For a measurement: it may take as long as it does, and what the guest prints is shown as progress, not among results.
+    /// For a measurement: it may take as long as it does, and what the guest prints is shown as
+    /// progress, not among results.
     #[must_use]
     pub fn measurement(mut self) -> Lab {
         self.run.limits.total = None;
@@ -134,7 +136,8 @@ impl Lab {
         self
     }
 
-    /// Puts our program `name`, which is none of those that every guest has, at `/name` in the guest.
+    /// Puts our program `name`, which is none of those that every guest has, at `/name` in the
+    /// guest.
     ///
     /// # Panics
     /// When it has not been built.

@@ -28,7 +28,7 @@ fn measure() -> Result<(), amp_measure::Error> {
         events: events.unwrap_or_else(|| "instructions:u,cycles:u".into()),
         ..Options::default()
     };
-    // the machine's energy, where something tells it
+    // the machine's energy, where something measures it
     let with_energy = Options {
         energy: true,
         ..options.clone()

@@ -23,7 +23,7 @@ pub enum Error {
     /// The kernel refuses, or has taken the counters away.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// Nothing tells the energy of this machine, or no longer; with what was looked for.
+    /// Nothing measures the energy of this machine, or no longer; with what was looked for.
     #[error("nothing measures the energy of this machine: {0}")]
     Energy(String),
 }

@@ -119,7 +119,7 @@ impl Region {
     /// As [`Region::open`], with more to choose.
     ///
     /// # Errors
-    /// As [`Region::open`]; [`Error::Energy`] when no sensor tells it.
+    /// As [`Region::open`]; [`Error::Energy`] when no sensor measures it.
     pub fn with(options: &Options) -> Result<Region, Error> {
         let pmus = Pmus::discover(Path::new("/sys"))?;
         let mut cores: Vec<Vec<u32>> = Vec::new();

@@ -6,13 +6,15 @@
 //! cargo run --release -p amp-metrics --example multiplexing -- --save DIR    # writes the synthetic ones down
 //! ```
 //!
-//! Each trace is counted under each strategy from several offsets (the windows rotated), as a run would begin at
-//! another moment. The figure is the mean squared *relative* error of an event's total, (estimate/truth − 1)², averaged
-//! over traces and offsets: relative, because a mean over events of the absolute one is that of cycles alone.
+//! Each trace is counted under each strategy from several offsets (the windows rotated), as a run
+//! would begin at another moment. The figure is the mean squared *relative* error of an event's
+//! total, (estimate/truth − 1)², averaged over traces and offsets: relative, because a mean over
+//! events of the absolute one is that of cycles alone.
 //!
-//! Events take turns in fixed sets, as a provider's do, or each for itself, as the kernel's do in [ROC]: then a strategy chooses
-//! as many as there are counters. Changes against round-robin come with their 95 % interval, from drawing programs with
-//! replacement (bootstrap): what other programs would have given.
+//! Events take turns in fixed sets, as a provider's do, or each for itself, as the kernel's do in
+//! [ROC]: then a strategy chooses as many as there are counters. Changes against round-robin come
+//! with their 95 % interval, from drawing programs with replacement (bootstrap): what other
+//! programs would have given.
 
 mod synth;
 
@@ -161,7 +163,8 @@ fn errors(
     Ok(all)
 }
 
-/// The 95 % interval of the change of the mean over programs and events, in percent: programs are drawn with replacement.
+/// The 95 % interval of the change of the mean over programs and events, in percent: programs are
+/// drawn with replacement.
 fn interval(base: &[Vec<f64>], other: &[Vec<f64>]) -> (f64, f64) {
     let means = |v: &[Vec<f64>]| -> Vec<f64> { v.iter().map(|e| mean(e)).collect() };
     let (base, other) = (means(base), means(other));

@@ -1,9 +1,10 @@
 //! Programs with phases, made up.
 //!
-//! What is assumed of them: a phase has its own IPC and event rates; rates differ between phases by factors (log-normal,
-//! the spread differs from event to event: some hardly change, some by a factor of ten); within a phase each window
-//! scatters by a few percent. Kinds: `phased` (phases of random length, never the same twice), `loop` (a few phases over
-//! and over), `drift` (rates wander), `burst` (rare spikes in two or three events), `steady`.
+//! What is assumed of them: a phase has its own IPC and event rates; rates differ between phases by
+//! factors (log-normal, the spread differs from event to event: some hardly change, some by a
+//! factor of ten); within a phase each window scatters by a few percent. Kinds: `phased` (phases of
+//! random length, never the same twice), `loop` (a few phases over and over), `drift` (rates
+//! wander), `burst` (rare spikes in two or three events), `steady`.
 
 use amp_metrics::multiplex::{Trace, Window};
 use rand::rngs::SmallRng;
@@ -69,7 +70,8 @@ fn length(rng: &mut SmallRng, mean: f64) -> usize {
     1 + (-rng.random_range(1e-9f64..1.0).ln() * mean) as usize
 }
 
-/// A program with phases of random length, and where each begins with the quotient of its IPC and the last one's.
+/// A program with phases of random length, and where each begins with the quotient of its IPC and
+/// the last one's.
 pub fn phases(seed: u64, mean: f64) -> (Vec<Window>, Vec<(usize, f64)>) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let (mut windows, mut changes, mut last) = (Vec::new(), Vec::new(), None);

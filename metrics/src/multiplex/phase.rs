@@ -8,7 +8,7 @@ pub const DEFAULT_PHASE_RATIO: f64 = 1.12;
 /// docs/evidence/multiplexing.md.
 pub const DEFAULT_PHASE_CONFIRM: u32 = 2;
 
-/// How a phase change is told from noise.
+/// How a phase change is distinguished from noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhaseRule {
     /// A sample departs when the larger of it and the running average exceeds this many times their

@@ -166,7 +166,7 @@ pub fn linear(trace: &Trace, plan: &Plan) -> Vec<Option<f64>> {
         .collect()
 }
 
-/// As [`linear`], but no line is drawn across a phase change. Phases are told by the IPC, which
+/// As [`linear`], but no line is drawn across a phase change. Phases are known by the IPC, which
 /// every window has: a window is filled in from those of its own stretch, else from the mean of
 /// earlier and later stretches with the same IPC (`rule` says what is the same), else from the
 /// line.

@@ -141,7 +141,7 @@ impl Sampled {
         whole - self.time - kernel
     }
 
-    /// Adds a window of `seconds` on the hardware. One without any time tells nothing of rates, but
+    /// Adds a window of `seconds` on the hardware. One without any time shows nothing of rates, but
     /// what it counted counts. Missing counts are taken as 0, surplus ones ignored.
     pub fn add(&mut self, seconds: f64, counts: &[u64]) {
         for (sum, c) in self.counts.iter_mut().zip(counts) {
@@ -304,7 +304,7 @@ impl Sampled {
             true => known * (missing / gaps).powi(2),
             false => 0.0,
         };
-        // while sets change the program may do as much as ever, or be kept waiting
+        // while sets change the program may do as much as before, or be kept waiting
         let rate: f64 = (0..n)
             .map(|i| gradient.get(i).unwrap_or(&0.0) * self.counted(i) as f64)
             .sum::<f64>()

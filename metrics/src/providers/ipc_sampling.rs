@@ -106,7 +106,7 @@ struct Side {
     detector: PhaseDetector,
     /// The thread's phase when the last sample was taken.
     phase: u32,
-    /// Speed and IPC of a sample that departs from the phase: the next one tells whether it was an
+    /// Speed and IPC of a sample that departs from the phase: the next one shows whether it was an
     /// outlier.
     held: Option<(f64, f64)>,
 }
@@ -166,7 +166,7 @@ impl Thread {
 /// as stale, with the caveat that the other side is of another phase, until a sample from there is
 /// in. That the two sides are never measured at the same time is the method's known weakness.
 ///
-/// It tells no efficiency factors.
+/// It has no efficiency factors.
 #[derive(Debug, Default)]
 pub struct IpcSampling {
     name: String,

@@ -186,7 +186,7 @@ impl Resctrl {
     }
 
     /// Makes a group for `app`, in place of the oldest one if need be and `replace` admits it;
-    /// false when there is no RMID to be had.
+    /// false when no RMID is free.
     fn make(&mut self, app: AppId, mut replace: bool) -> Result<bool, VirtualError> {
         let group = name(app);
         loop {

@@ -1,8 +1,9 @@
 //! What one decision costs, per policy, by number of threads and CPUs; prints the fitted growth.
 //!
-//! The threads are in a steady state: half of them single-threaded applications, the others in applications of four, factors with
-//! ±2 % noise, CPU time as the last decision placed them. Only `Policy::place` is timed. `AMP_BENCH_THREADS=1000,10000` and
-//! `AMP_BENCH_POLICIES=acfs,rr` narrow it down.
+//! The threads are in a steady state: half of them single-threaded applications, the others in
+//! applications of four, factors with ±2 % noise, CPU time as the last decision placed them. Only
+//! `Policy::place` is timed. `AMP_BENCH_THREADS=1000,10000` and `AMP_BENCH_POLICIES=acfs,rr` narrow
+//! it down.
 
 use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, Estimate, MetricId, Nanos, Provider, Quality, Snapshot,

@@ -1,6 +1,7 @@
 //! "Did you mean …": names close to one that does not exist.
 
-/// The names of `known` that `asked` is most likely a slip for, best first; empty when none is near.
+/// The names of `known` that `asked` is most likely a slip for, best first; empty when none is
+/// near.
 pub fn closest<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const MOST: usize = 3;
     let asked = asked.to_lowercase();

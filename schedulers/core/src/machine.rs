@@ -4,8 +4,8 @@ pub use amp_metrics::{CoreType, Topology, TopologyError};
 use amp_metrics::{CoreTypeId, Nanos, Snapshot, ThreadKey};
 use thiserror::Error;
 
-/// What a policy decided: a core type for each thread it has an opinion on. A thread that is not named keeps the
-/// placement it had.
+/// What a policy decided: a core type for each thread it has an opinion on. A thread that is not
+/// named keeps the placement it had.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     entries: Vec<(ThreadKey, Option<CoreTypeId>)>,
@@ -49,7 +49,8 @@ pub enum MachineError {
     /// The kernel ended the scheduler; the text is its reason.
     #[error("the kernel ended the scheduler: {0}")]
     Ended(String),
-    /// CPUs have come or gone, and with them the scheduler: it has to be loaded again for the machine as it is now.
+    /// CPUs have come or gone, and with them the scheduler: it has to be loaded again for the
+    /// machine as it is now.
     #[error("the machine has changed: {0}")]
     Changed(String),
     /// Something else failed.
@@ -74,9 +75,10 @@ pub trait Machine {
     /// When the machine has stopped being ours to schedule.
     fn apply(&mut self, placement: &Placement) -> Result<(), MachineError>;
 
-    /// Tells which event set of each core type is to be counted from now on ([`amp_metrics::Provider::active_set`]). Called
-    /// once per tick, after the provider has seen the snapshot. A machine that counts nothing, or that counts all sets at
-    /// once, has nothing to do.
+    /// Sets which event set of each core type is counted from now on
+    /// ([`amp_metrics::Provider::active_set`]). Called once per tick, after the provider has seen
+    /// the snapshot. A machine that counts nothing, or that counts all sets at once, has nothing to
+    /// do.
     ///
     /// # Errors
     /// When the machine has stopped being ours to schedule.

@@ -1,21 +1,22 @@
 //! Policies: which thread goes to which core type.
 //!
-//! One file per policy in [`registry`], holding its formula with its source. A policy is pure: no clock, no I/O, no
-//! randomness but a generator made from the seed it was given. [`contract`] is what a policy keeps to. Shared parts, from
-//! what is known of a thread to where it goes:
+//! One file per policy in [`registry`], holding its formula with its source. A policy is pure: no
+//! clock, no I/O, no randomness but a generator made from the seed it was given. [`contract`] is
+//! what a policy keeps to. Shared parts, from what is known of a thread to where it goes:
 //!
-//! - [`threads`], [`apps`]: what is remembered from decision to decision, per thread and per application; [`smooth`]: running
-//!   means that start afresh at a change of phase; [`speedups`]: application-wide speedups per core type.
-//! - Accounts of who has had what: [`progress`] (virtual time: who is ahead), [`ledger`] (time on fast cores),
-//!   [`steering`] (towards given shares, which [`level`] and [`room`] work out), [`turns`] (fair sharing for threads
-//!   without estimates, for every policy that needs them).
-//! - [`seats`] turns "who deserves a fast core most" into a placement for any number of core types: affinity, load
-//!   balance, hysteresis and work conservation are its business and no policy's.
-//! - [`knobs`] are the parameters that a user may turn while the scheduler runs; [`settings`] is the road from a name and
-//!   what the user set to a policy.
+//! - [`threads`], [`apps`]: what is remembered from decision to decision, per thread and per
+//!   application; [`smooth`]: running means that start afresh at a change of phase; [`speedups`]:
+//!   application-wide speedups per core type.
+//! - Accounts of who has had what: [`progress`] (virtual time: who is ahead), [`ledger`] (time on
+//!   fast cores), [`steering`] (towards given shares, which [`level`] and [`room`] work out),
+//!   [`turns`] (fair sharing for threads without estimates, for every policy that needs them).
+//! - [`seats`] turns "who deserves a fast core most" into a placement for any number of core types:
+//!   affinity, load balance, hysteresis and work conservation are its business and no policy's.
+//! - [`knobs`] are the parameters that a user may turn while the scheduler runs; [`settings`] is
+//!   the road from a name and what the user set to a policy.
 //!
-//! The kernel's own scheduler, `eevdf`, is the baseline of every evaluation and not a policy: it means that no
-//! scheduler is loaded.
+//! The kernel's own scheduler, `eevdf`, is the baseline of every evaluation and not a policy: it
+//! means that no scheduler is loaded.
 
 pub mod apps;
 pub mod contract;

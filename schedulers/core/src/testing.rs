@@ -1,5 +1,6 @@
-//! A minimal simulated machine for tests: steady threads that never sleep unless told to, quanta of equal length,
-//! per-type queues ordered by weighted run time, idle CPUs that take from other types' queues.
+//! A minimal simulated machine for tests: steady threads that never sleep unless told to, quanta of
+//! equal length, per-type queues ordered by weighted run time, idle CPUs that take from other
+//! types' queues.
 
 use crate::machine::{CoreType, Machine, MachineError, Placement, Topology};
 use amp_metrics::{
@@ -28,10 +29,11 @@ pub fn topology(cpus: &[u32]) -> Topology {
 /// A made-up machine.
 pub struct Fake {
     topology: Topology,
-    /// What the machine shows at present.
+    /// The snapshot that the machine shows next.
     pub snapshot: Snapshot,
     interval: Nanos,
-    /// CPUs that had nothing to run in the last quantum although a thread waited that may run there.
+    /// CPUs that had nothing to run in the last quantum although a thread waited that may run
+    /// there.
     pub idle: usize,
     vruntime: HashMap<ThreadKey, f64>,
     next: u32,
@@ -166,7 +168,8 @@ impl Machine for Fake {
     }
 }
 
-/// A provider that declares one speedup factor (fastest over slowest) per application, with relative noise.
+/// A provider that declares one speedup factor (fastest over slowest) per application, with
+/// relative noise.
 pub struct Noisy {
     /// The factors without noise.
     pub inner: Declared,

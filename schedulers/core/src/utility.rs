@@ -13,8 +13,8 @@ pub enum Utility {
 }
 
 impl Utility {
-    /// The gain of an application of `runnable` threads of speedup factor `sf` from `cores` fast cores. A ratio; 1
-    /// is no gain.
+    /// The gain of an application of `runnable` threads of speedup factor `sf` from `cores` fast
+    /// cores. A ratio; 1 is no gain.
     pub fn of(self, sf: f64, runnable: usize, cores: usize) -> f64 {
         match self {
             Utility::Speedup => application_speedup(sf, runnable, cores),
@@ -24,23 +24,24 @@ impl Utility {
     }
 }
 
-/// Application-wide speedup SP = (min(NB, N)/N)·(SF − 1) + 1 [TR5028 §4]: N runnable threads of speedup factor SF,
-/// NB fast cores. With N ≤ NB it is the SF itself. No runnable thread counts as one.
+/// Application-wide speedup SP = (min(NB, N)/N)·(SF − 1) + 1 [TR5028 §4]: N runnable threads of
+/// speedup factor SF, NB fast cores. With N ≤ NB it is the SF itself. No runnable thread counts as
+/// one.
 pub fn application_speedup(sf: f64, runnable: usize, cores: usize) -> f64 {
     let n = runnable.max(1) as f64;
     (cores as f64).min(n) / n * (sf - 1.0) + 1.0
 }
 
-/// Utility factor UF = (SF − 1)/max(1, N − (NB − 1))² + 1 of CAMP, as ALGORITHMS.md gives it; could not be checked
-/// against the original paper [M].
+/// Utility factor UF = (SF − 1)/max(1, N − (NB − 1))² + 1 of CAMP, as ALGORITHMS.md gives it; could
+/// not be checked against the original paper [M].
 pub fn camp_utility(sf: f64, runnable: usize, cores: usize) -> f64 {
     let surplus = (runnable as f64 - (cores as f64 - 1.0)).max(1.0);
     (sf - 1.0) / (surplus * surplus) + 1.0
 }
 
-/// Speedup of N threads that each do the same work up to a barrier: the last one decides. All on fast cores they gain SF;
-/// with one of them on a slow core, nothing. Our own; fast cores that threads take by turns between two barriers would be
-/// worth [`application_speedup`].
+/// Speedup of N threads that each do the same work up to a barrier: the last one decides. All on
+/// fast cores they gain SF; with one of them on a slow core, nothing. Our own; fast cores that
+/// threads take by turns between two barriers would be worth [`application_speedup`].
 pub fn barrier_speedup(sf: f64, runnable: usize, cores: usize) -> f64 {
     if runnable <= cores {
         sf

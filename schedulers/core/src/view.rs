@@ -111,7 +111,8 @@ impl<'a> View<'a> {
         (e.value.is_finite() && e.value > 0.0 && e.quality != Quality::Partial).then_some(e)
     }
 
-    /// The speedup factor of `thread` on `t` relative to the slowest type. It is 1 on the slowest one itself.
+    /// The speedup factor of `thread` on `t` relative to the slowest type. It is 1 on the slowest
+    /// one itself.
     pub fn speedup_factor(&self, thread: &ThreadView, t: CoreTypeId) -> Option<f64> {
         if t == self.topology.slowest() {
             return Some(1.0);
@@ -120,15 +121,15 @@ impl<'a> View<'a> {
             .map(|e| e.value)
     }
 
-    /// What the application of `thread` gains on `t` when its threads have speedup factor `sf`, N being its
-    /// runnable threads now.
+    /// What the application of `thread` gains on `t` when its threads have speedup factor `sf`, N
+    /// being its runnable threads now.
     pub fn utility(&self, thread: &ThreadView, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
         let n = self.apps.get(thread.app).map_or(1, |a| a.runnable);
         rule.of(sf, n, self.topology.nr_cpus(t))
     }
 
-    /// The application-wide speedup of `app` on `t` [TR5028 §4], from the mean speedup factor of its threads that
-    /// have one; `None` when none has.
+    /// The application-wide speedup of `app` on `t` [TR5028 §4], from the mean speedup factor of
+    /// its threads that have one; `None` when none has.
     pub fn application_speedup(&self, app: &AppView, t: CoreTypeId, rule: Utility) -> Option<f64> {
         let threads = self.threads.get(app.threads.clone()).unwrap_or(&[]);
         let (n, sum) = threads

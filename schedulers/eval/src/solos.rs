@@ -1,7 +1,8 @@
 //! Completion times of programs that ran alone, kept from one bench to the next.
 //!
-//! An entry is found again only under the same machine, model version, kernel, executable and input: the key is a
-//! digest of all of them, so a stale entry cannot be used, it is merely never asked for again.
+//! An entry is found again only under the same machine, model version, kernel, executable and
+//! input: the key is a digest of all of them, so a stale entry cannot be used, it is merely never
+//! asked for again.
 
 use crate::evaluation::Solo;
 use amp_metrics::uncertainty::Measured;
@@ -127,8 +128,9 @@ impl SoloCache {
     }
 }
 
-/// The key of a program: a digest of `circumstances` (machine, model version, kernel), its arguments, and the contents
-/// of its executable and of every argument that names a file in `workdir`.
+/// The key of a program: a digest of `circumstances` (machine, model version, kernel), its
+/// arguments, and the contents of its executable and of every argument that names a file in
+/// `workdir`.
 pub fn key(circumstances: &[&str], command: &[String], workdir: &Path) -> String {
     let mut h = Sha256::new();
     let mut add = |bytes: &[u8]| {

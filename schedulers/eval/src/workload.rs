@@ -81,18 +81,19 @@ pub struct Phase {
     /// How threads share the work of a parallel phase.
     #[serde(default)]
     pub schedule: Schedule,
-    /// Equal parallel loops that a parallel phase consists of, ≥ 1: after each, threads wait for each other.
+    /// Equal parallel loops that a parallel phase consists of, ≥ 1: after each, threads wait for
+    /// each other.
     #[serde(default = "one_loop")]
     pub loops: u32,
 }
 
 /// How the threads of an application share the work of a parallel phase, in OpenMP's words.
 ///
-/// It decides what fast cores are worth to a parallel program of more threads than fast cores. The application-wide speedup
-/// (NB/N)(SF−1)+1 [TR5028 §4] adds up the threads' speeds, which dynamic sharing delivers at any time. With static shares
-/// all wait for the slowest thread: a loop gains what the thread with the least time on fast cores gains, which
-/// is nothing when loops are shorter than the turns that threads take on fast cores; the utility factor of CAMP
-/// describes that.
+/// It decides what fast cores are worth to a parallel program of more threads than fast cores. The
+/// application-wide speedup (NB/N)(SF−1)+1 [TR5028 §4] adds up the threads' speeds, which dynamic
+/// sharing delivers at any time. With static shares all wait for the slowest thread: a loop gains
+/// what the thread with the least time on fast cores gains, which is nothing when loops are shorter
+/// than the turns that threads take on fast cores; the utility factor of CAMP describes that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
@@ -106,12 +107,12 @@ pub enum Schedule {
 /// Why a workload file cannot be used.
 #[derive(Debug, Error)]
 pub enum WorkloadError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It is not TOML, or a key is unknown, missing or of the wrong type.
@@ -131,7 +132,7 @@ pub enum WorkloadError {
         line: usize,
         /// The key at fault.
         key: &'static str,
-        /// What would be right.
+        /// The reason, and what would be right.
         message: String,
     },
 }
@@ -196,8 +197,8 @@ fn beside(path: &Path, machine: String) -> String {
 }
 
 impl App {
-    /// Mean speedup factor over its phases: time on a small core over time on a big one for the same
-    /// instructions. `None` without phases.
+    /// Mean speedup factor over its phases: time on a small core over time on a big one for the
+    /// same instructions. `None` without phases.
     pub fn phases_speedup(&self) -> Option<f64> {
         let time = |ips: fn(&Phase) -> f64| -> f64 {
             self.phases.iter().map(|p| p.instructions / ips(p)).sum()

@@ -1,8 +1,9 @@
 //! `scx_amp board`: the virtual AMP board.
 //!
-//! Exit status of `board run` and `board shell`: that of the guest's script when it ran to its end (128+n when signal n
-//! ended it). When the board itself fails: 2 bad input (machine, paths, package or kernel that does not exist or cannot
-//! load), 130 interrupted, 124 the guest hung, 125 anything else. Without a guest (`fetch`, `list`) anything else is 1.
+//! Exit status of `board run` and `board shell`: that of the guest's script when it ran to its end
+//! (128+n when signal n ended it). When the board itself fails: 2 bad input (machine, paths,
+//! package or kernel that does not exist or cannot load), 130 interrupted, 124 the guest hung, 125
+//! anything else. Without a guest (`fetch`, `list`) anything else is 1.
 
 use amp_board::{
     artifacts, fetch, kernel, packages, qemu, Arch, BoardError, Cache, Event, Guest, GuestFile,
@@ -31,9 +32,11 @@ enum BoardCommand {
     Run(RunArgs),
     /// Boot the guest with a shell on this terminal; leave it with `exit`.
     Shell(GuestArgs),
-    /// Show machines, and what the cache holds: kernels with whether they load sched_ext, QEMU, packages, binaries.
+    /// Show machines, and what the cache holds: kernels with whether they load sched_ext, QEMU,
+    /// packages, binaries.
     List,
-    /// Fetch everything the board needs up front: QEMU, the newest kernels, busybox and the packages given.
+    /// Fetch everything the board needs up front: QEMU, the newest kernels, busybox and the
+    /// packages given.
     Fetch(FetchArgs),
 }
 
@@ -97,7 +100,7 @@ struct FetchArgs {
     /// Package to fetch for the arm64 guest.
     #[arg(long = "package", value_name = "PACKAGE")]
     packages: Vec<String>,
-    /// Ask the archive even for what is in the cache.
+    /// Ask the archive again for what is in the cache.
     #[arg(long)]
     refresh: bool,
 }
@@ -105,8 +108,8 @@ struct FetchArgs {
 /// Runs `scx_amp board`.
 ///
 /// # Errors
-/// Never for what the board reports (that is told on standard error, see the exit status above), only for what the
-/// command itself cannot read or write.
+/// Never for what the board reports (that goes to standard error, see the exit status above), only
+/// for what the command itself cannot read or write.
 pub fn main(args: BoardArgs) -> Result<ExitCode> {
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = cancel.clone();
@@ -256,7 +259,7 @@ fn list() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What there is, a line each.
+/// Machines, and content of the cache, a line each.
 fn inventory(cache: &Cache) -> Result<String, std::fmt::Error> {
     use std::fmt::Write;
     let mut out = String::new();

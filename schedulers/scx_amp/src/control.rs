@@ -1,13 +1,15 @@
-//! The control socket of a running scheduler: what it is doing, and changes while it does (`scx_amp ctl`, `scx_amp top`).
+//! The control socket of a running scheduler: what it is doing, and changes while it does
+//! (`scx_amp ctl`, `scx_amp top`).
 //!
 //! ```text
 //! scx_amp ctl ──socket──► server thread ──Call──► scheduling thread (run)
 //!             ◄─ answer ─               ◄─Answer─
 //! ```
 //!
-//! The socket speaks the protocol of `scx_stats`, so that its tools can read the figures too: request `stats` with
-//! target `top` (what it is doing) or `change`. It lies in a directory that only root can enter. The scheduling thread
-//! alone touches the engine: calls wait for it between two ticks.
+//! The socket speaks the protocol of `scx_stats`, so that its tools can read the figures too:
+//! request `stats` with target `top` (what it is doing) or `change`. It lies in a directory that
+//! only root can enter. The scheduling thread alone touches the engine: calls wait for it between
+//! two ticks.
 
 use crate::status::{Metric, Status, ThreadStatus};
 use amp_host::bad_input;
@@ -31,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// What it is doing.
+    /// The status of the scheduler.
     Status,
     /// Put this policy to work.
     Policy(String),
@@ -41,11 +43,11 @@ pub enum Request {
     Set(Vec<String>),
 }
 
-/// What it says.
+/// The answer to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// What it is doing.
+    /// The status of the scheduler.
     Status(Box<Status>),
     /// Done; what is different now.
     Done(String),
@@ -58,7 +60,7 @@ pub enum Answer {
 /// A request and where its answer goes.
 #[derive(Debug)]
 pub struct Call {
-    /// What is asked.
+    /// The request.
     pub request: Request,
     /// Where the answer goes; nobody may be there any more.
     pub answer: Sender<Answer>,
@@ -158,8 +160,8 @@ pub fn ask() -> Result<Status> {
 /// Changes the running scheduler; what is different now.
 ///
 /// # Errors
-/// [`amp_host::BadInput`] when the request is not right; failed work when it cannot be done, none is running, or the caller may
-/// not ask it.
+/// [`amp_host::BadInput`] when the request is not right; failed work when it cannot be done, none
+/// is running, or the caller may not ask it.
 pub fn change(request: &Request) -> Result<String> {
     let request = serde_json::to_string(request)?;
     match query::<Answer>("change", vec![("request".into(), request)])? {

@@ -1,7 +1,9 @@
-//! `run --only-cgroup`: the threads of one control group are scheduled, all others are left to the kernel.
+//! `run --only-cgroup`: the threads of one control group are scheduled, all others are left to the
+//! kernel.
 //!
-//! The mechanism is loaded for threads of scheduling class `SCHED_EXT` only; whoever is in the group, or in one below it, is put
-//! into that class, and put back when it leaves or the scheduler ends. Threads inherit the class from who creates them.
+//! The mechanism is loaded for threads of scheduling class `SCHED_EXT` only; whoever is in the
+//! group, or in one below it, is put into that class, and put back when it leaves or the scheduler
+//! ends. Threads inherit the class from who creates them.
 
 use amp_host::bad_input;
 use anyhow::{Context, Result};

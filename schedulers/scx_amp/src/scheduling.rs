@@ -14,7 +14,8 @@ pub struct Scheduling {
     declared: Option<Apps>,
 }
 
-/// Speedup factors of a workload's applications, told to the provider as their processes come and go.
+/// Speedup factors of a workload's applications, told to the provider as their processes come and
+/// go.
 struct Apps {
     speedups: Vec<Option<Speedups>>,
     declarations: Declarations,
@@ -59,7 +60,8 @@ impl Scheduling {
         Ok(())
     }
 
-    /// From now on [`Scheduling::app_started`] declares application `i` with `speedups[i]` through `declarations`.
+    /// From now on [`Scheduling::app_started`] declares application `i` with `speedups[i]` through
+    /// `declarations`.
     pub fn declare(&mut self, declarations: Declarations, speedups: Vec<Option<Speedups>>) {
         self.declared = Some(Apps {
             speedups,

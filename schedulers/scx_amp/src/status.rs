@@ -106,7 +106,8 @@ pub struct ThreadStatus {
     /// Share of it on the fastest core type.
     #[stat(desc = "share of its CPU time on the fastest core type")]
     pub big_time_share: f64,
-    /// Number of its present phase and seconds since that began; empty when the provider follows none.
+    /// Number of its present phase and seconds since that began; empty when the provider follows
+    /// none.
     #[stat(desc = "number of the present phase and seconds since it began, if known")]
     pub phase: BTreeMap<String, f64>,
     /// Virtual counters of its application, by name.

@@ -1,4 +1,5 @@
-//! `scx_amp pmc` on the machine that runs the tests, which may have a PMU or not, and may let us count or not.
+//! `scx_amp pmc` on the machine that runs the tests, which may have a PMU or not, and may let us
+//! count or not.
 
 use std::process::{Command, Output};
 

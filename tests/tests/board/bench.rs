@@ -1,9 +1,11 @@
-//! The main job: what policies do to a mix of programs on `juno`, against each other and against the analytic oracle.
+//! The main job: what policies do to a mix of programs on `juno`, against each other and against
+//! the analytic oracle.
 
 use amp_eval::evaluation::{BenchReport, PolicyResult, COMPLETIONS};
 use amp_tests::{command, repository};
 
-/// Enough for an uncertainty, and for what is asserted here; figures to quote take the command's default of five.
+/// Enough for an uncertainty, and for what is asserted here; figures to quote take the command's
+/// default of five.
 const RUNS: usize = 3;
 
 fn bench(mix: &str, policies: &str) -> BenchReport {
@@ -84,8 +86,8 @@ fn hsp_is_near_the_oracle_and_ahead_and_rr_shares_equally() {
         oracle.asp,
         off * 100.0
     );
-    // The goal is 5 %: measured are 4.6 to 5.4 %, most of it the time until the next tick after a program has started. This is to
-    // catch what is worse.
+    // The goal is 5 %: measured are 4.6 to 5.4 %, most of it the time until the next tick after a
+    // program has started. This is to catch what is worse.
     assert!(off.abs() <= 0.065, "hsp's ASP is {off:+.3} off the oracle");
     let shares: Vec<f64> = rr.apps.iter().map(|a| a.big_time_share.unwrap()).collect();
     let spread = shares.iter().cloned().fold(f64::MIN, f64::max)

@@ -1,4 +1,5 @@
-//! `scx_amp model collect` on the board: windows of two kernels, beside programs that crash or never end.
+//! `scx_amp model collect` on the board: windows of two kernels, beside programs that crash or
+//! never end.
 
 use amp_models::data::Dataset;
 use amp_models::matching::matched;

@@ -1,5 +1,5 @@
-//! What users of hybrid schedulers complain of does not happen on the board, under any policy: one boot per machine, the
-//! policies by turns.
+//! What users of hybrid schedulers complain of does not happen on the board, under any policy: one
+//! boot per machine, the policies by turns.
 
 use amp_sched::policy;
 use amp_tests::Lab;
@@ -23,8 +23,8 @@ const END: &str = r#"
 kill $pid; wait $pid; echo "status $?"
 "#;
 
-/// Milliseconds of virtual time that a big core may idle in one piece while a thread waits, or a thread queue behind one
-/// while a little core idles.
+/// Milliseconds of virtual time that a big core may idle in one piece while a thread waits, or a
+/// thread queue behind one while a little core idles.
 const LONGEST_IDLE_MS: f64 = 20.0;
 
 /// How long a burst and a crowd last.

@@ -1,5 +1,5 @@
-//! What threads are charged by BPF at context switches: beside what the board's own CPUs did, and beside perf's own account
-//! of a thread.
+//! What threads are charged by BPF at context switches: beside what the board's own CPUs did, and
+//! beside perf's own account of a thread.
 
 use amp_board::KernelChoice;
 use amp_metrics::multiplex::{PhaseDetector, PhaseRule, DEFAULT_PHASE_CONFIRM};
@@ -259,7 +259,7 @@ fn ipc_sampling_finds_the_speedups_of_known_kernels() {
     println!("mean absolute error {sf:.3}, of EF {ef:.3}");
     // neighbours share caches and memory with it, the solo runs did not
     assert!(sf <= 0.25, "{sf}");
-    // and the energy of the cores that they share has to be told apart
+    // and the energy of the cores that they share has to be separated
     assert!(ef <= 0.3, "{ef}");
     assert!(r.lines("top").any(|l| l.contains("energy_J big")));
     // a policy that places by them: the one that gains most by far is on a big core
@@ -309,7 +309,8 @@ linear = {{ misses = -0.01, refills = 0.001 }}
     s
 }
 
-/// More events than a core has counters: six, and one for cycles. Models count instructions and cycles in every set.
+/// More events than a core has counters: six, and one for cycles. Models count instructions and
+/// cycles in every set.
 fn too_many() -> String {
     let events = [
         "inst_retired",
@@ -349,7 +350,8 @@ const ANSWERS: &str = r#"
 }
 "#;
 
-/// Every provider by turns while the machine is busy. The guest has no resctrl; a folder that looks like it stands in for it.
+/// Every provider by turns while the machine is busy. The guest has no resctrl; a folder that looks
+/// like it stands in for it.
 #[test]
 fn a_hundred_changes_of_provider_lose_nothing() {
     const LAPS: usize = 10;
@@ -441,7 +443,8 @@ echo "left $(ps | grep -c '[a]nswers.awk')"
     let states: Vec<&str> = r.lines("state").collect();
     assert!(states[0].starts_with("enabled "));
     assert!(states.iter().all(|s| *s == states[0]), "{states:?}");
-    // nothing left open, with the same provider as at the beginning; no program, and no group once it has ended
+    // nothing left open, with the same provider as at the beginning; no program, and no group once
+    // it has ended
     let fds: Vec<f64> = r.lines("fds").map(|l| numbers(l)[0]).collect();
     println!(
         "open files at the beginning, after {} swaps, after refusals: {fds:?}",
@@ -516,8 +519,8 @@ echo "left $(ps | grep -c '[a]nswers.awk')"
     }
 }
 
-/// Which phase a window is of: 0 is all alu, 1 all hash, anything between a bit of both. Told by the L2 refills per cycle, of
-/// which alu has none.
+/// Which phase a window is of: 0 is all alu, 1 all hash, anything between a bit of both. Told by
+/// the L2 refills per cycle, of which alu has none.
 fn shares(windows: &[[f64; 3]]) -> Vec<f64> {
     let rates: Vec<f64> = windows.iter().map(|[_, c, refills]| refills / c).collect();
     let mut sorted = rates.clone();
@@ -531,7 +534,8 @@ fn shares(windows: &[[f64; 3]]) -> Vec<f64> {
 #[derive(Debug)]
 struct Detected {
     changes: usize,
-    /// Found with the window in which they happened, the first whole window of the new phase, the second one.
+    /// Found with the window in which they happened, the first whole window of the new phase, the
+    /// second one.
     found: [usize; 3],
     false_alarms: usize,
 }

@@ -3,15 +3,16 @@
 use amp_tests::Lab;
 use serde_json::Value;
 
-/// Kernels with enough of the event for half a percent to mean something: instructions everywhere, refills where data
-/// does not fit.
+/// Kernels with enough of the event for half a percent to mean something: instructions everywhere,
+/// refills where data does not fit.
 const CASES: [(&str, &[&str]); 4] = [
     ("alu --work 8M", &["instructions"]),
     (
         "stream --size 8M --work 2M",
         &["instructions", "l1d_refills", "l2_refills"],
     ),
-    // So few instructions per second that those of other threads, which perf leaves out, would show.
+    // So few instructions per second that those of other threads, which perf leaves out, would
+    // show.
     ("chase --size 8M --work 1M", &["l1d_refills", "l2_refills"]),
     ("hash --size 8M --work 1M", &["l1d_refills", "l2_refills"]),
 ];
@@ -22,8 +23,9 @@ fn count(v: &Value, name: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {name} in {v}"))
 }
 
-/// Runs of each case: the model's totals are of all that its CPU did, so that a thread of the kernel's that had its turn there (up to
-/// 175,000 instructions were seen) stands in them and not in perf's counts of the program.
+/// Runs of each case: the model's totals are of all that its CPU did, so that a thread of the
+/// kernel's that had its turn there (up to 175,000 instructions were seen) stands in them and not
+/// in perf's counts of the program.
 const RUNS: usize = 2;
 
 #[test]

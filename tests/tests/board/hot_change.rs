@@ -1,4 +1,5 @@
-//! Policies, knobs and providers change under load on the board, and nobody notices but the placement.
+//! Policies, knobs and providers change under load on the board, and nobody notices but the
+//! placement.
 
 use amp_sched::policy;
 use amp_tests::Lab;

@@ -3,8 +3,9 @@
 use amp_tests::Lab;
 use serde_json::Value;
 
-/// Takes both big CPUs away one by one and gives them back together, under counters and with knobs turned. `look` prints the status
-/// as a line of JSON once the scheduler has been there again for the CPUs that are online.
+/// Takes both big CPUs away one by one and gives them back together, under counters and with knobs
+/// turned. `look` prints the status as a line of JSON once the scheduler has been there again for
+/// the CPUs that are online.
 const SCRIPT: &str = r#"
 sleep 2
 scx_amp run --policy acfs --set acfs.uf=1.5 --provider ipc-sampling >/tmp/log 2>&1 & pid=$!

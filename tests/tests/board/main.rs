@@ -1,6 +1,8 @@
-//! End-to-end tests: real kernels with sched_ext in guests of this machine, the virtual AMP board first of all.
+//! End-to-end tests: real kernels with sched_ext in guests of this machine, the virtual AMP board
+//! first of all.
 //!
-//! One program, so that guests of different tests run beside each other ([`amp_tests::Lab`]): virtual time does not mind.
+//! One program, so that guests of different tests run beside each other ([`amp_tests::Lab`]):
+//! virtual time does not mind.
 
 mod bench;
 mod collect;

@@ -1,4 +1,5 @@
-//! The C example of libs/measure on this machine, linked against the static library: on the board it counts (`pmc.rs`).
+//! The C example of libs/measure on this machine, linked against the static library: on the board
+//! it counts (`pmc.rs`).
 
 use amp_board::{artifacts, Arch, Cache};
 use std::process::{Command, Output};

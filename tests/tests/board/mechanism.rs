@@ -1,5 +1,5 @@
-//! The mechanism under load on the board: swaps are prompt, a storm of short-lived threads harms nobody, and nobody suffers
-//! while user space is silent.
+//! The mechanism under load on the board: swaps are prompt, a storm of short-lived threads harms
+//! nobody, and nobody suffers while user space is silent.
 
 use amp_tests::Lab;
 use serde_json::Value;
@@ -22,8 +22,8 @@ const BIG: [usize; 2] = [0, 1];
 const CPUS: usize = 6;
 const LITTLE_CAPACITY: f64 = 446.0 / 1024.0;
 
-/// What `amp-workload bench spin` printed, told by the number of its threads: CPU time in milliseconds of each thread
-/// on each CPU.
+/// What `amp-workload bench spin` printed, told by the number of its threads: CPU time in
+/// milliseconds of each thread on each CPU.
 fn spins(json: &[Value], threads: usize) -> Vec<Vec<[f64; CPUS]>> {
     let of_thread = |t: &Value| {
         let mut on = [0.0; CPUS];
@@ -50,7 +50,8 @@ fn status(json: &[Value]) -> &Value {
         .expect("a status")
 }
 
-/// Longest time for which a core may wait idle before it takes what others by turns wait for, in ms.
+/// Longest time for which a core may wait idle before it takes what others by turns wait for, in
+/// ms.
 const HELP_MS: f64 = 20.0;
 
 #[test]
@@ -157,8 +158,8 @@ echo "errors $(dmesg | grep -c -e 'sched_ext.*disabled' -e 'stall')"
     // the scheduler went on where it was: it ticks and swaps again
     let of = |key: &str| s[key].as_u64().unwrap();
     assert!(of("ticks") >= 20 && of("swaps") >= 3, "{s}");
-    // Time counts by capacity. Two threads that may use the same CPUs differ by what the rotation lets them (20 ms), the
-    // slices they are in and a period of the timer (10 ms).
+    // Time counts by capacity. Two threads that may use the same CPUs differ by what the rotation
+    // lets them (20 ms), the slices they are in and a period of the timer (10 ms).
     let threads = &spins(&json, 8)[0];
     let scaled: Vec<f64> = threads
         .iter()

@@ -1,4 +1,5 @@
-//! `run --only-cgroup`: one control group is scheduled, the others are left to the kernel, and get their class back.
+//! `run --only-cgroup`: one control group is scheduled, the others are left to the kernel, and get
+//! their class back.
 
 use amp_tests::Lab;
 

@@ -1,5 +1,5 @@
-//! `scx_amp pmc patterns` on programs that have a pattern and on their twins that have not (`tests/examples/patterns.rs`
-//! has more of them).
+//! `scx_amp pmc patterns` on programs that have a pattern and on their twins that have not
+//! (`tests/examples/patterns.rs` has more of them).
 
 use amp_tests::Lab;
 use serde_json::Value;
@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, Option<usize>); 9] = [
     ("counters-apart --threads 4 --cpus 2,3,4,5 --work 2k", None),
 ];
 
-/// What says that an event by which patterns are told is broken, under another name.
+/// A trust file that rates an event of the patterns broken, under another name.
 const TRUST: &str = r#"
 format = 1
 kernel = "some other"

@@ -1,4 +1,5 @@
-//! `scx_amp pmc` on the board: what there is, counts beside known ones, and verdicts beside the model's ground truth.
+//! `scx_amp pmc` on the board: what there is, counts beside known ones, and verdicts beside the
+//! model's ground truth.
 
 use amp_metrics::trust::{Trust, Verdict};
 use amp_tests::{Lab, Reply};
@@ -8,7 +9,8 @@ use serde_json::Value;
 const PLACES: [(&str, u32); 2] = [("big", 1), ("little", 4)];
 /// Units of work by which the longer run of `alu` differs from the shorter one: those are known.
 const UNITS: f64 = 4e6;
-/// Millions of units of `hash` in its two runs: enough that what is left in caches from before makes no difference.
+/// Millions of units of `hash` in its two runs: enough that what is left in caches from before
+/// makes no difference.
 const HASH: [u32; 2] = [1, 4];
 /// How far counts may be from known ones.
 const CLOSE: f64 = 0.005;
@@ -53,8 +55,8 @@ fn windows(report: &Value) {
     println!("{} windows", little.len());
     assert!(little.len() >= 36);
     assert!(little.iter().all(|w| of(w, "instructions:u") == Some(1e6)));
-    // After the start of the program. Counters are read one after the other while it runs, which moves some of one window's
-    // counts to the next, and is made up for there.
+    // After the start of the program. Counters are read one after the other while it runs, which
+    // moves some of one window's counts to the next, and is made up for there.
     let branches = little[5..].iter().filter_map(|w| of(w, "branches:u"));
     let branches: Vec<f64> = branches.map(|b| b / (1e6 / 9.0) - 1.0).collect();
     let mean = branches.iter().sum::<f64>() / branches.len() as f64;
@@ -69,8 +71,9 @@ fn windows(report: &Value) {
     assert!(times.windows(2).all(|t| t[0] < t[1]), "{times:?}");
 }
 
-/// A profile by instructions of ten functions of equal work: as many samples as counters wrapped, in each function as many as
-/// in the others but for the skid, which moves samples from the end of a function into the next.
+/// A profile by instructions of ten functions of equal work: as many samples as counters wrapped,
+/// in each function as many as in the others but for the skid, which moves samples from the end of
+/// a function into the next.
 fn profile(core_type: &str, profile: &Value, blocks: &Value) {
     let blocks = blocks.as_array().unwrap();
     let of = |b: &Value| b["instructions"].as_f64().unwrap() * b["executions"].as_f64().unwrap();
@@ -85,8 +88,8 @@ fn profile(core_type: &str, profile: &Value, blocks: &Value) {
         .iter()
         .filter(ours)
         .map(|f| f["samples"].as_f64().unwrap());
-    // The first prime from 10,000 on. A wrap that the kernel is entered with (a tick, a page fault) finds it in the kernel, and
-    // gives no sample of user mode: 998 to 1000 were seen.
+    // The first prime from 10,000 on. A wrap that the kernel is entered with (a tick, a page fault)
+    // finds it in the kernel, and gives no sample of user mode: 998 to 1000 were seen.
     let wraps = known / 10_007.0;
     let samples: f64 = samples.sum();
     println!("{core_type}: {samples} samples of {wraps:.1}");
@@ -107,7 +110,8 @@ fn profile(core_type: &str, profile: &Value, blocks: &Value) {
         let f = functions.iter().find(|f| f["function"] == name.as_str());
         let f = f.unwrap_or_else(|| panic!("no {name} in {profile}"));
         let share = f["events"].as_f64().unwrap() / (samples * 10_007.0);
-        // 14 of 143 instructions, 6 of which the block after may get, and what chance does to 1,000 samples, four times
+        // 14 of 143 instructions, 6 of which the block after may get, and what chance does to 1,000
+        // samples, four times
         let expected = 14.0 / 143.0;
         assert!(
             (share - expected).abs() <= 8.0 / 143.0 + 0.038,
@@ -124,8 +128,8 @@ fn profile(core_type: &str, profile: &Value, blocks: &Value) {
     }
 }
 
-/// A thousand threads, watched from outside and from their beginning; threads and CPUs for themselves; a program that measures
-/// itself; an event that is known to be broken.
+/// A thousand threads, watched from outside and from their beginning; threads and CPUs for
+/// themselves; a program that measures itself; an event that is known to be broken.
 const MANY: &str = r#"
 amp-workload run alu --threads 1000 --work 100M >/dev/null & pid=$!
 sleep 0.3
@@ -598,8 +602,8 @@ fn off_the_truth(event: &Value) -> f64 {
     all.iter().map(off).fold(0.0, f64::max)
 }
 
-/// What `pmc validate` expects of each kernel beside what the board's model has done for it: instructions and traffic, whatever
-/// the counters say.
+/// What `pmc validate` expects of each kernel beside what the board's model has done for it:
+/// instructions and traffic, whatever the counters say.
 fn models_of_kernels_are_right(events: &[Value]) {
     let mut kernels = std::collections::BTreeMap::<String, usize>::new();
     for e in events {
@@ -689,7 +693,7 @@ fn only_the_broken_one_is_called_broken(argument: &str) {
         );
     }
     for e in &events {
-        // the model itself is as right as ever
+        // the model itself is right all the while
         assert_eq!(
             off_the_truth(e) > 0.5,
             e["event"] == "l1d_cache_refill",

@@ -1,4 +1,5 @@
-//! The board is a measuring instrument: the same work takes the same virtual time, whatever the host does beside it.
+//! The board is a measuring instrument: the same work takes the same virtual time, whatever the
+//! host does beside it.
 
 use amp_tests::{coefficient_of_variation, HostLoad, Lab};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! What goes wrong while setting up is told, with what to do about it, and leaves nothing half done.
+//! What goes wrong while setting up is reported, with what to do about it, and leaves nothing half
+//! done.
 
 use amp_tests::{repository, scx_amp};
 use std::os::unix::fs::symlink;
@@ -11,7 +12,8 @@ fn told(out: &Output) -> String {
     text
 }
 
-/// Namespaces of its own are root's to make; `./test` runs as root wherever it can install packages.
+/// Namespaces of its own are root's to make; `./test` runs as root wherever it can install
+/// packages.
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

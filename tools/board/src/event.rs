@@ -1,4 +1,4 @@
-//! What a caller is told while a fetch or a run goes on.
+//! Events that a caller gets while a fetch or a run goes on.
 
 /// Progress of a fetch or a run.
 #[derive(Clone, Debug, PartialEq, Eq)]

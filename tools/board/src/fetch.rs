@@ -16,7 +16,7 @@ pub struct Wanted {
     pub kernels: Vec<KernelChoice>,
     /// Packages for the arm64 guest.
     pub packages: Vec<String>,
-    /// Ask the archive even for what is in the cache.
+    /// Ask the archive again for what is in the cache.
     pub refresh: bool,
 }
 

@@ -14,8 +14,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// An axis that covers `low` to `high` with about `marks` marks at round values. Values that are not finite are
-    /// treated as 0, and an empty range is widened.
+    /// An axis that covers `low` to `high` with about `marks` marks at round values. Values that
+    /// are not finite are treated as 0, and an empty range is widened.
     pub fn covering(low: f64, high: f64, marks: usize) -> Scale {
         let low = if low.is_finite() { low } else { 0.0 };
         let mut high = if high.is_finite() { high } else { low };
@@ -83,7 +83,8 @@ impl Scale {
         format!("{:.*}", self.decimals, mark + 0.0)
     }
 
-    /// The text of a mark, in thousands (k), millions (M) or thousand millions (G) where the axis reaches that far.
+    /// The text of a mark, in thousands (k), millions (M) or thousand millions (G) where the axis
+    /// reaches that far.
     pub fn short_label(&self, mark: f64) -> String {
         let far = self.low.abs().max(self.high.abs());
         let (unit, letter) = match far {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Slices remembered, a power of two.
 const SLICES: u64 = 64;
-/// Part of the rate that can be had: refresh, turnarounds of the bus.
+/// Part of the rate that can be reached: refresh, turnarounds of the bus.
 const TARGET: f64 = 0.95;
 /// Part of the excess that is made up for per slice. With two slices between cause and effect the
 /// loop is stable below 0.6 for a single core that could take the whole rate, and further from

@@ -266,7 +266,7 @@ fn lose(v: &Vcpu, own: &mut Own, flags: usize, ps: u64) {
     v.time.store(v.time.load(Relaxed) + ps, Relaxed);
 }
 
-/// The line comes from another core's L1: by way of the cluster's L2, or from another cluster.
+/// The line comes from another core's L1: through the cluster's L2, or from another cluster.
 fn transfer(b: &Board, v: &Vcpu, own: &mut Own, from: usize, flags: usize) {
     let t = own.model;
     let far = b.vcpus.get(from).is_some_and(|o| o.core_type != t.index);

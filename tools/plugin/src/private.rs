@@ -135,7 +135,7 @@ impl Private {
         had
     }
 
-    /// Asks again about the line that was used last. `known` tells for its virtual line the tag,
+    /// Asks again about the line that was used last. `known` gives for its virtual line the tag,
     /// and whether, by the directory, the core may have it and may store to it. Changes nothing
     /// when all is well.
     pub fn recheck(&self, known: impl FnOnce(u64) -> (u64, bool, bool)) {

@@ -137,8 +137,8 @@ pub fn cost(block: &[Decoded], t: &TypeModel) -> Cost {
     }
 }
 
-/// For each instruction of a block, whether it is a load whose address depends on an earlier load in
-/// a chain, so that their misses cannot overlap (pointer chasing).
+/// For each instruction of a block, whether it is a load whose address depends on an earlier load
+/// in a chain, so that their misses cannot overlap (pointer chasing).
 ///
 /// In a block that loops to itself the chain must go round the loop: `a[b[i]]` overlaps with the
 /// next iteration, a list walk does not. In others a chain within the block counts, and a load that

@@ -1,4 +1,5 @@
-//! How much simulated time a second of the host's buys: the machine alone, and with the engine at 10 Hz.
+//! How much simulated time a second of the host's buys: the machine alone, and with the engine at
+//! 10 Hz.
 #![allow(missing_docs)] // criterion's macro makes a function without any
 
 use amp_machine::MachineFile;

@@ -1,7 +1,9 @@
-//! Prints what the applications of a mix need to be simulated: instructions and a phase, from kept times of them alone.
+//! Prints what the applications of a mix need to be simulated: instructions and a phase, from kept
+//! times of them alone.
 //!
-//! `cargo run -p amp-sim --example phases -- MIX.toml SOLO.json`, where SOLO.json is the solo cache of a bench on the board
-//! (`solo/MACHINE.json` in the cache folder) or the report that `scx_amp bench --json` wrote.
+//! `cargo run -p amp-sim --example phases -- MIX.toml SOLO.json`, where SOLO.json is the solo cache
+//! of a bench on the board (`solo/MACHINE.json` in the cache folder) or the report that
+//! `scx_amp bench --json` wrote.
 
 use amp_eval::workload::Workload;
 use amp_sim::alone::Kept;

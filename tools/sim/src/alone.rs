@@ -1,8 +1,9 @@
-//! Programs that were measured alone, as the simulator takes them: one steady phase of the speeds that they had.
+//! Programs that were measured alone, as the simulator takes them: one steady phase of the speeds
+//! that they had.
 //!
-//! What a bench on the board or on a host keeps of a program alone, its instructions and how long it took on slow and on fast
-//! cores, is enough for a phase. What the simulator then leaves out is contention for caches, start-up and the cost of
-//! scheduling.
+//! What a bench on the board or on a host keeps of a program alone, its instructions and how long
+//! it took on slow and on fast cores, is enough for a phase. What the simulator then leaves out is
+//! contention for caches, start-up and the cost of scheduling.
 
 use crate::error::SimError;
 use amp_eval::evaluation::AppResult;
@@ -15,7 +16,8 @@ use std::path::{Path, PathBuf};
 /// A program alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alone {
-    /// Instructions from start to completion; where they are not known, what takes a nanosecond on a slow core is one.
+    /// Instructions from start to completion; where they are not known, what takes a nanosecond on
+    /// a slow core is one.
     pub instructions: Option<f64>,
     /// Completion time on slow cores only, seconds, > 0.
     pub slow_s: f64,
@@ -33,7 +35,7 @@ impl Alone {
         }
     }
 
-    /// It as one phase.
+    /// The program as one phase.
     pub fn phase(&self) -> Phase {
         let instructions = self.instructions.unwrap_or(self.slow_s * 1e9);
         Phase {
@@ -55,7 +57,8 @@ impl Alone {
     }
 }
 
-/// A file of programs that were measured alone: the solo cache of `scx_amp bench`, or a report that it wrote.
+/// A file of programs that were measured alone: the solo cache of `scx_amp bench`, or a report that
+/// it wrote.
 #[derive(Clone, Debug)]
 pub struct Kept {
     path: PathBuf,
@@ -161,7 +164,8 @@ impl Kept {
         })
     }
 
-    /// What is known of `app`: the program of its command where commands were kept, else of its name.
+    /// What is known of `app`: the program of its command where commands were kept, else of its
+    /// name.
     fn find(&self, app: &App) -> Result<Option<Alone>, SimError> {
         let same = |p: &&Program| p.command.is_some() && p.command == app.command;
         let named =
@@ -190,10 +194,12 @@ impl Kept {
         }
     }
 
-    /// Gives every single-threaded application of `workload` that the file knows the phase that was measured.
+    /// Gives every single-threaded application of `workload` that the file knows the phase that was
+    /// measured.
     ///
     /// # Errors
-    /// When an application can be simulated neither by the file nor by phases of its own; the error says why.
+    /// When an application can be simulated neither by the file nor by phases of its own; the error
+    /// says why.
     pub fn complete(&self, workload: &mut Workload) -> Result<(), SimError> {
         let name = &workload.name;
         for app in &mut workload.apps {

@@ -1,7 +1,8 @@
 //! Policies side by side over a folder of mixes, beside what was published of them.
 //!
-//! A comparison is a file, for instance `tools/workloads/comparisons/quickia.toml`: which machine, which mixes, which
-//! policies with which metrics, and the published figures as claims that either hold here or do not.
+//! A comparison is a file, for instance `tools/workloads/comparisons/quickia.toml`: which machine,
+//! which mixes, which policies with which metrics, and the published figures as claims that either
+//! hold here or do not.
 
 mod claim;
 mod table;
@@ -48,8 +49,8 @@ pub struct Column {
     pub label: String,
     /// The policy, or the baseline.
     pub policy: String,
-    /// Where its metrics come from, as [`ProviderSpec::named`] has it; the truth when absent. A provider file is looked up
-    /// from this one's folder.
+    /// Where its metrics come from, as [`ProviderSpec::named`] has it; the truth when absent. A
+    /// provider file is looked up from this one's folder.
     #[serde(default = "truth")]
     pub provider: String,
     /// Relative noise of the truth; 0 when absent.
@@ -95,7 +96,7 @@ impl Column {
     }
 }
 
-/// What came out.
+/// Outcome of a comparison.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Title and source.
@@ -171,7 +172,8 @@ impl Comparison {
         files.iter().map(load).collect()
     }
 
-    /// Runs every mix under every column, so often each. `watch` is told the mix and the step before it is taken.
+    /// Runs every mix under every column, so often each. `watch` gets the mix and the step before
+    /// it is taken.
     ///
     /// # Errors
     /// As [`bench`], and when a file is not right.

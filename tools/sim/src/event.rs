@@ -7,10 +7,11 @@ use std::collections::BinaryHeap;
 /// Something that is due at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// A CPU's thread ends its share of a phase, or its slice. Void when the CPU's stamp has moved on.
+    /// A CPU's thread ends its share of a phase, or its slice. Void when the CPU's stamp has moved
+    /// on.
     Cpu { cpu: usize, stamp: u64 },
-    /// A thread has waited for a CPU of its type for so long that a slower one may take it. Void when it waits no more
-    /// or not since then.
+    /// A thread has waited for a CPU of its type for so long that a slower one may take it. Void
+    /// when it waits no more or not since then.
     Relief { slot: u32, queued_at: Nanos },
     /// The baseline balances its queues.
     Balance,

@@ -16,10 +16,11 @@ pub(crate) struct Rates {
 impl Rates {
     /// The rates of `phase` on the core types of `topology`.
     ///
-    /// A phase states the fastest type (`big`) and the slowest (`small`). A type between them, of capacity c, lies
-    /// between them geometrically: small·(big/small)^x with x = ln(c/c_small)/ln(c_big/c_small), so that a type whose
-    /// capacity is halfway by ratio has a speedup that is halfway by ratio. When all capacities are equal, x
-    /// goes by position. With a single core type there is only `big`.
+    /// A phase states the fastest type (`big`) and the slowest (`small`). A type between them, of
+    /// capacity c, lies between them geometrically: small·(big/small)^x with x =
+    /// ln(c/c_small)/ln(c_big/c_small), so that a type whose capacity is halfway by ratio has a
+    /// speedup that is halfway by ratio. When all capacities are equal, x goes by position. With a
+    /// single core type there is only `big`.
     pub fn of(phase: &Phase, topology: &Topology) -> Rates {
         let positions = positions(topology);
         let spread = |big: f64, small: f64| {
@@ -45,8 +46,8 @@ impl Rates {
     }
 }
 
-/// The rates of a whole program: instructions over time, energy over time, by core type. `phases` are lengths in
-/// instructions with their rates; power is known when all of them know it.
+/// The rates of a whole program: instructions over time, energy over time, by core type. `phases`
+/// are lengths in instructions with their rates; power is known when all of them know it.
 pub(crate) fn mean(phases: &[(f64, Rates)]) -> Rates {
     let total: f64 = phases.iter().map(|(n, _)| n).sum();
     let time = |t: usize| -> f64 { phases.iter().map(|(n, r)| n / r.ips[t]).sum() };

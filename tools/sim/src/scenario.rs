@@ -19,7 +19,7 @@ pub struct SimApp {
     pub phases: Vec<Phase>,
     /// CPUs that its threads may use; any when `None`.
     pub affinity: Option<Vec<u32>>,
-    /// When it is started first.
+    /// Time of the first start.
     pub arrival: Nanos,
     /// When it is killed, not to be started again; never when `None`.
     pub departure: Option<Nanos>,
@@ -28,7 +28,8 @@ pub struct SimApp {
 }
 
 impl SimApp {
-    /// A steady single-threaded application, for experiments: one phase with these speeds (instructions per second).
+    /// A steady single-threaded application, for experiments: one phase with these speeds
+    /// (instructions per second).
     pub fn steady(name: &str, instructions: f64, ips_big: f64, ips_small: f64) -> SimApp {
         SimApp {
             name: name.to_owned(),
@@ -78,7 +79,8 @@ pub fn apps_of(workload: &Workload) -> Result<Vec<SimApp>, SimError> {
     workload.apps.iter().map(app).collect()
 }
 
-/// Checks what [`Workload`] would have checked had the application come from a file, and what the machine adds.
+/// Checks what [`Workload`] would have checked had the application come from a file, and what the
+/// machine adds.
 pub(crate) fn check(app: &SimApp, cpus: &[u32]) -> Result<(), SimError> {
     let bad = |what: String| {
         Err(SimError::App {

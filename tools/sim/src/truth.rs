@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct ThreadTruth {
     /// The thread.
     pub key: ThreadKey,
-    /// Speedup factor of its present (or, asleep, its last) phase by core type, over the slowest one.
+    /// Speedup factor of its present (or, asleep, its last) phase by core type, over the slowest
+    /// one.
     pub speedup: [f64; MAX_CORE_TYPES],
-    /// Efficiency factor by core type, EDP on the slowest over EDP on this one [PMCTrack eq. 3-7]; `None` when the phase
-    /// states no power, or a power of 0.
+    /// Efficiency factor by core type, EDP on the slowest over EDP on this one [PMCTrack eq. 3-7];
+    /// `None` when the phase states no power, or a power of 0.
     pub efficiency: Option<[f64; MAX_CORE_TYPES]>,
     /// Speedup factor of its whole program: time on the slowest over time on this core type.
     pub mean_speedup: [f64; MAX_CORE_TYPES],
@@ -111,7 +112,8 @@ fn factors(
     (speedup, efficiency)
 }
 
-/// EF = SF/ER [PMCTrack eq. 7], where ER = (P_fast/P_slow)/SF is the ratio of energies for the same instructions.
+/// EF = SF/ER [PMCTrack eq. 7], where ER = (P_fast/P_slow)/SF is the ratio of energies for the same
+/// instructions.
 pub fn efficiency_factor(speedup: f64, power_fast: f64, power_slow: f64) -> f64 {
     speedup * speedup * power_slow / power_fast
 }

@@ -1,6 +1,6 @@
 //! The catalogue of real programs: `programs.toml`.
 //!
-//! A mix names commands only. [`Catalogue::needs`] tells what must be in a guest for them: Debian
+//! A mix names commands only. [`Catalogue::needs`] lists what must be in a guest for them: Debian
 //! packages, input files, our own programs.
 
 use serde::Deserialize;

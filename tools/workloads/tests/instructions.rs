@@ -1,5 +1,6 @@
-//! The models of the kernels of known counts, on x86_64: each kernel is run in a child one instruction at a time, and what
-//! goes by is held against what the model says. (On arm64 the board's own totals do that, in `tests/`.)
+//! The models of the kernels of known counts, on x86_64: each kernel is run in a child one
+//! instruction at a time, and what goes by is held against what the model says. (On arm64 the
+//! board's own totals do that, in `tests/`.)
 
 #[cfg(target_arch = "x86_64")]
 mod steps;

@@ -1,17 +1,17 @@
-//! What is told of patterns.
+//! The report on patterns.
 
 use super::judge::{Figure, Finding, Thread, Verdict};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// All of it.
+/// The whole report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// What was run.
     pub command: Vec<String>,
     /// For how long.
     pub elapsed_s: f64,
-    /// By pattern.
+    /// Findings by pattern.
     pub findings: Vec<Finding>,
     /// Names of the core types.
     pub core_types: Vec<String>,
@@ -43,7 +43,7 @@ fn figure(f: &Figure) -> String {
 }
 
 impl Report {
-    /// As text.
+    /// The report as text.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for f in &self.findings {

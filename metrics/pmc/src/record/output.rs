@@ -18,13 +18,13 @@ pub struct Choice {
     pub pmu: String,
     /// Events between two samples, nominally.
     pub period: u64,
-    /// How periods were chosen.
+    /// Method by which periods were chosen.
     pub method: Method,
     /// What the PMU says of where a sample is: 0 (arbitrary skid) to 3 (no skid).
     pub precision: u8,
     /// How many last-branch records of user mode come with a sample at most.
     pub branches: u32,
-    /// Why none do.
+    /// Why there are no last-branch records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_branches: Option<String>,
 }
@@ -42,13 +42,13 @@ pub struct Report {
     pub system_wide: bool,
     /// Seconds from start to end.
     pub elapsed_s: f64,
-    /// How.
+    /// Choices made for each PMU.
     pub choices: Vec<Choice>,
     /// Samples that did not fit the buffers.
     pub lost: u64,
     /// How often the kernel held samples back (`sysctl kernel.perf_event_max_sample_rate`).
     pub throttled: u64,
-    /// Where samples fell.
+    /// Functions and blocks that samples fell in.
     #[serde(flatten)]
     pub profile: Profile,
 }

@@ -16,7 +16,7 @@ pub(super) struct Comparison {
     pub truth: Option<u64>,
     /// What errors are relative to: what was expected, or the chances where that is nothing.
     pub scale: f64,
-    /// Of what was counted, relative.
+    /// Error relative to what was counted.
     pub error: f64,
     /// Size of the error beyond the tolerance, relative likewise.
     pub beyond: f64,

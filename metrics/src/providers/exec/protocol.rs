@@ -1,4 +1,4 @@
-//! The lines: what is told and what is understood (`docs/reference/exec-provider.md`).
+//! The lines: what is sent and what is understood (`docs/reference/exec-provider.md`).
 
 use crate::event::{EventSet, EventSets};
 use crate::ids::{CoreTypeId, ThreadKey, MAX_CORE_TYPES};

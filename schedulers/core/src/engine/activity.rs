@@ -4,11 +4,12 @@ use amp_metrics::Nanos;
 
 /// When a thread counts as active.
 ///
-/// A thread is *busy* in an interval when it ran for at least `fraction` of it, or is runnable at its end. It is
-/// offered to the policy while busy, once it has been busy for `admit_after` intervals in a row, so that a daemon that
-/// wakes up now and then takes no seat; at once when it ran for at least `admit_at_once` of the interval, or appeared
-/// within the interval and is busy and running: an application that has just been started would otherwise lose its
-/// first intervals, and its seat to another. When it has not been busy for `release_after` intervals in a row it is
+/// A thread is *busy* in an interval when it ran for at least `fraction` of it, or is runnable at
+/// its end. It is offered to the policy while busy, once it has been busy for `admit_after`
+/// intervals in a row, so that a daemon that wakes up now and then takes no seat; at once when it
+/// ran for at least `admit_at_once` of the interval, or appeared within the interval and is busy
+/// and running: an application that has just been started would otherwise lose its first intervals,
+/// and its seat to another. When it has not been busy for `release_after` intervals in a row it is
 /// released, so that a thread that waits at a barrier or for a disk keeps its place meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ActivityRule {
@@ -34,7 +35,8 @@ impl Default for ActivityRule {
 }
 
 impl ActivityRule {
-    /// How busy a thread was that ran for `ran` in `interval`, and that was not there before when it is `new`.
+    /// How busy a thread was that ran for `ran` in `interval`, and that was not there before when
+    /// it is `new`.
     pub(super) fn load(&self, ran: Nanos, interval: Nanos, runnable: bool, new: bool) -> Load {
         let share = |f: f64| ran > Nanos::ZERO && ran.0 as f64 >= f * interval.0 as f64;
         if share(self.admit_at_once) || (new && runnable && share(self.fraction)) {

@@ -1,7 +1,8 @@
 //! Changing the policy, its parameters and the source of metrics while the engine runs.
 //!
-//! A change takes effect with the next tick. Until then every thread keeps its place, and the machine is not told
-//! anything: a change costs no thread a CPU. A change that is refused leaves everything as it was.
+//! A change takes effect with the next tick. Until then every thread keeps its place, and the
+//! machine is not told anything: a change costs no thread a CPU. A change that is refused leaves
+//! everything as it was.
 //!
 //! | what | kept by | across a change of policy | across a change of provider |
 //! |---|---|---|---|
@@ -12,9 +13,10 @@
 //! | virtual time, credits, turns, smoothed metrics | policy | made anew, from CPU time and progress where that is what they mean | kept |
 //! | counts and models behind a metric | provider | kept | made anew |
 //!
-//! A policy that has been in use before starts afresh like any other: what happened under others in the meantime counts.
-//! Virtual times (`acfs`, `adwrr`) and slowdowns (`eqp`, `pareto`) are rebuilt from CPU time and progress at the
-//! policy's first decision. Credits of `rr`, `propsp`, `prim` are differences within a few turns and start even.
+//! A policy that has been in use before starts afresh like any other: what happened under others in
+//! the meantime counts. Virtual times (`acfs`, `adwrr`) and slowdowns (`eqp`, `pareto`) are rebuilt
+//! from CPU time and progress at the policy's first decision. Credits of `rr`, `propsp`, `prim` are
+//! differences within a few turns and start even.
 
 use super::Engine;
 use crate::machine::Topology;
@@ -43,7 +45,8 @@ impl Changes {
         self.settings.policy(name, self.seed, Some(topology))
     }
 
-    /// The policy that `engine` works with, made anew for a machine of another topology, its parameters as they are.
+    /// The policy that `engine` works with, made anew for a machine of another topology, its
+    /// parameters as they are.
     ///
     /// # Errors
     /// When it cannot be had for that machine.
@@ -56,8 +59,8 @@ impl Changes {
         self.make(topology, engine.policy.name())
     }
 
-    /// Puts the policy called `name` to work; the parameters are those it had when it was last in use. False when it is the one in
-    /// use already, which then goes on undisturbed.
+    /// Puts the policy called `name` to work; the parameters are those it had when it was last in
+    /// use. False when it is the one in use already, which then goes on undisturbed.
     ///
     /// # Errors
     /// When it cannot be had for this machine.
@@ -71,8 +74,8 @@ impl Changes {
         Ok(true)
     }
 
-    /// Turns parameters: `policy.knob=value`, or `knob=value` for the policy in use. Those of a policy that is not in use take effect when
-    /// it is. All are turned, or none.
+    /// Turns parameters: `policy.knob=value`, or `knob=value` for the policy in use. Those of a
+    /// policy that is not in use take effect when it is. All are turned, or none.
     ///
     /// # Errors
     /// Naming the first setting that is not right.

@@ -13,8 +13,8 @@ struct Entry<S> {
     state: S,
 }
 
-/// One state per application, kept sorted by id as the applications of a view are, so that they are matched by
-/// walking along both lists.
+/// One state per application, kept sorted by id as the applications of a view are, so that they are
+/// matched by walking along both lists.
 #[derive(Debug)]
 pub struct PerApp<S> {
     entries: Vec<Entry<S>>,
@@ -34,7 +34,8 @@ impl<S> Default for PerApp<S> {
 }
 
 impl<S: Default> PerApp<S> {
-    /// Finds or makes the states of these applications, ascending by id; returns whether this is the first round.
+    /// Finds or makes the states of these applications, ascending by id; returns whether this is
+    /// the first round.
     pub fn update(&mut self, apps: &[AppView]) -> bool {
         self.round += 1;
         let round = self.round;

@@ -11,14 +11,14 @@ pub trait Policy: Send {
         self.knobs().policy()
     }
 
-    /// Decides on every thread of `view`. `out` arrives empty. Called once per interval, so that a policy may add up
-    /// what the view says of the interval.
+    /// Decides on every thread of `view`. `out` arrives empty. Called once per interval, so that a
+    /// policy may add up what the view says of the interval.
     fn place(&mut self, view: &View<'_>, out: &mut Placement);
 
     /// Its parameters.
     fn knobs(&self) -> &Knobs;
 
-    /// Its parameters, to turn them.
+    /// Its parameters, to set them.
     fn knobs_mut(&mut self) -> &mut Knobs;
 
     /// Turns the parameter `key`; takes effect with the next decision.
@@ -41,9 +41,10 @@ pub struct Entry {
     pub needs: &'static str,
     /// A page of text about it; the first line is `NAME: what it is.`
     pub help: &'static str,
-    /// Most core types it can tell apart.
+    /// Most core types it can manage.
     pub max_core_types: usize,
-    /// Whether it places threads by estimates; a thread without them then gets its fair share of each core type.
+    /// Whether it places threads by estimates; a thread without them then gets its fair share of
+    /// each core type.
     pub uses_metrics: bool,
     /// Whether threads of equal merit take turns on fast cores. Otherwise they keep their places.
     pub takes_turns: bool,

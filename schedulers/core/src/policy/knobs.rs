@@ -96,12 +96,12 @@ pub enum KnobError {
     Unknown {
         /// The policy.
         policy: &'static str,
-        /// What was asked for.
+        /// The key that was asked for.
         key: String,
-        /// What there is.
+        /// What there is instead.
         known: String,
     },
-    /// Not a number, or outside the range.
+    /// The value is not a number, or outside the range.
     #[error("{key}={value}: a number from {min} to {max} {unit} is needed (default {default})")]
     Number {
         /// The parameter.
@@ -131,7 +131,7 @@ pub enum KnobError {
         /// Unit.
         unit: &'static str,
     },
-    /// Not one of the words.
+    /// The value is not one of the words.
     #[error("{key}={value}: one of {options} is needed")]
     Choice {
         /// The parameter.

@@ -7,13 +7,14 @@ use std::hash::Hash;
 /// Rounds after which an absent holder is forgotten.
 const FORGET_AFTER: u64 = 100;
 
-/// Accounts of fast-core time, one per holder (an application or a thread) and per level; level `k` is the time on
-/// core types up to and including `k`, in seconds, divided by relative weight.
+/// Accounts of fast-core time, one per holder (an application or a thread) and per level; level `k`
+/// is the time on core types up to and including `k`, in seconds, divided by relative weight.
 ///
-/// Only differences matter. Holders join at the mean of those present, so that a restarted application neither
-/// claims back time it was not there for nor starts in debt; one that comes back from a rest is raised to the mean.
-/// A lead or a lag is remembered up to a bound: a holder that cannot use its share (one thread can hold one core)
-/// would otherwise pile up a claim against those who come later.
+/// Only differences matter. Holders join at the mean of those present, so that a restarted
+/// application neither claims back time it was not there for nor starts in debt; one that comes
+/// back from a rest is raised to the mean. A lead or a lag is remembered up to a bound: a holder
+/// that cannot use its share (one thread can hold one core) would otherwise pile up a claim against
+/// those who come later.
 #[derive(Debug)]
 pub struct Ledger<K> {
     /// A fast hash, the same in every run: sums over it must not depend on a random order.
@@ -61,7 +62,8 @@ impl<K: Copy + Eq + Hash> Ledger<K> {
         }
     }
 
-    /// Ends the round: books the charges, lets newcomers in, and forgets leads and lags beyond `bound` seconds.
+    /// Ends the round: books the charges, lets newcomers in, and forgets leads and lags beyond
+    /// `bound` seconds.
     pub fn settle(&mut self, bound: f64) {
         let round = self.round;
         let mut sum = [0.0; MAX_CORE_TYPES];

@@ -8,7 +8,8 @@ pub struct Demands {
     slope: Vec<f64>,
     offset: Vec<f64>,
     cap: Vec<f64>,
-    /// The level at which demand begins, and the one at which all of it is satisfied; low above high without demand.
+    /// The level at which demand begins, and the one at which all of it is satisfied; low above
+    /// high without demand.
     low: f64,
     high: f64,
 }
@@ -26,8 +27,8 @@ pub struct Sums {
     pub value_growth: f64,
 }
 
-/// Steps after which the search for a level stops at what it has. Newton steps on a piecewise linear function hit the
-/// root exactly once they are on its piece; twenty were never needed.
+/// Steps after which the search for a level stops at what it has. Newton steps on a piecewise
+/// linear function hit the root exactly once they are on its piece; twenty were never needed.
 const STEPS: usize = 100;
 
 /// Sums are kept in so many independent lanes, which lets the compiler use vector arithmetic.
@@ -137,9 +138,9 @@ impl Demands {
             .map(|((q, a), c)| (*q, *a, *c))
     }
 
-    /// The level at which the demands sum up to `supply`: the largest one when there is a range of them and supply is
-    /// short, the least that satisfies all demands when there is plenty. The search begins at `start`, for instance
-    /// the level of the last time.
+    /// The level at which the demands sum up to `supply`: the largest one when there is a range of
+    /// them and supply is short, the least that satisfies all demands when there is plenty. The
+    /// search begins at `start`, for instance the level of the last time.
     pub fn level(&self, supply: f64, start: f64) -> f64 {
         let (mut low, mut high) = (self.low, self.high);
         if low > high || self.sum(high).0 <= supply {

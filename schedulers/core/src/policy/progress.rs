@@ -6,8 +6,8 @@ use crate::view::{ThreadView, View};
 /// Where newcomers start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Join {
-    /// At the maximum of those present. Who leads all holders of fast cores by more than this does not compete for
-    /// them and does not count.
+    /// At the maximum of those present. Who leads all holders of fast cores by more than this does
+    /// not compete for them and does not count.
     Maximum(f64),
     /// At the mean of those who compete for fast cores.
     Front,
@@ -22,9 +22,10 @@ struct Account {
 
 /// Virtual times, one per thread, in seconds. Only differences matter.
 ///
-/// A thread that comes back from a rest is where it was relative to the *front* (the mean of those on fast cores): a
-/// rest neither earns nor costs anything. Leads and lags beyond a bound are forgotten. At the first decision, when threads may
-/// have run for long under another policy, virtual time is rebuilt from what they have run so far.
+/// A thread that comes back from a rest is where it was relative to the *front* (the mean of those
+/// on fast cores): a rest neither earns nor costs anything. Leads and lags beyond a bound are
+/// forgotten. At the first decision, when threads may have run for long under another policy,
+/// virtual time is rebuilt from what they have run so far.
 #[derive(Debug, Default)]
 pub struct Progress {
     accounts: PerThread<Account>,
@@ -58,7 +59,8 @@ impl Progress {
         self.joining.clear();
     }
 
-    /// Charges the next thread of the view with `dv` seconds; `past` is what it had done before this interval.
+    /// Charges the next thread of the view with `dv` seconds; `past` is what it had done before
+    /// this interval.
     pub fn charge(&mut self, th: &ThreadView, dv: f64, past: impl FnOnce() -> Past) {
         let front = self.front;
         let first = self.accounts.is_first_round();
@@ -151,7 +153,8 @@ impl Progress {
         }
     }
 
-    /// How far thread `i` of the view is ahead of the front, in seconds; `None` when it was passed over.
+    /// How far thread `i` of the view is ahead of the front, in seconds; `None` when it was passed
+    /// over.
     pub fn ahead(&self, i: usize) -> Option<f64> {
         self.ahead.get(i).copied().flatten()
     }

@@ -43,8 +43,9 @@ fn placed(fake: &Fake, t: u8) -> usize {
         .count()
 }
 
-/// One application of four threads and two of one, on two fast and four slow cores, under a policy with one knob turned:
-/// each thread's shares, and what each application progresses by relative to running alone.
+/// One application of four threads and two of one, on two fast and four slow cores, under a policy
+/// with one knob turned: each thread's shares, and what each application progresses by relative to
+/// running alone.
 fn four_threads_and_two_of_one(
     policy: &str,
     (knob, value): (&str, &str),
@@ -69,7 +70,8 @@ fn four_threads_and_two_of_one(
     (s, progress)
 }
 
-/// Runs `ticks` intervals after a warm-up of five; returns each thread's share of time per core type.
+/// Runs `ticks` intervals after a warm-up of five; returns each thread's share of time per core
+/// type.
 fn shares(
     e: &mut Engine,
     fake: &mut Fake,
@@ -335,7 +337,8 @@ fn more_threads_than_cpus_are_balanced_by_weight() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Seats: at most one thread per CPU, fast cores never idle, affinity kept, nothing refused, any core type count.
+    /// Seats: at most one thread per CPU, fast cores never idle, affinity kept, nothing refused,
+    /// any core type count.
     #[test]
     fn placements_are_sound(
         policy in prop::sample::select(NAMES),
@@ -384,7 +387,8 @@ proptest! {
         prop_assert_eq!(e.totals().refused, 0);
     }
 
-    /// Work conservation under affinity: the placement itself uses as many CPUs as any placement could.
+    /// Work conservation under affinity: the placement itself uses as many CPUs as any placement
+    /// could.
     #[test]
     fn affinity_leaves_no_cpu_idle_needlessly(
         policy in prop::sample::select(NAMES),
@@ -423,7 +427,8 @@ proptest! {
         prop_assert!(e.totals().swaps - before <= 2, "{} swaps", e.totals().swaps - before);
     }
 
-    /// RR swaps no more often than the threshold makes it: each swap needs a difference of one threshold.
+    /// RR swaps no more often than the threshold makes it: each swap needs a difference of one
+    /// threshold.
     #[test]
     fn rr_swaps_are_bounded(nb in 1u32..4, ns in 1u32..6) {
         let n = (nb + ns) as usize;

@@ -1,6 +1,7 @@
 //! The registry of policies.
 //!
-//! A new policy is one file beside the others in `registry/` and its entry here: a `mod` line, and a line of [`ENTRIES`].
+//! A new policy is one file beside the others in `registry/` and its entry here: a `mod` line, and
+//! a line of [`ENTRIES`].
 
 use crate::closest::{closest, did_you_mean};
 use crate::machine::Topology;
@@ -17,7 +18,7 @@ pub mod prim;
 pub mod propsp;
 pub mod rr;
 
-/// Every policy that can be had by name.
+/// Every policy that is known by name.
 pub const ENTRIES: &[Entry] = &[
     hsp::ENTRY,
     rr::ENTRY,
@@ -72,8 +73,8 @@ pub(super) fn entry(name: &str) -> Result<&'static Entry, UnknownPolicy> {
         })
 }
 
-/// The policy called `name`. `seed` feeds the generator of policies that need one; the same seed and the same views
-/// give the same placements.
+/// The policy called `name`. `seed` feeds the generator of policies that need one; the same seed
+/// and the same views give the same placements.
 ///
 /// # Errors
 /// When there is none; the error lists what there is.
@@ -81,7 +82,7 @@ pub fn by_name(name: &str, seed: u64) -> Result<Box<dyn Policy>, UnknownPolicy> 
     entry(name).map(|e| (e.make)(seed))
 }
 
-/// The machine has more core types than the policy can tell apart.
+/// The machine has more core types than the policy can manage.
 #[derive(Debug, Error, PartialEq)]
 #[error(
     "policy `{policy}` is for machines of at most {max} core types and this one has {types}: use one of {}",
@@ -90,18 +91,18 @@ pub fn by_name(name: &str, seed: u64) -> Result<Box<dyn Policy>, UnknownPolicy> 
 pub struct TooManyCoreTypes {
     /// The policy.
     pub policy: &'static str,
-    /// Core types that it can tell apart.
+    /// Core types that it can manage.
     pub max: usize,
     /// Core types of the machine.
     pub types: usize,
-    /// Policies that can tell so many apart.
+    /// Policies that can manage so many.
     pub able: Vec<&'static str>,
 }
 
 /// Why a policy cannot be had for a machine.
 #[derive(Debug, Error, PartialEq)]
 pub enum PolicyError {
-    /// There is none of that name.
+    /// There is no policy of that name.
     #[error(transparent)]
     Unknown(#[from] UnknownPolicy),
     /// The machine has too many core types for it.
@@ -109,11 +110,11 @@ pub enum PolicyError {
     CoreTypes(#[from] TooManyCoreTypes),
 }
 
-/// The policy called `name` for a machine of this topology; otherwise as [`by_name`]. A policy that is made by
-/// [`by_name`] and shown a machine of too many core types fair-shares them all.
+/// The policy called `name` for a machine of this topology; otherwise as [`by_name`]. A policy that
+/// is made by [`by_name`] and shown a machine of too many core types fair-shares them all.
 ///
 /// # Errors
-/// When there is none, or it cannot tell so many core types apart; the error lists those that can.
+/// When there is none, or it cannot manage so many core types; the error lists those that can.
 pub fn for_machine(
     name: &str,
     seed: u64,

@@ -1,4 +1,5 @@
-//! How much CPU time each thread has, and how much time on fast cores there is to give away, on two core types.
+//! How much CPU time each thread has, and how much time on fast cores there is to give away, on two
+//! core types.
 
 use crate::policy::level::Demands;
 use crate::view::View;
@@ -9,7 +10,7 @@ use amp_metrics::{CoreTypeId, CoreTypeSet};
 pub enum Reach {
     /// Fast cores only.
     Fast,
-    /// Both.
+    /// The thread can run on both.
     Both,
     /// Slow cores only.
     Slow,
@@ -29,8 +30,8 @@ impl Reach {
     }
 }
 
-/// CPU time of every thread, as a share of the interval: 1 unless there are more threads than CPUs, else in proportion to
-/// weight, and 1 at most.
+/// CPU time of every thread, as a share of the interval: 1 unless there are more threads than CPUs,
+/// else in proportion to weight, and 1 at most.
 #[derive(Debug, Default)]
 pub struct Room {
     demands: Demands,
@@ -71,8 +72,8 @@ impl Room {
         self.reach.get(i).copied().unwrap_or(Reach::Slow)
     }
 
-    /// Fast cores that are left when `owed` are taken by others and threads that may run nowhere else have theirs.
-    /// `counts` says which threads of the view share in what is left.
+    /// Fast cores that are left when `owed` are taken by others and threads that may run nowhere
+    /// else have theirs. `counts` says which threads of the view share in what is left.
     pub fn fast(&self, view: &View<'_>, owed: f64, counts: &dyn Fn(usize) -> bool) -> f64 {
         let pinned: f64 = (self.reach.iter().zip(&self.cpu).enumerate())
             .filter(|(i, (reach, _))| **reach == Reach::Fast && counts(*i))

@@ -1,16 +1,18 @@
 //! From "who deserves a fast core most" to a placement.
 //!
-//! A policy states per core type how strong each thread's claim to it is; [`Seats`] hands out the types from the fastest
-//! to the slowest, strongest claims first, under these rules, which hold for any number of core types:
+//! A policy states per core type how strong each thread's claim to it is; [`Seats`] hands out the
+//! types from the fastest to the slowest, strongest claims first, under these rules, which hold for
+//! any number of core types:
 //!
 //! - **Affinity** is never broken. A thread that no slower type admits is seated first.
 //! - **No more threads than CPUs:** each CPU gets at most one thread, faster types first.
-//! - **More threads than CPUs:** every CPU gets at least one thread, and a type's queue gets the share of the total weight
-//!   that its CPUs are of all CPUs, to the nearest thread. Fast cores are never left idle, and no thread waits
-//!   much longer for a core on one type than on another.
-//! - **Hysteresis:** a thread that holds the type (or a faster one) already adds its bonus to its claim.
-//! - **Work conservation:** where affinity left a CPU idle while threads queue elsewhere, threads with the
-//!   weakest claims move over, through other types if need be.
+//! - **More threads than CPUs:** every CPU gets at least one thread, and a type's queue gets the
+//!   share of the total weight that its CPUs are of all CPUs, to the nearest thread. Fast cores are
+//!   never left idle, and no thread waits much longer for a core on one type than on another.
+//! - **Hysteresis:** a thread that holds the type (or a faster one) already adds its bonus to its
+//!   claim.
+//! - **Work conservation:** where affinity left a CPU idle while threads queue elsewhere, threads
+//!   with the weakest claims move over, through other types if need be.
 
 mod pick;
 
@@ -108,8 +110,8 @@ impl Seats {
         room.seated
     }
 
-    /// While one type has an idle CPU and another more threads than CPUs, moves threads along the shortest chain of types
-    /// from the one to the other. Affinity alone makes this necessary.
+    /// While one type has an idle CPU and another more threads than CPUs, moves threads along the
+    /// shortest chain of types from the one to the other. Affinity alone makes this necessary.
     fn use_idle_cpus(
         &mut self,
         view: &View<'_>,
@@ -140,8 +142,9 @@ impl Seats {
         }
     }
 
-    /// The shortest chain of types from `from` to one that satisfies `goal`, each step being open to some thread: that
-    /// type, and for each type on the chain the one before it (`from` comes before itself).
+    /// The shortest chain of types from `from` to one that satisfies `goal`, each step being open
+    /// to some thread: that type, and for each type on the chain the one before it (`from` comes
+    /// before itself).
     fn chain(
         &self,
         view: &View<'_>,
@@ -202,9 +205,10 @@ impl Seats {
         best.map(|(_, i)| i)
     }
 
-    /// Lets the threads of each application take turns on the seats that the application has got: where a seated thread
-    /// is more than `threshold` seconds ahead in the ledger of one that was seated on a slower type, they change places.
-    /// `alike` says whether two threads (indices in the view) are interchangeable.
+    /// Lets the threads of each application take turns on the seats that the application has got:
+    /// where a seated thread is more than `threshold` seconds ahead in the ledger of one that was
+    /// seated on a slower type, they change places. `alike` says whether two threads (indices in
+    /// the view) are interchangeable.
     pub fn take_turns(
         &mut self,
         view: &View<'_>,

@@ -1,5 +1,5 @@
-//! The road from a policy's name and its settings to a policy: the same for every command, with the same checks and
-//! the same messages.
+//! The road from a policy's name and its settings to a policy: the same for every command, with the
+//! same checks and the same messages.
 
 use crate::closest::{closest, did_you_mean};
 use crate::machine::Topology;
@@ -17,7 +17,7 @@ pub enum SettingsError {
     /// The parameter or the value is not right.
     #[error("{setting}: {error}{}", did_you_mean(near))]
     Knob {
-        /// What was asked for.
+        /// The setting that was asked for.
         setting: String,
         /// Why it cannot be.
         error: Box<KnobError>,
@@ -27,7 +27,7 @@ pub enum SettingsError {
     /// The policy exists, and nobody is going to use it.
     #[error("{setting}: `{policy}` is not a policy in use here ({})", in_use.join(", "))]
     NotInUse {
-        /// What was asked for.
+        /// The setting that was asked for.
         setting: String,
         /// The policy.
         policy: String,
@@ -41,7 +41,7 @@ pub enum SettingsError {
         did_you_mean(near)
     )]
     Nobodys {
-        /// What was asked for.
+        /// The setting that was asked for.
         setting: String,
         /// The parameter.
         knob: String,
@@ -76,12 +76,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings of a command that works with the policies `in_use` ([`BASELINE`] may be among them). Each is
-    /// `policy.knob=value`, or `knob=value` for every policy in use that has such a parameter.
+    /// The settings of a command that works with the policies `in_use` ([`BASELINE`] may be among
+    /// them). Each is `policy.knob=value`, or `knob=value` for every policy in use that has such a
+    /// parameter.
     ///
     /// # Errors
-    /// Naming the first policy that there is not, or the first setting that is not right or meant for a policy that is not
-    /// in use.
+    /// Naming the first policy that there is not, or the first setting that is not right or meant
+    /// for a policy that is not in use.
     pub fn new<S: AsRef<str>, P: AsRef<str>>(
         texts: &[S],
         in_use: &[P],
@@ -107,8 +108,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Turns parameters while the policy `in_use` is at work on a machine of that `topology`. Those of other policies are
-    /// kept until they are made. All are turned, or none.
+    /// Turns parameters while the policy `in_use` is at work on a machine of that `topology`. Those
+    /// of other policies are kept until they are made. All are turned, or none.
     ///
     /// # Errors
     /// Naming the first setting that is not right.
@@ -127,8 +128,8 @@ impl Settings {
         Ok(())
     }
 
-    /// The policy called `name` with what was set for it, for a machine of that `topology` where it is known. `seed` feeds
-    /// a policy that draws lots.
+    /// The policy called `name` with what was set for it, for a machine of that `topology` where it
+    /// is known. `seed` feeds a policy that draws lots.
     ///
     /// # Errors
     /// When there is none of that name, or it cannot tell so many core types apart.

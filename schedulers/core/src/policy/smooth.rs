@@ -1,6 +1,7 @@
 //! Running means that start afresh at a change of phase.
 
-/// A value beyond this ratio to the mean of itself and the running mean is a change of phase [PMCTrack fig. 7].
+/// A value beyond this ratio to the mean of itself and the running mean is a change of phase
+/// [PMCTrack fig. 7].
 const PHASE_CHANGE: f64 = 1.12;
 
 /// A running mean. Empty at first.

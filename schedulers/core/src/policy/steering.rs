@@ -8,8 +8,8 @@ use amp_metrics::CoreTypeId;
 /// Credits are remembered up to so many turns.
 const MEMORY: f64 = 4.0;
 
-/// By how many turns a whole core's share goes before none, so that a share that jumps takes effect at once. Above the
-/// bonus of one turn that the holder has.
+/// By how many turns a whole core's share goes before none, so that a share that jumps takes effect
+/// at once. Above the bonus of one turn that the holder has.
 const LOOK_AHEAD: f64 = 2.0;
 
 /// Shares below this, or this close to all of a thread's CPU time, leave it no choice of place.
@@ -23,8 +23,8 @@ struct Account {
     share: f64,
 }
 
-/// Error diffusion: per interval a thread earns its share of it and pays for the time it spent on fast cores; who has most
-/// left goes there next.
+/// Error diffusion: per interval a thread earns its share of it and pays for the time it spent on
+/// fast cores; who has most left goes there next.
 #[derive(Debug, Default)]
 pub struct Steering {
     accounts: PerThread<Account>,
@@ -32,8 +32,8 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Takes in the interval and new shares: `share` gives that of thread `i` of the view and the most it could use, `None` to
-    /// leave it out. A turn lasts about `turn` seconds.
+    /// Takes in the interval and new shares: `share` gives that of thread `i` of the view and the
+    /// most it could use, `None` to leave it out. A turn lasts about `turn` seconds.
     pub fn update(
         &mut self,
         view: &View<'_>,

@@ -17,8 +17,9 @@ pub enum Presence {
     Here,
 }
 
-/// One state per thread, found by slot without hashing, so that a decision on ten thousand threads stays cheap. A
-/// state lives until its slot is given to another thread: the table never grows beyond the slot table.
+/// One state per thread, found by slot without hashing, so that a decision on ten thousand threads
+/// stays cheap. A state lives until its slot is given to another thread: the table never grows
+/// beyond the slot table.
 #[derive(Debug)]
 pub struct PerThread<S> {
     dense: Vec<Option<Entry<S>>>,
@@ -55,7 +56,8 @@ impl<S> PerThread<S> {
         self.round <= 1
     }
 
-    /// The state of `key`, made by `fresh` when there is none; notes that the thread is there in this round.
+    /// The state of `key`, made by `fresh` when there is none; notes that the thread is there in
+    /// this round.
     pub fn enter(&mut self, key: ThreadKey, fresh: impl FnOnce() -> S) -> (Presence, &mut S) {
         let round = self.round;
         let slot = key.slot as usize;

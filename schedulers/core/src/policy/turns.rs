@@ -5,8 +5,8 @@ use crate::policy::threads::{PerThread, Presence};
 use crate::view::View;
 use amp_metrics::{CoreTypeId, MAX_CORE_TYPES};
 
-/// Puts threads in their turn before, and out of it behind, all that claim by an estimate. Claims by estimate
-/// must stay far below it.
+/// Puts threads in their turn before, and out of it behind, all that claim by an estimate. Claims
+/// by estimate must stay far below it.
 pub const CLASS: f64 = 1e6;
 
 /// Entitlements are remembered up to so many turns.
@@ -31,8 +31,8 @@ struct Unknown {
     turns: [Turn; MAX_CORE_TYPES],
 }
 
-/// Threads without the estimates that a policy needs take turns: each gets its weight's share of every core type's
-/// time, and no estimate is made up for it.
+/// Threads without the estimates that a policy needs take turns: each gets its weight's share of
+/// every core type's time, and no estimate is made up for it.
 #[derive(Debug, Default)]
 pub struct Turns {
     states: PerThread<[Turn; MAX_CORE_TYPES]>,
@@ -44,8 +44,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Takes in the interval. `known` says of each thread of the view whether the policy can rate it itself; a turn
-    /// lasts about `turn` seconds.
+    /// Takes in the interval. `known` says of each thread of the view whether the policy can rate
+    /// it itself; a turn lasts about `turn` seconds.
     pub fn update(&mut self, view: &View<'_>, turn: f64, known: &dyn Fn(usize) -> bool) {
         self.states.begin();
         self.index.clear();
@@ -95,8 +95,8 @@ impl Turns {
         }
     }
 
-    /// No more of them go first at a time than they are owed seats together, so that they do not all push out the
-    /// strongest claims at once.
+    /// No more of them go first at a time than they are owed seats together, so that they do not
+    /// all push out the strongest claims at once.
     fn let_go_first(&mut self, view: &View<'_>) {
         for t in view.core_types() {
             let k = t.index();

@@ -76,7 +76,8 @@ impl MachineFacts {
     }
 }
 
-/// What one must know to repeat a bench. Further facts (machine model version, host, …) go into `more`.
+/// What one must know to repeat a bench. Further facts (machine model version, host, …) go into
+/// `more`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Kernel release.
@@ -106,18 +107,20 @@ pub struct PolicyResult {
     pub policy: String,
     /// Aggregate speedup; higher is better.
     pub asp: Measured,
-    /// ASP of the work done: each run by itself, with mean instead of geometric-mean completion times, averaged over the
-    /// runs. `asp` differs from it where an application's completion times differ much.
+    /// ASP of the work done: each run by itself, with mean instead of geometric-mean completion
+    /// times, averaged over the runs. `asp` differs from it where an application's completion times
+    /// differ much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asp_by_work: Option<Measured>,
-    /// Unfairness, the largest weighted slowdown over the smallest; 1 is ideal. From the pooled `apps`, so that it can be
-    /// recomputed from them.
+    /// Unfairness, the largest weighted slowdown over the smallest; 1 is ideal. From the pooled
+    /// `apps`, so that it can be recomputed from them.
     pub unfairness: Measured,
-    /// Mean of what each repeated run's own unfairness was. A policy that is unfair to another application in every
-    /// run looks fair in `unfairness`, and unfair here.
+    /// Mean of what each repeated run's own unfairness was. A policy that is unfair to another
+    /// application in every run looks fair in `unfairness`, and unfair here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfairness_per_run: Option<Measured>,
-    /// Energy × time / instructions, in J·s per instruction; lower is better. None where energy is not known.
+    /// Energy × time / instructions, in J·s per instruction; lower is better. None where energy is
+    /// not known.
     #[serde(default)]
     pub edp: Option<Measured>,
     /// Energy of one run in joules.
@@ -140,7 +143,7 @@ pub struct PolicyResult {
 }
 
 impl PolicyResult {
-    /// [`PolicyResult::asp_by_work`] where it tells another story than `asp`: more than 2 % apart.
+    /// [`PolicyResult::asp_by_work`] where it differs from `asp` by more than 2 %.
     pub fn other_asp(&self) -> Option<Measured> {
         let other = self.asp_by_work?;
         let apart = (other.value - self.asp.value).abs();
@@ -148,8 +151,8 @@ impl PolicyResult {
     }
 }
 
-/// The figures of one application under one policy. The fields ending in `_u` are standard uncertainties, null when
-/// they are not known.
+/// The figures of one application under one policy. The fields ending in `_u` are standard
+/// uncertainties, null when they are not known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppResult {
     /// Label of the application.
@@ -182,7 +185,8 @@ pub struct AppResult {
     #[serde(default)]
     /// Uncertainty of `speedup`.
     pub speedup_u: Option<f64>,
-    /// Share of its CPU time that it spent on the fastest core type, 0 to 1; none when nobody counted.
+    /// Share of its CPU time that it spent on the fastest core type, 0 to 1; none when nobody
+    /// counted.
     #[serde(default)]
     pub big_time_share: Option<f64>,
     /// Every completion time in the mix, run after run, in seconds.
@@ -229,7 +233,7 @@ pub struct TimelineEntry {
     pub t0_s: f64,
     /// End, in seconds.
     pub t1_s: f64,
-    /// CPU time per core type, fastest first, over the length of the stretch: cores of that type it held on
-    /// average.
+    /// CPU time per core type, fastest first, over the length of the stretch: cores of that type it
+    /// held on average.
     pub core_type_share: Vec<f64>,
 }

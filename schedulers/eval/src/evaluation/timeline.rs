@@ -6,8 +6,9 @@ use amp_metrics::{Nanos, MAX_CORE_TYPES};
 /// Most stretches that a timeline is cut into.
 const MAX_BINS: usize = 400;
 
-/// A timeline under construction. Intervals are gathered into stretches of equal length; when there get to be too many,
-/// neighbours are merged, so that its size does not grow with the length of the run.
+/// A timeline under construction. Intervals are gathered into stretches of equal length; when there
+/// get to be too many, neighbours are merged, so that its size does not grow with the length of the
+/// run.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     labels: Vec<String>,
@@ -21,7 +22,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A timeline that begins at `start`, for applications with these labels on a machine with `core_types` core types.
+    /// A timeline that begins at `start`, for applications with these labels on a machine with
+    /// `core_types` core types.
     pub fn new(labels: &[&str], core_types: usize, start: Nanos) -> Timeline {
         Timeline {
             labels: labels.iter().map(|l| (*l).to_owned()).collect(),
@@ -33,8 +35,9 @@ impl Timeline {
         }
     }
 
-    /// Adds what application number `app` (as in the labels) ran between `now - interval` and `now`. The first interval
-    /// sets the finest resolution. Unknown applications, and intervals of no length or before the start, are left out.
+    /// Adds what application number `app` (as in the labels) ran between `now - interval` and
+    /// `now`. The first interval sets the finest resolution. Unknown applications, and intervals of
+    /// no length or before the start, are left out.
     pub fn record(
         &mut self,
         app: usize,

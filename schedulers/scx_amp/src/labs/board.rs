@@ -1,5 +1,5 @@
-//! The bench on the virtual AMP board: a guest in which the same command runs the whole protocol on its own machine, from
-//! one request in a file. The board measures itself; see [`amp_eval::lab`].
+//! The bench on the virtual AMP board: a guest in which the same command runs the whole protocol on
+//! its own machine, from one request in a file. The board measures itself; see [`amp_eval::lab`].
 
 use crate::bench::{BenchArgs, Interrupted, On};
 use crate::on_board::{OnBoard, NEWEST};
@@ -17,7 +17,8 @@ use std::time::Duration;
 
 /// Where things are in the guest.
 const WORKLOAD: &str = "/bench/workload.toml";
-/// Provider files lie below this as they do on the host, since one names another by the way from its own folder.
+/// Provider files lie below this as they do on the host, since one names another by the way from
+/// its own folder.
 const PROVIDERS: &str = "/bench/providers";
 const TRUST: &str = "/bench/trust.toml";
 const SOLO: &str = "/bench/solo.json";
@@ -104,7 +105,8 @@ fn here(said: &str, args: &BenchArgs) -> String {
     }
 }
 
-/// Where a provider file is put in the guest. `..` is resolved by name: the guest has no symbolic links.
+/// Where a provider file is put in the guest. `..` is resolved by name: the guest has no symbolic
+/// links.
 fn in_guest(path: &Path) -> Result<String> {
     let mut plain = PathBuf::new();
     for part in std::path::absolute(path)?.components() {

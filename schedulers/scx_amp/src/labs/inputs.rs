@@ -51,7 +51,8 @@ impl WorkDir {
         &self.path
     }
 
-    /// Makes the inputs that these commands read. A program that the catalogue does not know brings its own.
+    /// Makes the inputs that these commands read. A program that the catalogue does not know brings
+    /// its own.
     ///
     /// # Errors
     /// When a file cannot be made; the error names the Debian package that is missing.

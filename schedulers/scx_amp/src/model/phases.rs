@@ -16,8 +16,9 @@ fn predicted(e: &Evaluated, program: usize, phase: &Phase) -> Option<Measured> {
     Measured::mean(&values)
 }
 
-/// The phases of the programs that have several, by the factors of the fastest core type, with what was predicted in them; `u` is
-/// from the scatter of the windows. Nothing when no program has several.
+/// The phases of the programs that have several, by the factors of the fastest core type, with what
+/// was predicted in them; `u` is from the scatter of the windows. Nothing when no program has
+/// several.
 pub fn table_of(data: &Dataset, matched: &MatchedData, all: &[Evaluated]) -> String {
     let factors: Vec<&Evaluated> = all.iter().filter(|e| e.target.of == 0).collect();
     let quantities = [Quantity::Speedup, Quantity::Efficiency];

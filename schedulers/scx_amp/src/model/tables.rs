@@ -47,7 +47,8 @@ const ACCURACY: [&str; 5] = [
     "relative error",
     "correlation",
 ];
-/// The interval for programs to come, and how many windows of programs it was not made from it holds.
+/// The interval for programs to come, and how many windows of programs it was not made from it
+/// holds.
 const INTERVAL: [&str; 2] = ["prediction interval", "holds"];
 
 pub(super) fn core_type(data: &Dataset, t: usize) -> &str {
@@ -57,7 +58,7 @@ pub(super) fn core_type(data: &Dataset, t: usize) -> &str {
         .map_or("?", |t| t.name.as_str())
 }
 
-/// What training came to.
+/// The outcome of a training.
 pub fn trained(data: &Dataset, trained: &Trained, options: &Options) -> String {
     let method = match options.learner.method {
         Method::Stumps => "stumps",

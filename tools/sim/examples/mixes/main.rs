@@ -1,6 +1,6 @@
-//! Writes the mixes of [PMCTrack] Tables 2, 3 and 5 for the simulator to `tools/workloads/mixes/`. The same program writes
-//! the same files; a test compares them. `mixes SEED DIR` writes what another draw of the programs would have given, to
-//! see how much hangs on the draw.
+//! Writes the mixes of [PMCTrack] Tables 2, 3 and 5 for the simulator to `tools/workloads/mixes/`.
+//! The same program writes the same files; a test compares them. `mixes SEED DIR` writes what
+//! another draw of the programs would have given, to see how much depends on the draw.
 
 mod synth;
 

@@ -14,13 +14,15 @@ pub const SEED: u64 = 2017;
 const SECONDS: (f64, f64) = (80.0, 120.0);
 /// Length of a phase on a small core, in seconds (drawn uniformly in the logarithm).
 const PHASE_SECONDS: (f64, f64) = (0.7, 6.0);
-/// Length of a parallel loop on small cores, in seconds, with the fewest threads that a mix gives a program.
+/// Length of a parallel loop on small cores, in seconds, with the fewest threads that a mix gives a
+/// program.
 const LOOP_SECONDS: f64 = 0.02;
-/// Part of the time that a partially sequential program is in its serial phase, with the fewest threads that a mix
-/// gives it, on small cores.
+/// Part of the time that a partially sequential program is in its serial phase, with the fewest
+/// threads that a mix gives it, on small cores.
 const SERIAL: (f64, f64) = (0.28, 0.40);
-/// How far the power of a big core departs from the program's in a phase: down where the speedup factor is above the
-/// program's and up where it is below, so that efficiency factors vary more than speedup factors.
+/// How far the power of a big core departs from the program's in a phase: down where the speedup
+/// factor is above the program's and up where it is below, so that efficiency factors vary more
+/// than speedup factors.
 const POWER_DEPART: (f64, f64) = (0.03, 0.10);
 const FEWEST_THREADS: f64 = 4.0;
 
@@ -238,8 +240,8 @@ fn draw(
     phases
 }
 
-/// Scales the phases' factors, within `range`, until the program's (time on a small core over time on a big one for all its
-/// instructions) is `sf`.
+/// Scales the phases' factors, within `range`, until the program's (time on a small core over time
+/// on a big one for all its instructions) is `sf`.
 fn scale_to_mean(phases: &mut [Phase], sf: f64, range: (f64, f64), threads: f64) {
     for _ in 0..200 {
         let work = |p: &Phase| p.seconds * if p.parallel { threads } else { 1.0 };

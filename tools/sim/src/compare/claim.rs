@@ -43,16 +43,16 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Of which mixes something is said.
+/// Mixes that a claim is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Of their mean.
+    /// The claim is about the mean over the mixes.
     #[default]
     Mean,
-    /// Of each.
+    /// The claim is about each mix.
     Every,
-    /// Of at least one.
+    /// The claim is about at least one mix.
     Some,
 }
 
@@ -90,7 +90,7 @@ pub enum Claim {
     },
 }
 
-/// What a claim comes to here.
+/// Outcome of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Whether it holds.

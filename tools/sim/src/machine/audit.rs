@@ -4,9 +4,10 @@ use super::state::State;
 use super::{Discipline, SimMachine};
 
 impl SimMachine {
-    /// Checks the machine's invariants: books that agree with each other, no thread where its affinity does not
-    /// admit it, and work conservation: no CPU idle while a thread waits that may use it (a thread that is placed on
-    /// a faster type than the idle CPU may wait up to [`super::MachineOptions::steal_after`]).
+    /// Checks the machine's invariants: books that agree with each other, no thread where its
+    /// affinity does not admit it, and work conservation: no CPU idle while a thread waits that may
+    /// use it (a thread that is placed on a faster type than the idle CPU may wait up to
+    /// [`super::MachineOptions::steal_after`]).
     ///
     /// # Errors
     /// The text names the first thing that does not hold.

@@ -1,4 +1,5 @@
-//! The event loop's inner side: what a CPU's thread has done since the last event, and when it must be looked at next.
+//! The event loop's inner side: what a CPU's thread has done since the last event, and when it must
+//! be looked at next.
 
 use super::state::State;
 use super::{Discipline, SimMachine};
@@ -34,7 +35,8 @@ impl SimMachine {
         // Every phase index comes from the length of the phase list.
         let rates = &app.rates[t.phase];
         let done = ((dt - paid).as_secs_f64() * rates.ips[ty]).min(t.left);
-        // Event times are rounded up to the nanosecond: what is less than one nanosecond's work is done.
+        // Event times are rounded up to the nanosecond: what is less than one nanosecond's work is
+        // done.
         let rest = t.left - done;
         let done = if rest < rates.ips[ty] * 1e-9 && t.debt == Nanos::ZERO {
             std::mem::take(&mut t.left)
@@ -149,7 +151,8 @@ impl SimMachine {
         self.arm(cpu);
     }
 
-    /// Takes the thread off `cpu`; it is then neither running nor in a queue, and the caller says what becomes of both.
+    /// Takes the thread off `cpu`; it is then neither running nor in a queue, and the caller says
+    /// what becomes of both.
     pub(super) fn stop(&mut self, cpu: usize) -> Option<u32> {
         self.settle(cpu);
         let slot = self.cpus[cpu].running.take()?;

@@ -1,7 +1,9 @@
-//! Hardware counters: what a provider wants counted, and what that came to for each thread since the last look.
+//! Hardware counters: what a provider wants counted, and what that came to for each thread since
+//! the last look.
 //!
-//! The simulated PMUs count two events, instructions and cycles. They count without a gap: where the kernel charges
-//! nobody for the first moments of a stretch on each CPU, here every stretch begins at once.
+//! The simulated PMUs count two events, instructions and cycles. They count without a gap: where
+//! the kernel charges nobody for the first moments of a stretch on each CPU, here every stretch
+//! begins at once.
 
 use super::state::{State, Thread};
 use super::SimMachine;
@@ -22,7 +24,7 @@ enum Counter {
 }
 
 impl Counter {
-    /// What `event` is here.
+    /// The counter that counts `event`.
     fn of(event: &Event) -> Result<Counter, SimError> {
         let is = |name| {
             Generic::by_name(name).is_some_and(|g| {
@@ -72,7 +74,7 @@ pub(super) struct Counting {
     generation: u32,
     /// Cycles in a microsecond, by core type.
     mhz: [u32; MAX_CORE_TYPES],
-    /// By slot.
+    /// Last readings by slot.
     seen: Vec<[Seen; MAX_CORE_TYPES]>,
 }
 
@@ -133,7 +135,8 @@ impl Counting {
         seen
     }
 
-    /// Leaves out what `thread` has done up to now on core types whose stretch began after generation `before`.
+    /// Leaves out what `thread` has done up to now on core types whose stretch began after
+    /// generation `before`.
     fn begin(&mut self, before: u32, slot: u32, thread: &Thread) {
         let mut seen = *self.seen(slot, thread.generation);
         for (t, side) in self.sides.iter().enumerate() {
@@ -145,7 +148,8 @@ impl Counting {
         *self.seen(slot, thread.generation) = seen;
     }
 
-    /// What has been counted for `thread` since the last call for it: one reading per core type that it ran on.
+    /// What has been counted for `thread` since the last call for it: one reading per core type
+    /// that it ran on.
     pub fn read(&mut self, slot: u32, thread: &Thread, out: &mut Vec<Reading>) {
         if self.sides.is_empty() {
             return;

@@ -2,13 +2,16 @@
 //!
 //! A model of what matters here, not of its code:
 //! - one queue per CPU, ordered by weighted virtual time; slices as in the other discipline;
-//! - a new thread goes to a random idle CPU (seeded), a waking one to the CPU it ran on last if that is idle, else to a
-//!   random idle one; where none is idle, to the least loaded, its last one of equals;
+//! - a new thread goes to a random idle CPU (seeded), a waking one to the CPU it ran on last if
+//!   that is idle, else to a random idle one; where none is idle, to the least loaded, its last one
+//!   of equals;
 //! - a CPU that runs dry takes a waiting thread from the most loaded queue;
-//! - about every [`MachineOptions::balance`](super::MachineOptions) waiting threads move from the most to the least loaded
-//!   CPU, also when that only moves the surplus on, so that nobody is on the crowded CPU for good;
-//! - a running thread is never moved, so which applications get the fast cores is a matter of luck. Newer kernels with
-//!   capacity-aware placement do better on machines that declare their capacities.
+//! - about every [`MachineOptions::balance`](super::MachineOptions) waiting threads move from the
+//!   most to the least loaded CPU, also when that only moves the surplus on, so that nobody is on
+//!   the crowded CPU for good;
+//! - a running thread is never moved, so which applications get the fast cores is a matter of luck.
+//!   Newer kernels with capacity-aware placement do better on machines that declare their
+//!   capacities.
 
 use super::SimMachine;
 use crate::event::Event;
@@ -56,7 +59,8 @@ impl SimMachine {
         self.schedule_balance();
     }
 
-    /// The intervals vary by a quarter, lest the same thread of a crowded CPU be the one that waits every time.
+    /// The intervals vary by a quarter, lest the same thread of a crowded CPU be the one that waits
+    /// every time.
     fn schedule_balance(&mut self) {
         if !self.balancing {
             self.balancing = true;
@@ -101,7 +105,8 @@ impl SimMachine {
         self.totals.events += 1;
         self.balancing = false;
         self.settle_all();
-        // Each move lowers the difference of a pair; the bound guards against weights that never settle.
+        // Each move lowers the difference of a pair; the bound guards against weights that never
+        // settle.
         for _ in 0..self.cpus.len() {
             if !self.pull_one(false) {
                 break;
@@ -113,8 +118,8 @@ impl SimMachine {
         }
     }
 
-    /// Moves a waiting thread from the most loaded CPU to the least loaded one it may use, when that brings their loads
-    /// closer, or (`pass_on`) merely swaps them.
+    /// Moves a waiting thread from the most loaded CPU to the least loaded one it may use, when
+    /// that brings their loads closer, or (`pass_on`) merely swaps them.
     fn pull_one(&mut self, pass_on: bool) -> bool {
         // Equals in random order: in a kernel it depends on which CPU comes to balance first.
         let mut order: Vec<(u64, u32, usize)> = (0..self.cpus.len())

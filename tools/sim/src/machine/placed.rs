@@ -1,10 +1,12 @@
 //! The discipline of scx_amp's BPF side: one queue per core type, work-conserving.
 //!
-//! - A thread that wakes up gets an idle CPU of the type it is placed on, else of a faster type; of any type, fastest first,
-//!   when it is unplaced; of a slower type too when it runs only for moments. Else it waits in the queue
-//!   of its type, an unplaced one in the shortest queue for the capacity behind it.
-//! - A CPU takes from its own type's queue, then from slower types' queues, then from faster types' queues what is unplaced
-//!   or has waited longer than [`MachineOptions::steal_after`](super::MachineOptions).
+//! - A thread that wakes up gets an idle CPU of the type it is placed on, else of a faster type; of
+//!   any type, fastest first, when it is unplaced; of a slower type too when it runs only for
+//!   moments. Else it waits in the queue of its type, an unplaced one in the shortest queue for the
+//!   capacity behind it.
+//! - A CPU takes from its own type's queue, then from slower types' queues, then from faster types'
+//!   queues what is unplaced or has waited longer than
+//!   [`MachineOptions::steal_after`](super::MachineOptions).
 //! - A thread on a CPU of another type than its placement gives way to whoever belongs there.
 //! - A change of placement takes effect at once.
 
@@ -100,15 +102,18 @@ impl SimMachine {
         ty
     }
 
-    /// Whether the thread on `cpu` is about to leave it by itself, having no share of the phase that it opens.
+    /// Whether the thread on `cpu` is about to leave it by itself, having no share of the phase
+    /// that it opens.
     fn leaves(&self, cpu: usize) -> bool {
         let leaving = self.cpus[cpu].running.filter(|s| self.leaving == Some(*s));
         leaving.is_some_and(|slot| self.threads[slot as usize].left <= 0.0)
     }
 
-    /// CPUs of core type `ty` that run what belongs elsewhere are given back while somebody waits for the type.
+    /// CPUs of core type `ty` that run what belongs elsewhere are given back while somebody waits
+    /// for the type.
     ///
-    /// A CPU that is about to be free needs no eviction: its thread would be moved, and charged for it, only to sleep.
+    /// A CPU that is about to be free needs no eviction: its thread would be moved, and charged for
+    /// it, only to sleep.
     fn reclaim(&mut self, ty: usize) {
         while let Some(cpu) = self.by_type[ty].clone().find(|&cpu| {
             let wrong = self.foreign(cpu) && !self.leaves(cpu);
@@ -152,7 +157,8 @@ impl SimMachine {
         })
     }
 
-    /// `cpu` has found nothing to run: unplaced threads on slower CPUs will notice at the end of their slice.
+    /// `cpu` has found nothing to run: unplaced threads on slower CPUs will notice at the end of
+    /// their slice.
     pub(super) fn went_idle(&mut self, cpu: usize) {
         let ty = self.cpus[cpu].ty;
         for slower in self.by_type[ty].end..self.cpus.len() {
@@ -202,7 +208,8 @@ impl SimMachine {
         }
     }
 
-    /// Carries out a placement: whoever runs or waits in the wrong place moves at once, swaps in one step.
+    /// Carries out a placement: whoever runs or waits in the wrong place moves at once, swaps in
+    /// one step.
     pub(super) fn carry_out(&mut self, placement: &Placement) {
         self.settle_all();
         let mut moved = std::mem::take(&mut self.moved);

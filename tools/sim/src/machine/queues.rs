@@ -16,8 +16,8 @@ impl SimMachine {
         }
     }
 
-    /// Lets a thread live on the clock of queue `to`, keeping its lead or lag within bounds: at most one slice of
-    /// lag, so that a long sleep earns no more than that.
+    /// Lets a thread live on the clock of queue `to`, keeping its lead or lag within bounds: at
+    /// most one slice of lag, so that a long sleep earns no more than that.
     pub(super) fn set_clock(&mut self, slot: u32, to: usize) {
         let slice = self.options.slice.0;
         let now = self.clocks[to];
@@ -31,7 +31,8 @@ impl SimMachine {
         t.clock = to;
     }
 
-    /// Puts a thread that is neither running nor queued into queue `q`; true when the queue was empty.
+    /// Puts a thread that is neither running nor queued into queue `q`; true when the queue was
+    /// empty.
     pub(super) fn insert(&mut self, slot: u32, q: usize) -> bool {
         self.set_clock(slot, q);
         let t = &mut self.threads[slot as usize];
@@ -67,7 +68,8 @@ impl SimMachine {
         waiting.find(|slot| self.may_use(*slot, cpu) && fits(*slot))
     }
 
-    /// An idle CPU of core type `ty` that a thread may use: the one it ran on last, else the first one.
+    /// An idle CPU of core type `ty` that a thread may use: the one it ran on last, else the first
+    /// one.
     pub(super) fn idle_cpu_of(&self, slot: u32, ty: usize) -> Option<usize> {
         if self.idle[ty] == 0 {
             return None;

@@ -8,9 +8,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal};
 use std::collections::{HashMap, VecDeque};
 
-/// Tells each thread's speedup and efficiency factors of the phase it was in `latency` intervals ago, each sample times
-/// 1 + N(0, sigma), never below a tenth of the truth. The same error blurs both factors of a thread in one interval.
-/// A thread that is younger than the latency has no estimate.
+/// Gives each thread's speedup and efficiency factors of the phase it was in `latency` intervals
+/// ago, each sample times 1 + N(0, sigma), never below a tenth of the truth. The same error blurs
+/// both factors of a thread in one interval. A thread that is younger than the latency has no
+/// estimate.
 #[derive(Debug)]
 pub struct Exact {
     truth: TruthHandle,
@@ -52,8 +53,8 @@ impl Exact {
         })
     }
 
-    /// A provider that tells each program's factors over its whole length, without noise: what a static
-    /// assignment rests on.
+    /// A provider that gives each program's factors over its whole length, without noise: what a
+    /// static assignment rests on.
     ///
     /// # Errors
     /// None in practice; as [`Exact::new`].

@@ -1,4 +1,5 @@
-//! Providers in front of the simulated machine: the exact one, which only a simulator has, and those that are shipped.
+//! Providers in front of the simulated machine: the exact one, which only a simulator has, and
+//! those that are shipped.
 
 mod exact;
 
@@ -14,7 +15,8 @@ use std::path::Path;
 /// Which source of metrics stands between the simulated machine and the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProviderSpec {
-    /// The truth of the present phase, with relative noise and latency: what a good estimation model delivers.
+    /// The truth of the present phase, with relative noise and latency: what a good estimation
+    /// model delivers.
     Exact {
         /// Relative standard deviation of each sample, ≥ 0 (below 1).
         sigma: f64,
@@ -23,8 +25,8 @@ pub enum ProviderSpec {
     },
     /// Factors of the whole program, whatever the phase: what a static assignment rests on.
     Average,
-    /// The shipped provider of this name, or the one that the TOML file of this path describes, fed by the simulated
-    /// machine's counters as it would be by a kernel's.
+    /// The shipped provider of this name, or the one that the TOML file of this path describes, fed
+    /// by the simulated machine's counters as it would be by a kernel's.
     Shipped(Cow<'static, str>),
     /// No metrics.
     None,
@@ -40,8 +42,8 @@ impl ProviderSpec {
     /// IPC sampling as it is shipped.
     pub const IPC_SAMPLING: ProviderSpec = ProviderSpec::Shipped(Cow::Borrowed("ipc-sampling"));
 
-    /// The source called `name`: `true` (also `declared`: the phases are the declaration), `average`, `none`, a shipped
-    /// provider or the path of a provider file.
+    /// The source called `name`: `true` (also `declared`: the phases are the declaration),
+    /// `average`, `none`, a shipped provider or the path of a provider file.
     ///
     /// # Errors
     /// When there is none of this name, or the file is not right; the error says what there is.
@@ -83,11 +85,12 @@ impl ProviderSpec {
         }
     }
 
-    /// The provider for `machine`, which counts from now on what the provider wants counted; `seed` feeds its noise.
+    /// The provider for `machine`, which counts from now on what the provider wants counted; `seed`
+    /// feeds its noise.
     ///
     /// # Errors
-    /// When the noise is not a number from 0 up to, but not including, 1; when there is no such provider, or it cannot
-    /// work on this machine.
+    /// When the noise is not a number from 0 up to, but not including, 1; when there is no such
+    /// provider, or it cannot work on this machine.
     pub fn make(&self, machine: &mut SimMachine, seed: u64) -> Result<Box<dyn Provider>, SimError> {
         let name = match self {
             ProviderSpec::Exact { sigma, latency } => {

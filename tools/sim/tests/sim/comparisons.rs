@@ -14,7 +14,8 @@ fn comparison(name: &str) -> Comparison {
     Comparison::load(&file).unwrap()
 }
 
-/// What was published holds, but for what is `known` not to. A figure that comes to hold is a reason to shorten the list.
+/// What was published holds, but for what is `known` not to. A figure that comes to hold is a
+/// reason to shorten the list.
 fn holds(name: &str, known: &[&str]) {
     let outcome = comparison(name)
         .run(3, 1, &mut |_, _| ControlFlow::Continue(()))
@@ -29,7 +30,8 @@ fn holds(name: &str, known: &[&str]) {
 
 #[test]
 fn quickia_is_as_published() {
-    // 11 to 12 %, where a policy without any unfairness would reach 12; over other draws of the synthetic programs it is 8 to 18 %
+    // 11 to 12 %, where a policy without any unfairness would reach 12; over other draws of the
+    // synthetic programs it is 8 to 18 %
     holds(
         "quickia.toml",
         &["unfairness of acfs below eqp: 13 % or more"],
@@ -46,8 +48,8 @@ fn energy_is_as_published() {
     holds("ef.toml", &[]);
 }
 
-/// Programs that by turns use a big core well and badly, each in its own rhythm: equals on average, so that a
-/// static assignment has nothing to go by.
+/// Programs that by turns use a big core well and badly, each in its own rhythm: equals on average,
+/// so that a static assignment has nothing to go by.
 #[test]
 fn following_phases_saves_energy_over_a_static_assignment() {
     let phase = |seconds: f64, watts: f64| Phase {

@@ -10,7 +10,8 @@ use amp_sim::{MachineOptions, ProviderSpec, SimApp, SimMachine};
 /// Two core types, a machine of many small cores, and three clusters.
 const MACHINES: &[&[u32]] = &[&[2, 4], &[2, 10], &[8, 8], &[1, 3, 4]];
 const INTERVAL: Nanos = ms(100);
-/// A slower CPU takes what waits for a faster one after this long; the goal that users' patience sets.
+/// A slower CPU takes what waits for a faster one after this long; the goal that users' patience
+/// sets.
 const PATIENCE: Nanos = ms(20);
 
 /// Which metrics there are: all, blurred ones, or none.
@@ -23,7 +24,8 @@ const SOURCES: &[ProviderSpec] = &[
     ProviderSpec::None,
 ];
 
-/// Calls `each` with a machine and an engine for every policy that the machine may have, and what they are.
+/// Calls `each` with a machine and an engine for every policy that the machine may have, and what
+/// they are.
 fn under_every_policy(
     cpus: &[u32],
     apps: impl Fn(usize) -> Vec<SimApp>,
@@ -124,8 +126,8 @@ fn no_core_idles_while_a_thread_waits() {
             assert_eq!(sim.options().steal_after, PATIENCE);
             let mut waited = 0;
             run(sim, engine, ms(8_000), |sim| {
-                // nobody waits beside an idle core that is as fast as the one it is placed on or faster, nor for longer
-                // than the bound beside a slower one
+                // nobody waits beside an idle core that is as fast as the one it is placed on or
+                // faster, nor for longer than the bound beside a slower one
                 sim.audit().unwrap_or_else(|e| panic!("{what}: {e}"));
                 waited += 1;
             });

@@ -1,5 +1,5 @@
-//! The mixes of the paper's tables: the files are what the generator draws, and what is drawn keeps to the published
-//! classes.
+//! The mixes of the paper's tables: the files are what the generator draws, and what is drawn keeps
+//! to the published classes.
 
 #[path = "../../examples/mixes/synth.rs"]
 #[allow(dead_code)]
@@ -150,7 +150,8 @@ fn serial_share(app: &App) -> f64 {
     time(true) / (time(true) + time(false))
 }
 
-/// HSP and EF-driven assignments of Table 5 differ, as the paper selected them; every SF and EF is above 1.
+/// HSP and EF-driven assignments of Table 5 differ, as the paper selected them; every SF and EF is
+/// above 1.
 #[test]
 fn efficiency_and_speedup_put_other_programs_first() {
     for w in mixes("ef") {

@@ -1,4 +1,5 @@
-//! What holds for every scenario: nothing is lost, nobody waits for an idle core, the same seed is the same run.
+//! What holds for every scenario: nothing is lost, nobody waits for an idle core, the same seed is
+//! the same run.
 
 use crate::common::{machine, ms};
 use amp_eval::workload::{Phase, Schedule};
@@ -9,7 +10,8 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What is drawn of an application: phases, threads, weight, giga-instructions, arrival in ms, further choices.
+/// What is drawn of an application: phases, threads, weight, giga-instructions, arrival in ms,
+/// further choices.
 type Drawn = (Vec<Phase>, u32, u32, f64, u64, [bool; 3]);
 
 #[derive(Clone, Debug)]
@@ -109,8 +111,8 @@ impl Scenario {
         .unwrap()
     }
 
-    /// Runs to the end, placing threads at random (within their affinity) every few milliseconds, and calls `check`
-    /// each time.
+    /// Runs to the end, placing threads at random (within their affinity) every few milliseconds,
+    /// and calls `check` each time.
     fn run(&self, mut check: impl FnMut(&mut SimMachine)) -> SimMachine {
         let mut sim = self.machine();
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
@@ -139,8 +141,8 @@ impl Scenario {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Books that agree, affinity, no idle core while an allowed thread waits; time is either busy or idle; counters
-    /// never run backwards.
+    /// Books that agree, affinity, no idle core while an allowed thread waits; time is either busy
+    /// or idle; counters never run backwards.
     #[test]
     fn invariants_hold_at_every_moment(s in scenario()) {
         let cpus: u32 = s.cpus.iter().sum();
@@ -159,8 +161,8 @@ proptest! {
         prop_assert!(stats.migration_time.0 <= stats.migrations * u64::from(s.cost_us) * 1000);
     }
 
-    /// What was asked for is done, no more and no less, and energy is what the instructions cost: power over speed, plus
-    /// what migrations took.
+    /// What was asked for is done, no more and no less, and energy is what the instructions cost:
+    /// power over speed, plus what migrations took.
     #[test]
     fn instructions_and_energy_are_conserved(mut s in scenario()) {
         for app in &mut s.apps {
@@ -218,7 +220,8 @@ proptest! {
         }
     }
 
-    /// Migrations cost what the machine says: everything that was lost has been paid by a migration.
+    /// Migrations cost what the machine says: everything that was lost has been paid by a
+    /// migration.
     #[test]
     fn migration_cost_is_accounted(mut s in scenario()) {
         for app in &mut s.apps {

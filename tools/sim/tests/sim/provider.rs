@@ -49,7 +49,8 @@ fn the_truth_follows_the_phase_and_the_average_does_not() {
     assert_eq!(step(&mut sim, &mut *p, 900), (Some(2.0), Some(1.0)));
     let (sf, ef) = step(&mut sim, &mut *mean, 900);
     assert_eq!(step(&mut sim, &mut *p, 1100), (Some(4.0), Some(2.0)));
-    // 2 s on the small core, 0.5 + 0.25 s on the big one; 1 J·2 s on the small, 2 J·0.75 s on the big
+    // 2 s on the small core, 0.5 + 0.25 s on the big one; 1 J·2 s on the small, 2 J·0.75 s on the
+    // big
     assert!((sf.unwrap() - 2.0 / 0.75).abs() < 1e-9);
     assert!((ef.unwrap() - 2.0 / 1.5).abs() < 1e-9);
     assert_eq!(step(&mut sim, &mut *mean, 1200), (sf, ef));
@@ -100,7 +101,8 @@ fn noise_has_the_stated_size_and_repeats_with_its_seed() {
     assert_ne!(a, draw(2));
 }
 
-/// The shipped estimator is what policies see on a kernel too: before warm-up they get a value that they must not use.
+/// The shipped estimator is what policies see on a kernel too: before warm-up they get a value that
+/// they must not use.
 #[test]
 fn ipc_sampling_needs_both_core_types() {
     let a = app("a", 1, 1e3, vec![phase(1e3, true)]);
@@ -125,12 +127,14 @@ fn ipc_sampling_needs_both_core_types() {
         (e.value - 2.0).abs() < 1e-9 && e.quality == Quality::Multiplexed,
         "{e:?}"
     );
-    // energy per core type is known, and with it what a program of one thread draws on each: EF = SF²·P_small/P_big
+    // energy per core type is known, and with it what a program of one thread draws on each: EF =
+    // SF²·P_small/P_big
     let ef = p.estimate(key, EF).unwrap();
     assert!((ef.value - 4.0 * 0.5 / 2.0).abs() < 0.05, "{ef:?}");
 }
 
-/// A kernel's readings: what was counted of a thread since the last look, by core type, and over what time.
+/// A kernel's readings: what was counted of a thread since the last look, by core type, and over
+/// what time.
 #[test]
 fn readings_are_what_was_done_since_the_last_look() {
     let mut sim = two_phases();
@@ -150,7 +154,8 @@ fn readings_are_what_was_done_since_the_last_look() {
         totals[1] += r.deltas()[1];
         assert_eq!(now.threads[0].runtime[1], ms(t));
     }
-    // 10⁹ instructions a second on the small core in both phases; a machine file without a model has 10⁹ cycles
+    // 10⁹ instructions a second on the small core in both phases; a machine file without a model
+    // has 10⁹ cycles
     assert!(
         totals[0].abs_diff(1_100_000_000) <= 2 && totals[1] == 1_100_000_000,
         "{totals:?}"

@@ -18,8 +18,8 @@ pub struct Size {
     accesses: u64,
 }
 
-/// Three sizes, which differ in passes and in lines: what a call costs beside the loop is the same in all of them. Small, for
-/// every step is two system calls or more.
+/// Three sizes, which differ in passes and in lines: what a call costs beside the loop is the same
+/// in all of them. Small, for every step is two system calls or more.
 const SIZES: [Size; 3] = {
     const fn size(l1: usize, accesses: u64) -> Size {
         let (l2, last) = (4 * l1, 4 * l1);

@@ -262,8 +262,8 @@ proptest! {
                 }
             }
         }
-        // Whoever is still there and runnable has its place soon, and its time sooner or later: the fake machine lets
-        // newcomers catch up with all that others have ever run.
+        // Whoever is still there and runnable has its place soon, and its time sooner or later: the
+        // fake machine lets newcomers catch up with all that others have ever run.
         let before: Vec<_> = fake.snapshot.threads.iter().map(|t| (t.key, t.runtime)).collect();
         let mut ticks = 0;
         loop {

@@ -3,7 +3,8 @@
 use super::*;
 
 /// The largest least normalised progress m that big-core time of `nb` cores allows: Σ F_i = NB with
-/// F_i = clamp((m·SF_i − 1)/(SF_i − 1), 0, 1), which makes all slowdowns equal where it can [TR5028].
+/// F_i = clamp((m·SF_i − 1)/(SF_i − 1), 0, 1), which makes all slowdowns equal where it can
+/// [TR5028].
 fn fairest_shares(sf: &[f64], nb: usize) -> Vec<f64> {
     let shares = |m: f64| -> Vec<f64> {
         sf.iter()
@@ -43,7 +44,8 @@ fn oracle(sf: &[f64], nb: usize) -> (f64, f64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// ACFS reaches the fairness optimum within 2 % on steady single-threaded mixes, one thread per CPU.
+    /// ACFS reaches the fairness optimum within 2 % on steady single-threaded mixes, one thread per
+    /// CPU.
     #[test]
     fn acfs_reaches_the_fairness_optimum(
         nb in 1usize..5,
@@ -269,7 +271,8 @@ fn propsp_shares_by_benefit_and_weight() {
             assert!((s[0] - want).abs() < 0.02, "{wants:?}: {s:?}");
         }
     }
-    // an application with two threads splits its credits; what one thread cannot use goes to the others
+    // an application with two threads splits its credits; what one thread cannot use goes to the
+    // others
     let mut fake = Fake::new(&[2, 2]);
     let keys: Vec<_> = [1, 1, 2, 3].into_iter().map(|a| fake.spawn(a)).collect();
     let provider = Noisy::new(&[(1, 2.0), (2, 5.0), (3, 2.0)], 0.0, 1);

@@ -59,7 +59,8 @@ fn pareto_spans_from_acfs_to_hsp_and_dominates_the_unfairness_factor() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// The unfairness that comes about is the one that was asked for, where it can be had, under noise too.
+    /// The unfairness that comes about is the one that was asked for, where it can be reached,
+    /// under noise too.
     #[test]
     fn pareto_keeps_the_bound(
         nb in 1u32..4,

@@ -67,7 +67,8 @@ proptest! {
         prop_assert_eq!(e.totals().refused, 0);
     }
 
-    /// Placements stay sound while threads sleep, come, go, lose their estimates and have their knobs turned.
+    /// Placements stay sound while threads sleep, come, go, lose their estimates and have their
+    /// knobs turned.
     #[test]
     fn placements_are_sound_in_a_storm(
         policy in prop::sample::select(NAMES),

@@ -1,4 +1,5 @@
-//! A provider that knows speedup and efficiency factors of applications, with noise and uncertainty.
+//! A provider that knows speedup and efficiency factors of applications, with noise and
+//! uncertainty.
 
 use amp_metrics::{
     AppId, CoreTypeId, Estimate, MetricId, Nanos, Provider, Quality, Snapshot, ThreadKey,

@@ -103,8 +103,8 @@ const KNOBS: &[Knob] = &[
 /// Intervals that the automatic t_swap lasts.
 const AUTOMATIC: f64 = 2.5;
 
-/// The least difference between neighbouring core types that the threshold assumes, relative to the fastest: equal
-/// core types must not swap for nothing.
+/// The least difference between neighbouring core types that the threshold assumes, relative to the
+/// fastest: equal core types must not swap for nothing.
 const LEAST: f64 = 0.02;
 
 /// Asymmetry-aware completely fair scheduler [ACFS §3].
@@ -138,7 +138,8 @@ impl Acfs {
         }
     }
 
-    /// Looks up every speedup; returns their range on the fastest type and the swap threshold per level, in seconds.
+    /// Looks up every speedup; returns their range on the fastest type and the swap threshold per
+    /// level, in seconds.
     fn rate(&mut self, view: &View<'_>, t_swap: f64) -> (f64, f64, [f64; MAX_CORE_TYPES]) {
         let rule = speedups::rule(self.knobs.choice(UTILITY));
         self.speedups.clear();
@@ -165,9 +166,9 @@ impl Acfs {
     }
 }
 
-/// Virtual time per second on each core type of a thread of this weight, U being the accepted unfairness [ACFS §3].
-/// `speed` is the speed that is counted per core type over the slowest one, `alone` the application-wide speedup on
-/// the fastest.
+/// Virtual time per second on each core type of a thread of this weight, U being the accepted
+/// unfairness [ACFS §3]. `speed` is the speed that is counted per core type over the slowest one,
+/// `alone` the application-wide speedup on the fastest.
 fn pace(speed: &Speedups, alone: f64, weight: u32, u: f64) -> Speedups {
     speed.map(|s_t| 100.0 / f64::from(weight) * s_t / alone / u)
 }
@@ -187,7 +188,8 @@ fn charged(view: &View<'_>, ran: &[Nanos; MAX_CORE_TYPES], pace: &Speedups) -> f
         .sum()
 }
 
-/// Virtual time for what the thread did under other policies: its progress then, at the pace of its weight now.
+/// Virtual time for what the thread did under other policies: its progress then, at the pace of its
+/// weight now.
 fn past(th: &ThreadView, u: f64) -> Past {
     Past {
         ran: th.done.rated,

@@ -62,7 +62,7 @@ const KNOBS: &[Knob] = &[
             min: 0.0,
             max: 10.0,
         },
-        help: "how far apart two EFs must be to be told apart",
+        help: "how far apart two EFs must be to count as different",
     },
     Knob::percent("margin", 3.0, "difference between two EFs that never counts"),
     Knob::percent(
@@ -117,11 +117,11 @@ pub struct EfDriven {
     ratings: Vec<Option<Rating>>,
     rank: Vec<Rank>,
     order: Vec<(f64, usize)>,
-    /// In that order.
+    /// Whether each is contested, in that order.
     contested: Vec<bool>,
 }
 
-/// Where a thread stands.
+/// Rank of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Rank {
     class: f64,

@@ -73,7 +73,8 @@ pub struct Hsp {
     siblings: Ledger<ThreadKey>,
     turns: Turns,
     seats: Seats,
-    /// Per thread of the view: what its application gains per core type; none without a speedup factor.
+    /// Per thread of the view: what its application gains per core type; none without a speedup
+    /// factor.
     gains: Vec<Option<[f64; MAX_CORE_TYPES]>>,
 }
 
@@ -114,7 +115,8 @@ impl Hsp {
             let mut gains = [1.0; MAX_CORE_TYPES];
             for t in view.core_types().filter(|t| *t != slowest) {
                 let k = t.index();
-                // When a source knows the fastest type only, that is all that ranks threads for the types between.
+                // When a source knows the fastest type only, that is all that ranks threads for the
+                // types between.
                 let sf = view.speedup_factor(th, t).unwrap_or(fastest);
                 gains[k] = view.utility(th, t, means[k].update(sf, window), rule);
             }

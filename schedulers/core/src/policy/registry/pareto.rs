@@ -106,9 +106,9 @@ const KNOBS: &[Knob] = &[
     Knob::UTILITY,
 ];
 
-/// Past unfairness is made up for within this part of the time that it took to come about. Shorter, and the shares would
-/// swing from end to end: at a horizon of h a deviation of x after a time T moves them by T/h as much, and a
-/// single turn moves x.
+/// Past unfairness is made up for within this part of the time that it took to come about. Shorter,
+/// and the shares would swing from end to end: at a horizon of h a deviation of x after a time T
+/// moves them by T/h as much, and a single turn moves x.
 const PATIENCE: f64 = 0.25;
 
 /// Progress of an application.
@@ -158,7 +158,8 @@ struct Sum {
     cpu: f64,
     pinned: f64,
     free: f64,
-    /// Seconds of CPU time in this interval, and what the part of it on fast cores was worth on top at each thread's factor.
+    /// Seconds of CPU time in this interval, and what the part of it on fast cores was worth on top
+    /// at each thread's factor.
     ran: f64,
     gained: f64,
     /// CPU time before this interval, and what it would have been alone.

@@ -107,7 +107,8 @@ pub struct Prim {
 impl Prim {
     /// The policy with default parameters.
     pub fn new(seed: u64) -> Prim {
-        // Both texts are part of the program and parsed by a test; without rules nothing would be swapped.
+        // Both texts are part of the program and parsed by a test; without rules nothing would be
+        // swapped.
         let rules = [
             include_str!("prim/energy.toml"),
             include_str!("prim/throughput.toml"),

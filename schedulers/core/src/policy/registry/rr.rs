@@ -105,8 +105,8 @@ impl Policy for RoundRobin {
         let by_app = self.knobs.choice(SHARE) == "app";
         self.book(view, MEMORY * threshold);
 
-        // An application's second thread claims as though the first one's turn had been had already, so that seats go
-        // round the applications before one gets two.
+        // An application's second thread claims as though the first one's turn had been had
+        // already, so that seats go round the applications before one gets two.
         self.rank.clear();
         self.rank.resize(view.threads.len() * MAX_CORE_TYPES, 0);
         if by_app {

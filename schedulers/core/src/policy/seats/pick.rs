@@ -1,7 +1,8 @@
-//! Takes the strongest candidates as long as there is room, without sorting those that do not matter.
+//! Takes the strongest candidates as long as there is room, without sorting those that do not
+//! matter.
 
-/// A thread that could get a seat. The order is that of preference: strongest first, holders before others of equal strength,
-/// then as the view has them.
+/// A thread that could get a seat. The order is that of preference: strongest first, holders before
+/// others of equal strength, then as the view has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Candidate {
     /// Strength, mapped so that smaller is stronger.
@@ -14,7 +15,8 @@ pub struct Candidate {
 const STRANGER: u32 = 1 << 31;
 
 impl Candidate {
-    /// Thread `index` of the view with this strength; any value has its place, larger before smaller.
+    /// Thread `index` of the view with this strength; any value has its place, larger before
+    /// smaller.
     pub fn new(index: usize, strength: f64, holds: bool, weight: u32) -> Candidate {
         let bits = strength.to_bits();
         // the total order of f64 as that of u64: negative numbers count downwards
@@ -61,15 +63,15 @@ impl Room {
         self.weight += f64::from(weight);
     }
 
-    /// Whether one more thread of this weight fits: there is a CPU for it, or enough others are left to fill the
-    /// slower types and at least half of it is within the quota.
+    /// Whether one more thread of this weight fits: there is a CPU for it, or enough others are
+    /// left to fill the slower types and at least half of it is within the quota.
     fn fits(&self, weight: u32) -> bool {
         let spare = self.waiting.saturating_sub(self.seated) > self.elsewhere;
         self.seated < self.cpus || (spare && self.weight + f64::from(weight) / 2.0 <= self.quota)
     }
 
-    /// Whether so many threads of so much weight together fit, each one after the others, in any order. May say no
-    /// although they do.
+    /// Whether so many threads of so much weight together fit, each one after the others, in any
+    /// order. May say no although they do.
     fn fit_all(&self, n: usize, weight: f64) -> bool {
         let last = self.seated + n.saturating_sub(1);
         let spare = self.waiting.saturating_sub(last) > self.elsewhere;
@@ -80,8 +82,8 @@ impl Room {
 /// Ranges up to this length are sorted.
 const SMALL: usize = 24;
 
-/// Gives seats to the candidates in order, up to the first that does not fit. Only the neighbourhood of that one is
-/// sorted: O(n) on average.
+/// Gives seats to the candidates in order, up to the first that does not fit. Only the
+/// neighbourhood of that one is sorted: O(n) on average.
 pub fn pick(candidates: &mut [Candidate], room: &mut Room, mut seat: impl FnMut(&Candidate)) {
     let mut from = 0;
     while from < candidates.len() {

@@ -1,8 +1,9 @@
 //! On which core type each application ran.
 //!
-//! Under a policy the kernel side accounts every nanosecond per thread and core type. Under the kernel's own scheduler
-//! nobody does, so there the processor that each thread was last on is looked up once per interval in `/proc`: the same
-//! cadence as a policy's ticks, so that looking costs the same.
+//! Under a policy the kernel side accounts every nanosecond per thread and core type. Under the
+//! kernel's own scheduler nobody does, so there the processor that each thread was last on is
+//! looked up once per interval in `/proc`: the same cadence as a policy's ticks, so that looking
+//! costs the same.
 
 use amp_metrics::{AppId, Nanos, MAX_CORE_TYPES};
 use amp_sched::engine::AppTick;
@@ -19,7 +20,8 @@ pub struct WhereRan {
 }
 
 impl WhereRan {
-    /// What each application (by index in `pids`, the present process of each) ran in the last tick's interval.
+    /// What each application (by index in `pids`, the present process of each) ran in the last
+    /// tick's interval.
     pub fn of_ticks(ticks: &[AppTick], pids: &[Option<i32>]) -> Vec<PerType> {
         let of = |pid: &Option<i32>| {
             let id = AppId(u64::try_from((*pid)?).ok()?);
@@ -28,8 +30,8 @@ impl WhereRan {
         pids.iter().map(|p| of(p).unwrap_or_default()).collect()
     }
 
-    /// What they ran since the last call, from `/proc`: a thread that used CPU time since the last look is taken to have spent it on the core
-    /// type it was last on.
+    /// What they ran since the last call, from `/proc`: a thread that used CPU time since the last
+    /// look is taken to have spent it on the core type it was last on.
     pub fn look_up(&mut self, topology: &Topology, pids: &[Option<i32>]) -> Vec<PerType> {
         let mut out = vec![PerType::default(); pids.len()];
         let ns_per_tick = 1_000_000_000 / procfs::ticks_per_second().max(1);

@@ -1,4 +1,5 @@
-//! The collection on this machine: every program, on every core type, with every event set [MET §3].
+//! The collection on this machine: every program, on every core type, with every event set
+//! [MET §3].
 
 use super::energy::Meter;
 use super::journal::JournalFile;
@@ -124,7 +125,8 @@ impl Collection<'_> {
         run(program, place.cpu, &events, &mut self.meter, &self.rules)
     }
 
-    /// Decides on event sets and runs, or takes them from the journal. Gives the number of runs that took.
+    /// Decides on event sets and runs, or takes them from the journal. Gives the number of runs
+    /// that took.
     fn plan(&mut self, programs: &[Program]) -> Result<usize> {
         let begun = self.kept.journal.plan.clone();
         if let Some(old) = begun {
@@ -140,7 +142,7 @@ impl Collection<'_> {
             } == old;
             if !same {
                 return Err(bad_input(format!(
-                    "{} was begun with other settings, events, kernel or machine: delete it to begin afresh",
+                    "{} was begun with other settings, events, kernel or machine: delete it to start over",
                     self.kept.path().display()
                 )));
             }
@@ -186,8 +188,8 @@ impl Collection<'_> {
         }
     }
 
-    /// R on a core type [MET §2]: with how many runs of a program retired instructions are known to σ_ref. The first
-    /// program that runs at all serves for it.
+    /// R on a core type [MET §2]: with how many runs of a program retired instructions are known to
+    /// σ_ref. The first program that runs at all serves for it.
     fn sample_size(
         &mut self,
         programs: &[Program],
@@ -222,7 +224,7 @@ impl Collection<'_> {
                 }
             }
             log::warn!(
-                "{}: {MOST_PILOTS} runs do not tell its instructions to {}: programs are run as often",
+                "{}: {MOST_PILOTS} runs do not give its instructions to {}: programs are run as often",
                 program.name,
                 self.args.sigma_ref
             );
@@ -258,8 +260,8 @@ impl Collection<'_> {
         let sets = &plan.core_types[place].sets;
         let begun = self.kept.journal.of(&program.name, &program.command, place);
         if place == 0 && begun.is_empty() {
-            // The first execution finds neither its files in memory nor what earlier ones have left for it (compiled
-            // modules of Python): it is not like the others.
+            // The first execution finds neither its files in memory nor what earlier ones have left
+            // for it (compiled modules of Python): it is not like the others.
             self.progress.note(&format!("{}, to warm up", program.name));
             self.one(program, place, &plan.header.core_types[place].sets[0])?;
         }

@@ -5,7 +5,7 @@ use amp_metrics::{Nanos, Pmus, Subject};
 use anyhow::Result;
 use std::path::Path;
 
-/// A source of energy: of a CPU where it tells CPUs apart, else of the whole machine.
+/// A source of energy: of a CPU where it measures each CPU, else of the whole machine.
 pub struct Meter(Option<Box<dyn VirtualSource>>);
 
 impl Meter {

@@ -24,7 +24,7 @@ pub struct Args {
     list: bool,
 }
 
-/// Runs the kernel, or tells what it would run.
+/// Runs the kernel, or prints what it would run.
 ///
 /// # Errors
 /// When the CPU cannot be used.

@@ -164,7 +164,7 @@ impl Args {
     }
 }
 
-/// Does the work and tells what was done.
+/// Does the work and reports what was done.
 ///
 /// # Errors
 /// [`Usage`] for a kernel or parameter that does not exist or is out of range; otherwise when the

@@ -1,6 +1,7 @@
 //! The shares problem of `pareto`: most throughput with bounded unfairness.
 //!
-//! Application a runs, when its threads get G_a cores' worth of fast-core time between them, at the normalised speed
+//! Application a runs, when its threads get G_a cores' worth of fast-core time between them, at the
+//! normalised speed
 //!
 //! ```text
 //! x_a = α_a + β_a·G_a,  0 ≤ G_a ≤ cap_a        (the inverse of its slowdown)
@@ -12,19 +13,22 @@
 //! maximise Σ d_a·G_a   subject to   Σ G_a = B   and   max x / min x ≤ U
 //! ```
 //!
-//! The ratio bound holds iff there is a level m with m ≤ x_a ≤ U·m for all a. For a fixed m this is one interval per
-//! application, lo_a(m) ≤ G_a ≤ hi_a(m), where with g_a(y) = clamp((y − α_a)/β_a, 0, cap_a) lo_a(m) = g_a(m) and
-//! hi_a(m) = g_a(U·m): a continuous knapsack, solved by giving everybody lo and the rest to the highest d first.
+//! The ratio bound holds iff there is a level m with m ≤ x_a ≤ U·m for all a. For a fixed m this is
+//! one interval per application, lo_a(m) ≤ G_a ≤ hi_a(m), where with g_a(y) = clamp((y − α_a)/β_a,
+//! 0, cap_a) lo_a(m) = g_a(m) and hi_a(m) = g_a(U·m): a continuous knapsack, solved by giving
+//! everybody lo and the rest to the highest d first.
 //!
-//! In (G, m) together the problem is a linear program, so that its value V(m) for fixed m is concave and piecewise linear. Its
-//! slope comes with the greedy solution: raising m by δ costs lo'·δ of every application at its lower end and
-//! hands hi'·δ to every one at its upper end, the marginal one making up the difference. The maximum is found exactly by
-//! intersecting the tangents at both ends of the bracket: either the intersection is on V, and optimal, or it cuts off at least
-//! one piece.
+//! In (G, m) together the problem is a linear program, so that its value V(m) for fixed m is
+//! concave and piecewise linear. Its slope comes with the greedy solution: raising m by δ costs
+//! lo'·δ of every application at its lower end and hands hi'·δ to every one at its upper end, the
+//! marginal one making up the difference. The maximum is found exactly by intersecting the tangents
+//! at both ends of the bracket: either the intersection is on V, and optimal, or it cuts off at
+//! least one piece.
 //!
-//! Two things can make U unreachable: x_a ≥ α_a (who is fast without a fast core cannot be slowed down), which
-//! wants m ≥ max α/U, and Σ lo(m) ≤ B, which wants m at most the fairness level m* with Σ g(m*) = B. When they contradict each
-//! other m = m* is taken: the max-min fair shares, which are as near to the bound as any.
+//! Two things can make U unreachable: x_a ≥ α_a (who is fast without a fast core cannot be slowed
+//! down), which wants m ≥ max α/U, and Σ lo(m) ≤ B, which wants m at most the fairness level m*
+//! with Σ g(m*) = B. When they contradict each other m = m* is taken: the max-min fair shares,
+//! which are as near to the bound as any.
 
 use crate::policy::level::Demands;
 
@@ -34,7 +38,8 @@ const NO_BOUND: f64 = 1e6;
 /// Gains of normalised speed below this, per core, are none.
 const FLAT: f64 = 1e-9;
 
-/// Evaluations of V after which the search stops at the best found. A dozen were the most ever needed.
+/// Evaluations of V after which the search stops at the best found. A dozen were the most ever
+/// needed.
 const STEPS: usize = 60;
 
 /// One application.
@@ -50,7 +55,8 @@ pub struct Share {
     pub density: f64,
 }
 
-/// The problem and its solution. Keeps buffers and the levels found, from which the next search starts.
+/// The problem and its solution. Keeps buffers and the levels found, from which the next search
+/// starts.
 #[derive(Debug, Default)]
 pub struct Problem {
     shares: Vec<Share>,
@@ -60,9 +66,9 @@ pub struct Problem {
     /// In that order; slope 0 for those that gain nothing.
     demands: Demands,
     density: Vec<f64>,
-    /// In that order: what they get.
+    /// Share of each, in that order.
     given: Vec<f64>,
-    /// By application: what they get.
+    /// Share of each application.
     solution: Vec<f64>,
     flat: f64,
     supply: f64,
@@ -112,7 +118,8 @@ impl Problem {
 
     /// Sorts the applications and sets up their demands.
     fn prepare(&mut self) {
-        // Density in single precision and index in one number: much faster to sort, and near enough.
+        // Density in single precision and index in one number: much faster to sort, and near
+        // enough.
         self.keys.clear();
         for (i, s) in self.shares.iter().enumerate() {
             let density = if s.beta > FLAT {
@@ -169,8 +176,8 @@ impl Problem {
         if from >= to {
             return from.min(fair).max(low);
         }
-        // Slopes are taken just inside the ends: at them, who is at a bound there exactly (the one that sets it, for
-        // instance) would count as not moving.
+        // Slopes are taken just inside the ends: at them, who is at a bound there exactly (the one
+        // that sets it, for instance) would count as not moving.
         let inside = (to - from) * 1e-9;
         let (from, to) = (from + inside, to - inside);
         let (mut a, mut b) = (self.evaluate(from), self.evaluate(to));
@@ -335,7 +342,8 @@ mod tests {
         assert!(none.solve(2.0, 1.2).is_empty());
     }
 
-    /// V by brute force: the greedy solution on a grid of levels; and how much the best may lie above it, V being concave.
+    /// V by brute force: the greedy solution on a grid of levels; and how much the best may lie
+    /// above it, V being concave.
     fn brute(apps: &[Share], supply: f64, u: f64) -> Option<(f64, f64)> {
         const STEPS: u32 = 4000;
         let g = |s: &Share, y: f64| ((y - s.alpha) / s.beta).clamp(0.0, s.cap);
@@ -360,7 +368,8 @@ mod tests {
             }
             best = Some(best.map_or(v, |b| b.max(v)));
         }
-        // a step of the level moves no G by more than u/beta of it, each at a difference of densities
+        // a step of the level moves no G by more than u/beta of it, each at a difference of
+        // densities
         let step = 2.0 * (to - from) / f64::from(STEPS);
         let spread = sorted[0].density - sorted[sorted.len() - 1].density;
         let moved: f64 = apps.iter().map(|s| u / s.beta).sum();
@@ -394,8 +403,8 @@ mod tests {
             prop_assert!(free >= looser - 1e-7);
         }
 
-        /// With a past, who is fast without fast cores may be the one that gains most from them, and one that sets the
-        /// lower end of the search may be the one that moves there.
+        /// With a past, who is fast without fast cores may be the one that gains most from them,
+        /// and one that sets the lower end of the search may be the one that moves there.
         #[test]
         fn the_solution_is_optimal_for_any_coefficients(
             apps in prop::collection::vec(

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-/// What a rule may look at: a thread on a faster core type (big) and one on a slower (small), their factors being
-/// those of the faster type over the slower.
+/// What a rule may look at: a thread on a faster core type (big) and one on a slower (small), their
+/// factors being those of the faster type over the slower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -33,7 +33,7 @@ impl Metric {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// What is looked at.
+    /// Metric of the condition.
     pub metric: Metric,
     /// The least value.
     #[serde(default)]
@@ -47,7 +47,7 @@ pub struct Condition {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What it says, for people.
+    /// Description of the rule, for people.
     pub name: String,
     /// Its conditions.
     pub all: Vec<Condition>,

@@ -24,7 +24,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Keeps the threads busy for the time and tells the rounds each got done (its share of the
+/// Keeps the threads busy for the time and returns the rounds each got done (its share of the
 /// machine), its CPU time on each CPU, the longest time it was kept from running, how long each CPU
 /// ran them, and the longest time each CPU ran none of them while one waited.
 pub fn run(args: &Args) -> Result<()> {
