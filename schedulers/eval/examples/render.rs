@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = args.next().ok_or("usage: render REPORT.json [PAGE.html]")?;
     let json = std::fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
     let bench: BenchReport = serde_json::from_str(&json).map_err(|e| format!("{file}: {e}"))?;
-    print!("{}", report::text(&bench));
+    print!("{}", report::text(&bench, None));
     if let Some(page) = args.next() {
         std::fs::write(&page, report::html(&bench)).map_err(|e| format!("{page}: {e}"))?;
     }

@@ -1,9 +1,11 @@
 //! A bench's result for people: a text table, and one self-contained HTML page.
 
 mod charts;
+pub mod columns;
 mod html;
 mod number;
 mod text;
+mod words;
 
 pub use html::html;
 pub use number::measured;

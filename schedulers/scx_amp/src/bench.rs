@@ -292,7 +292,7 @@ fn show(args: &BenchArgs, results: &BenchReport) -> Result<()> {
         )?;
     }
     if args.json.as_deref() != Some(Path::new("-")) {
-        print!("{}", report::text(results));
+        print!("{}", report::text(results, amp_host::terminal_width()));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@
 //! clock     monotonic time
 //! progress  a bar, nothing in a pipe, or lines for a host
 //! input     bad input: exit status 2
-//! output    a file, or standard output
+//! output    a file, or standard output, and how wide that is
 //! signals   a flag that an interrupt sets
 //! ```
 //!
@@ -27,5 +27,5 @@ pub mod topology;
 pub mod user;
 
 pub use input::{bad_input, BadInput};
-pub use output::write_out;
+pub use output::{terminal_width, write_out};
 pub use signals::{on_signal, stop_flag};

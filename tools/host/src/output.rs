@@ -1,7 +1,7 @@
 //! Where a command's results go.
 
 use anyhow::{Context, Result};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 /// Writes to a file, or to standard output for `-`.
@@ -15,6 +15,17 @@ pub fn write_out(path: &Path, text: &str) -> Result<()> {
         return Ok(());
     }
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Columns of the terminal that standard output is; none where it is something else, such as a pipe.
+pub fn terminal_width() -> Option<usize> {
+    let out = std::io::stdout();
+    if !out.is_terminal() {
+        return None;
+    }
+    let columns = rustix::termios::tcgetwinsize(&out).ok()?.ws_col;
+    // a terminal that does not know says 0
+    (columns > 0).then_some(usize::from(columns))
 }
 
 #[cfg(test)]

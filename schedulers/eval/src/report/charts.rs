@@ -1,6 +1,7 @@
 //! The charts of the page.
 
 use crate::evaluation::{BenchReport, PolicyResult, TimelineEntry};
+use crate::report::columns::{Chart, Column};
 use crate::report::number::{measured, rounded};
 use amp_charts::{Anchor, Scale, Svg};
 use amp_metrics::uncertainty::Measured;
@@ -38,20 +39,10 @@ fn shortened(text: &str, most: usize) -> String {
         .collect()
 }
 
-/// What a chart of bars per policy shows.
-pub struct Quantity {
-    /// Title for those who cannot see it.
-    pub label: &'static str,
-    /// Where bars begin.
-    pub origin: f64,
-    /// The figure of a policy.
-    pub of: fn(&PolicyResult) -> Option<Measured>,
-    /// What the oracle says.
-    pub oracle: fn(&PolicyResult) -> Option<f64>,
-}
-
-/// One horizontal bar per policy with its uncertainty and the oracle's mark, `total` CSS pixels wide.
-pub fn policy_bars(report: &BenchReport, q: &Quantity, total: f64) -> String {
+/// One horizontal bar per policy with its uncertainty and the mark of the steady-state prediction, `total` CSS pixels wide.
+pub fn policy_bars(report: &BenchReport, column: &Column, chart: &Chart, total: f64) -> String {
+    let of = |r: &PolicyResult| Some((column.of)(r)?.measured().scale(chart.scale));
+    let predicted = |r: &PolicyResult| column.prediction(r).map(|p| p * chart.scale);
     const ROW: f64 = 34.0;
     const BAR: f64 = 20.0;
     let results = &report.results;
@@ -63,16 +54,18 @@ pub fn policy_bars(report: &BenchReport, q: &Quantity, total: f64) -> String {
     let right = 112.0;
     let plot = total - left - right;
     let ends = results.iter().flat_map(|r| {
-        let m = (q.of)(r).map(|m| [m.value - m.u.unwrap_or(0.0), m.value + m.u.unwrap_or(0.0)]);
-        m.into_iter().flatten().chain((q.oracle)(r))
+        let m = of(r).map(|m| [m.value - m.u.unwrap_or(0.0), m.value + m.u.unwrap_or(0.0)]);
+        m.into_iter().flatten().chain(predicted(r))
     });
     let (low, high) = ends
         .filter(|x| x.is_finite())
-        .fold((q.origin, q.origin), |(l, h), x| (l.min(x), h.max(x)));
+        .fold((chart.origin, chart.origin), |(l, h), x| {
+            (l.min(x), h.max(x))
+        });
     let scale = Scale::covering(low, high, if total > 400.0 { 4 } else { 3 });
     let x = |v: f64| left + plot * scale.at(v);
     let height = ROW * results.len() as f64 + 30.0;
-    let mut svg = Svg::new(total, height, q.label);
+    let mut svg = Svg::new(total, height, &format!("{} per policy", chart.title));
     for mark in &scale.marks {
         svg.line(x(*mark), 2.0, x(*mark), height - 24.0, "grid");
         svg.text(
@@ -86,12 +79,12 @@ pub fn policy_bars(report: &BenchReport, q: &Quantity, total: f64) -> String {
     for (i, r) in results.iter().enumerate() {
         let middle = ROW * (i as f64 + 0.5) + 2.0;
         svg.text(left - 10.0, middle + 4.0, Anchor::End, "name", &r.policy);
-        let Some(m) = (q.of)(r).filter(|m| m.value.is_finite()) else {
+        let Some(m) = of(r).filter(|m| m.value.is_finite()) else {
             continue;
         };
         let value = measured(m);
         let title = format!("{}: {value}", r.policy);
-        let (a, b) = (x(q.origin.min(m.value)), x(q.origin.max(m.value)));
+        let (a, b) = (x(chart.origin.min(m.value)), x(chart.origin.max(m.value)));
         svg.rect(
             a,
             middle - BAR / 2.0,
@@ -105,17 +98,17 @@ pub fn policy_bars(report: &BenchReport, q: &Quantity, total: f64) -> String {
             end = x(m.value + u);
             svg.whisker(true, x(m.value - u), end, middle);
         }
-        if let Some(o) = (q.oracle)(r) {
+        if let Some(o) = predicted(r) {
             svg.diamond(
                 x(o),
                 middle,
-                &format!("{}: analytic oracle {}", r.policy, rounded(o, 3)),
+                &format!("{}: steady-state prediction {}", r.policy, rounded(o, 3)),
             );
             end = end.max(x(o) + 5.0);
         }
         svg.text(end + 8.0, middle + 4.0, Anchor::Start, "value", &value);
     }
-    svg.line(x(q.origin), 2.0, x(q.origin), height - 24.0, "axis");
+    svg.line(x(chart.origin), 2.0, x(chart.origin), height - 24.0, "axis");
     svg.finish()
 }
 

@@ -1,9 +1,11 @@
 //! One self-contained page: no script, no external reference, readable in light and dark.
 
-use crate::evaluation::{BenchReport, PolicyResult};
-use crate::report::charts::{self, Quantity};
-use crate::report::number::{maybe, measured, percent, rounded, UNKNOWN};
+use crate::evaluation::BenchReport;
+use crate::report::charts;
+use crate::report::columns::{self, Chart, Column};
+use crate::report::number::{measured, percent, rounded};
 use crate::report::text::slowdown;
+use crate::report::words;
 use amp_charts::escape;
 use amp_charts::page::{document, figure, header, keys, table};
 use amp_sched::policy::BASELINE;
@@ -19,7 +21,10 @@ pub fn html(report: &BenchReport) -> String {
     };
     let subtitle = format!(
         "{} big and {} small cores, {}{virtual_time}; speedup factors: {}",
-        m.big, m.small, report.on, report.provider
+        m.big,
+        m.small,
+        report.on,
+        words::source(report)
     );
     let mut body = header(&title, &subtitle);
     body += &format!("<p class=\"lead\">{}</p>\n", escape(&summary(report)));
@@ -41,7 +46,8 @@ fn summary(report: &BenchReport) -> String {
     };
     let baseline = finite().find(|r| r.policy == BASELINE && r.asp.value > 0.0);
     let against = match baseline {
-        Some(b) if b.policy != best.policy => {
+        // the simulator's baseline is not the kernel's scheduler
+        Some(b) if b.policy != best.policy && !words::is_stand_in(report) => {
             let gain = 100.0 * (best.asp.value / b.asp.value - 1.0);
             format!(", {gain:.0} % above {BASELINE}")
         }
@@ -57,53 +63,28 @@ fn summary(report: &BenchReport) -> String {
 }
 
 fn aggregate(report: &BenchReport) -> String {
-    let asp = Quantity {
-        label: "Aggregate speedup per policy",
-        origin: 0.0,
-        of: |r| Some(r.asp),
-        oracle: |r| r.oracle.as_ref().map(|o| o.asp),
-    };
-    let unfairness = Quantity {
-        label: "Unfairness per policy",
-        origin: 1.0,
-        of: |r| Some(r.unfairness),
-        oracle: |r| r.oracle.as_ref().map(|o| o.unfairness),
-    };
-    let edp = Quantity {
-        label: "Energy-delay product per policy",
-        origin: 0.0,
-        of: |r| r.edp.map(|m| m.scale(1e9)),
-        oracle: |_| None,
-    };
-    let energy = report.results.iter().any(|r| r.edp.is_some());
-    let (class, width) = if energy {
-        ("three", 340.0)
-    } else {
-        ("pair", 500.0)
+    let charts: Vec<(&Column, &Chart)> = columns::known(report)
+        .filter_map(|c| Some((c, c.chart.as_ref()?)))
+        .collect();
+    let (class, width) = match charts.len() {
+        0..=2 => ("pair", 500.0),
+        _ => ("three", 340.0),
     };
     let mut out = format!("<section class=\"bars {class}\">");
-    out += &figure(
-        "Aggregate speedup (ASP)",
-        "against slow cores only; higher is better",
-        &charts::policy_bars(report, &asp, width),
-    );
-    out += &figure(
-        "Unfairness",
-        "largest slowdown over smallest; 1 is ideal",
-        &charts::policy_bars(report, &unfairness, width),
-    );
-    if energy {
-        out += &figure(
-            "Energy-delay product",
-            "nJ·s per instruction; lower is better",
-            &charts::policy_bars(report, &edp, width),
-        );
+    for (column, chart) in charts {
+        let words = column.better.words();
+        let note = words.map_or_else(|| chart.note.to_owned(), |w| format!("{}; {w}", chart.note));
+        let bars = charts::policy_bars(report, column, chart, width);
+        out += &figure(chart.title, &note, &bars);
     }
-    let oracle = report.results.iter().any(|r| r.oracle.is_some());
     out += "</section><p class=\"note\">Whiskers: ± one standard uncertainty.";
-    if oracle {
-        out += " <span class=\"key\"><i class=\"diamond\"></i></span>analytic oracle: steady single-threaded \
-                applications with the measured speedups and no overheads.";
+    if let Some(prediction) = words::prediction(report) {
+        out += " <span class=\"key\"><i class=\"diamond\"></i></span>";
+        out += &escape(prediction);
+    }
+    if let Some(note) = words::stand_in(report) {
+        out += "</p><p class=\"note\">";
+        out += &escape(&note);
     }
     out + "</p>\n"
 }
@@ -151,49 +132,8 @@ fn timelines(report: &BenchReport) -> String {
 
 fn tables(report: &BenchReport) -> String {
     let results = &report.results;
-    let columns = [
-        "policy",
-        "ASP",
-        "unfairness",
-        "unfairness per run",
-        "ASP by work",
-        "EDP (J·s/instr.)",
-        "energy (J)",
-        "swaps/s",
-        "runs",
-        "oracle ASP",
-        "oracle unfairness",
-    ];
-    let of = |r: &PolicyResult| {
-        let oracle = r.oracle.as_ref();
-        vec![
-            r.policy.clone(),
-            measured(r.asp),
-            measured(r.unfairness),
-            maybe(r.unfairness_per_run),
-            maybe(r.asp_by_work),
-            maybe(r.edp),
-            maybe(r.energy_j),
-            r.swaps_per_s
-                .map_or_else(|| UNKNOWN.to_owned(), |s| rounded(s, 2)),
-            if r.runs.is_empty() {
-                UNKNOWN.to_owned()
-            } else {
-                r.runs.len().to_string()
-            },
-            oracle.map_or_else(|| UNKNOWN.to_owned(), |o| rounded(o.asp, 3)),
-            oracle.map_or_else(|| UNKNOWN.to_owned(), |o| rounded(o.unfairness, 3)),
-        ]
-    };
-    let rows: Vec<Vec<String>> = results.iter().map(of).collect();
-    // a column that nothing is known for is left out
-    let kept: Vec<usize> = (0..columns.len())
-        .filter(|&c| c < 3 || rows.iter().any(|r| r[c] != UNKNOWN))
-        .collect();
-    let pick = |row: &[String]| kept.iter().map(|&c| row[c].clone()).collect::<Vec<_>>();
-    let columns: Vec<String> = columns.iter().map(|h| (*h).to_owned()).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(|r| pick(r)).collect();
-    let mut out = format!("<section><h2>Data</h2>{}", table(&pick(&columns), &rows));
+    let (titles, rows) = columns::table(report, |_| true);
+    let mut out = format!("<section><h2>Data</h2>{}", table(&titles, &rows));
 
     if let Some(first) = results.first() {
         let mut columns: Vec<String> = [
@@ -269,7 +209,7 @@ fn environment(report: &BenchReport) -> String {
             format!("{} ({})", m.name, types.join(", ")),
         ),
         ("Ran on".to_owned(), report.on.clone()),
-        ("Speedup factors from".to_owned(), report.provider.clone()),
+        ("Speedup factors".to_owned(), words::source(report)),
     ];
     let mut fact = |name: &str, value: Option<String>| {
         facts.extend(value.map(|v| (name.to_owned(), v)));

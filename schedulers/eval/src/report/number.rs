@@ -28,7 +28,10 @@ pub fn measured(m: Measured) -> String {
             value: m.value / 10f64.powi(exponent),
             u: m.u.map(|u| u / 10f64.powi(exponent)),
         };
-        let inner = plain(scaled, 2);
+        let inner = match scaled.u {
+            Some(0.0) => format!("{:.2} ± 0", scaled.value),
+            _ => plain(scaled, 2),
+        };
         return match m.u {
             Some(_) => format!("({inner})e{exponent}"),
             None => format!("{inner}e{exponent}"),
@@ -39,12 +42,16 @@ pub fn measured(m: Measured) -> String {
 
 fn plain(m: Measured, most: usize) -> String {
     let p = decimals(m.u, most);
-    format!("{m:.p$}")
-}
-
-/// As [`measured`], for a figure that may not be known.
-pub fn maybe(m: Option<Measured>) -> String {
-    m.map_or_else(|| UNKNOWN.to_owned(), measured)
+    let rounded = format!("{:.p$}", m.value);
+    match m.u {
+        // it may be exact and yet have more digits than are shown
+        Some(0.0) if rounded.parse() == Ok(m.value) => format!("{} (exact)", m.value),
+        Some(0.0) => format!("{rounded} ± 0"),
+        Some(u) if u < 0.5 * 10f64.powi(-(p as i32)) => {
+            format!("{rounded} ± <{:.p$}", 10f64.powi(-(p as i32)))
+        }
+        _ => format!("{m:.p$}"),
+    }
 }
 
 /// A figure of no more than `p` decimals.
@@ -72,7 +79,11 @@ mod tests {
             (Measured::new(3.87123, 0.0213), "3.871 ± 0.021"),
             (Measured::new(3.87123, 0.213), "3.87 ± 0.21"),
             (Measured::new(123.456, 13.1), "123 ± 13"),
-            (Measured::new(1.0, 0.0), "1.000 ± 0.000"),
+            (Measured::new(1.0, 0.0), "1 (exact)"),
+            (Measured::new(1.25, 0.0), "1.25 (exact)"),
+            (Measured::new(4.0 / 3.0, 0.0), "1.333 ± 0"),
+            (Measured::new(1.0, 1e-5), "1.000 ± <0.001"),
+            (Measured::new(1.25e-9, 0.0), "(1.25 ± 0)e-9"),
             (Measured::single(1.5), "1.500"),
             (Measured::new(1.23456e-9, 1.2e-11), "(1.23 ± 0.01)e-9"),
             (Measured::single(2.5e7), "2.50e7"),
@@ -82,8 +93,8 @@ mod tests {
             assert_eq!(measured(m), want);
         }
         assert_eq!(
-            (maybe(None), percent(Some(0.333)), percent(None)),
-            ("–".into(), "33.3 %".into(), "–".into())
+            (percent(Some(0.333)), percent(None)),
+            ("33.3 %".into(), "–".into())
         );
         assert_eq!(rounded(f64::INFINITY, 2), "–");
     }

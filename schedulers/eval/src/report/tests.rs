@@ -121,7 +121,7 @@ fn report(policies: &[&str]) -> BenchReport {
 
 #[test]
 fn the_text_has_every_policy_and_application() {
-    let t = text(&report(&["eevdf", "rr", "hsp"]));
+    let t = text(&report(&["eevdf", "rr", "hsp"]), None);
     for wanted in [
         "eevdf",
         "rr",
@@ -141,6 +141,50 @@ fn the_text_has_every_policy_and_application() {
         .map(|l| l.chars().count())
         .collect();
     assert!(widths[..4].windows(2).all(|w| w[0] == w[1]), "ragged:\n{t}");
+}
+
+#[test]
+fn tables_fit_a_narrow_terminal() {
+    let r = report(&["eevdf", "rr", "hsp"]);
+    let wide = |t: &str| {
+        t.lines()
+            .filter(|l| l.starts_with('│'))
+            .map(|l| l.chars().count())
+            .max()
+    };
+    assert!(wide(&text(&r, None)).unwrap() > 80);
+    let narrow = text(&r, Some(80));
+    assert!(wide(&narrow).unwrap() <= 80, "{narrow}");
+    for name in ["calculix", "unfairness", "hsp"] {
+        assert!(narrow.contains(name), "{name}: {narrow}");
+    }
+    // wide enough: nothing changes
+    assert_eq!(text(&r, Some(400)), text(&r, None));
+}
+
+#[test]
+fn the_simulators_baseline_is_no_headline() {
+    let board = report(&["eevdf", "hsp"]);
+    assert!(html(&board).contains("above eevdf") && !text(&board, None).contains("stand-in"));
+    let sim = BenchReport {
+        on: "sim".into(),
+        provider: "true".into(),
+        ..board
+    };
+    for said in [html(&sim), text(&sim, None)] {
+        assert!(
+            !said.contains("above eevdf") && said.contains("stand-in"),
+            "{said}"
+        );
+        assert!(
+            said.contains("true values of the phase (provider `true`)"),
+            "{said}"
+        );
+        assert!(
+            said.contains("teady-state prediction") && !said.contains("analytic oracle"),
+            "{said}"
+        );
+    }
 }
 
 #[test]
@@ -190,7 +234,7 @@ fn an_empty_and_a_minimal_report_can_be_shown() {
         results: Vec::new(),
         ..report(&[])
     };
-    assert!(text(&empty).contains("2STH-4STL"));
+    assert!(text(&empty, None).contains("2STH-4STL"));
     assert!(html(&empty).contains("No policy has a result"));
 
     let minimal = r#"{"workload":"w","machine":{"name":"m","big":1,"small":1},"on":"host","provider":"declared",
@@ -198,7 +242,7 @@ fn an_empty_and_a_minimal_report_can_be_shown() {
         "results":[{"policy":"rr","asp":{"value":0.0,"u":null},"unfairness":{"value":1.0,"u":null},"apps":[
           {"name":"a","ct_slow_s":1.0,"ct_fast_s":1.0,"ct_sched_s":1.0,"slowdown":1.0,"speedup":1.0,"completions_s":[1.0]}]}]}"#;
     let r: BenchReport = serde_json::from_str(minimal).unwrap();
-    assert!(text(&r).contains("1.000"));
+    assert!(text(&r, None).contains("1.000"));
     balanced(&html(&r));
     assert!(!html(&r).contains("NaN"));
 }

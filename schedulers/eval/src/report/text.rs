@@ -1,66 +1,74 @@
 //! The table on the terminal.
 
 use crate::evaluation::{BenchReport, PolicyResult};
-use crate::report::number::{maybe, measured, rounded, UNKNOWN};
+use crate::report::columns::{self, Shown};
+use crate::report::number::{measured, rounded, UNKNOWN};
+use crate::report::words;
 use amp_metrics::uncertainty::Measured;
 use tabled::builder::Builder;
 use tabled::settings::object::{Columns, Object, Rows};
-use tabled::settings::{Alignment, Style};
+use tabled::settings::peaker::Priority;
+use tabled::settings::{Alignment, Style, Width};
 
-/// The result as text: one table of ASP, unfairness and EDP per policy, one of slowdowns per application.
-pub fn text(report: &BenchReport) -> String {
+/// The result as text: one table of figures per policy, one of slowdowns per application. Tables are
+/// at most `width` characters wide, where one is given: cells take more lines then.
+pub fn text(report: &BenchReport, width: Option<usize>) -> String {
     let m = &report.machine;
     let mut out = format!(
         "{} on {} ({} big, {} small; {}), speedup factors: {}\n",
-        report.workload, m.name, m.big, m.small, report.on, report.provider
+        report.workload,
+        m.name,
+        m.big,
+        m.small,
+        report.on,
+        words::source(report)
     );
-    out += &policies(report);
+    let (header, rows) = columns::table(report, |c| c.shown == Shown::Everywhere);
+    let mut table = Builder::default();
+    table.push_record(header);
+    rows.into_iter().for_each(|row| table.push_record(row));
+    out += &draw(table, width);
     out.push('\n');
     out += &by_work(report);
     out += "slowdown per application and policy:\n";
-    out += &applications(report);
+    out += &draw(applications(report), width);
     out.push('\n');
-    out += "± is the standard uncertainty. ASP: higher is better. Unfairness: 1 is ideal. Slowdown: against having the fast cores to itself.\n";
-    if report.environment.virtual_time {
-        out += "Times are virtual.\n";
+    out += &notes(report);
+    out
+}
+
+/// How to read the tables.
+fn notes(report: &BenchReport) -> String {
+    let mut out = vec!["± is the standard uncertainty.".to_owned()];
+    for c in columns::known(report).filter(|c| c.shown == Shown::Everywhere) {
+        out.extend(
+            c.better
+                .words()
+                .map(|words| format!("{}: {words}.", c.title)),
+        );
+    }
+    out.push("Slowdown: against having the fast cores to itself.".into());
+    let mut out = out.join(" ") + "\n";
+    for note in [
+        words::stand_in(report),
+        words::prediction(report).map(capital),
+        report
+            .environment
+            .virtual_time
+            .then(|| "Times are virtual.".into()),
+    ] {
+        out.extend(note.map(|n| n + "\n"));
     }
     out
 }
 
-fn policies(report: &BenchReport) -> String {
-    let results = &report.results;
-    let energy = results.iter().any(|r| r.edp.is_some());
-    let repeated = results.iter().any(|r| r.unfairness_per_run.is_some());
-    let oracle = results.iter().any(|r| r.oracle.is_some());
-    let mut header = vec!["policy", "ASP", "unfairness"];
-    header.extend(repeated.then_some("unfairness per run"));
-    header.extend(energy.then_some("EDP (J·s/instr.)"));
-    header.push("swaps/s");
-    header.extend(oracle.then_some("oracle ASP"));
-    header.extend(oracle.then_some("oracle unfairness"));
-    let mut table = Builder::default();
-    table.push_record(header);
-    for r in results {
-        let mut row = vec![r.policy.clone(), measured(r.asp), measured(r.unfairness)];
-        row.extend(repeated.then(|| maybe(r.unfairness_per_run)));
-        row.extend(energy.then(|| maybe(r.edp)));
-        row.push(
-            r.swaps_per_s
-                .map_or_else(|| UNKNOWN.to_owned(), |s| rounded(s, 2)),
-        );
-        let of = |f: fn(&crate::evaluation::OracleResult) -> f64| {
-            r.oracle
-                .as_ref()
-                .map_or_else(|| UNKNOWN.to_owned(), |o| rounded(f(o), 3))
-        };
-        row.extend(oracle.then(|| of(|o| o.asp)));
-        row.extend(oracle.then(|| of(|o| o.unfairness)));
-        table.push_record(row);
-    }
-    draw(table)
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|c| c.to_uppercase().to_string());
+    first.unwrap_or_default() + letters.as_str()
 }
 
-/// A line on policies whose ASP hangs on the kind of mean; nothing where there is none.
+/// A line on policies whose ASP depends on the kind of mean; nothing where there is none.
 fn by_work(report: &BenchReport) -> String {
     let differ = report.results.iter().filter_map(|r| {
         let asp = measured(r.other_asp()?);
@@ -71,7 +79,7 @@ fn by_work(report: &BenchReport) -> String {
         return String::new();
     }
     format!(
-        "ASP by the work done (mean instead of geometric-mean completion times) is another: {}.\n",
+        "ASP by the work done (mean instead of geometric-mean completion times) differs: {}.\n",
         differ.join(", ")
     )
 }
@@ -87,12 +95,12 @@ pub(super) fn slowdown(r: &PolicyResult, i: usize) -> String {
     r.apps.get(i).map_or_else(|| UNKNOWN.to_owned(), of)
 }
 
-fn applications(report: &BenchReport) -> String {
+fn applications(report: &BenchReport) -> Builder {
     let results = &report.results;
-    let Some(first) = results.first() else {
-        return String::new();
-    };
     let mut table = Builder::default();
+    let Some(first) = results.first() else {
+        return table;
+    };
     let mut header = vec![
         "application".to_owned(),
         "alone, slow".into(),
@@ -109,12 +117,16 @@ fn applications(report: &BenchReport) -> String {
         row.extend(results.iter().map(|r| slowdown(r, i)));
         table.push_record(row);
     }
-    draw(table)
+    table
 }
 
-fn draw(table: Builder) -> String {
+fn draw(table: Builder, width: Option<usize>) -> String {
     let mut table = table.build();
     table.with(Style::rounded());
     table.modify(Columns::new(1..).not(Rows::first()), Alignment::right());
+    if let Some(width) = width {
+        let narrow = Width::wrap(width).keep_words(true);
+        table.with(narrow.priority(Priority::max(true)));
+    }
     table.to_string()
 }

@@ -1,0 +1,339 @@
+//! The columns of a result, one entry each: the text table, the page's table and its charts are made
+//! from [`COLUMNS`]. A new column is a field of [`PolicyResult`] and an entry here.
+
+use crate::evaluation::{BenchReport, OracleResult, PolicyResult};
+use crate::report::number::{measured, rounded, UNKNOWN};
+use amp_metrics::uncertainty::Measured;
+
+/// Which values are good ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// Large ones.
+    Higher,
+    /// Small ones.
+    Lower,
+    /// Those near 1.
+    One,
+    /// Neither: the figure describes, it does not judge.
+    Neither,
+}
+
+/// A figure of a policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Figure {
+    /// With its uncertainty, where that is known.
+    Measured(Measured),
+    /// A plain number.
+    Number(f64),
+    /// A number of things.
+    Count(usize),
+}
+
+/// Where a column is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// In the text table and on the page.
+    Everywhere,
+    /// On the page only.
+    Page,
+}
+
+/// A chart of bars, one per policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Chart {
+    /// Title.
+    pub title: &'static str,
+    /// What the figure is, or its unit in the chart; which values are good is added.
+    pub note: &'static str,
+    /// Where bars begin.
+    pub origin: f64,
+    /// What values are multiplied by, so that the axis has short numbers.
+    pub scale: f64,
+}
+
+/// A column of a result.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its field of [`PolicyResult`], and so its key in JSON.
+    pub key: &'static str,
+    /// Title.
+    pub title: &'static str,
+    /// Unit; empty for a ratio.
+    pub unit: &'static str,
+    /// Which values are good ones.
+    pub better: Better,
+    /// The figure of a policy; none where it is not known.
+    pub of: fn(&PolicyResult) -> Option<Figure>,
+    /// The steady-state prediction of the figure, where there is one.
+    pub predicted: Option<fn(&OracleResult) -> f64>,
+    /// Where it is shown.
+    pub shown: Shown,
+    /// Its chart, if it has one.
+    pub chart: Option<Chart>,
+}
+
+/// Every column, in the order of the tables.
+pub const COLUMNS: &[Column] = &[
+    Column {
+        key: "asp",
+        title: "ASP",
+        unit: "",
+        better: Better::Higher,
+        of: |r| Some(Figure::Measured(r.asp)),
+        predicted: Some(|o| o.asp),
+        shown: Shown::Everywhere,
+        chart: Some(Chart {
+            title: "Aggregate speedup (ASP)",
+            note: "against slow cores only",
+            origin: 0.0,
+            scale: 1.0,
+        }),
+    },
+    Column {
+        key: "unfairness",
+        title: "unfairness",
+        unit: "",
+        better: Better::One,
+        of: |r| Some(Figure::Measured(r.unfairness)),
+        predicted: Some(|o| o.unfairness),
+        shown: Shown::Everywhere,
+        chart: Some(Chart {
+            title: "Unfairness",
+            note: "largest slowdown over smallest",
+            origin: 1.0,
+            scale: 1.0,
+        }),
+    },
+    Column {
+        key: "unfairness_per_run",
+        title: "unfairness per run",
+        unit: "",
+        better: Better::One,
+        of: |r| r.unfairness_per_run.map(Figure::Measured),
+        predicted: None,
+        shown: Shown::Everywhere,
+        chart: None,
+    },
+    Column {
+        key: "asp_by_work",
+        title: "ASP by work",
+        unit: "",
+        better: Better::Higher,
+        of: |r| r.asp_by_work.map(Figure::Measured),
+        predicted: None,
+        shown: Shown::Page,
+        chart: None,
+    },
+    Column {
+        key: "edp",
+        title: "EDP",
+        unit: "J·s/instr.",
+        better: Better::Lower,
+        of: |r| r.edp.map(Figure::Measured),
+        predicted: None,
+        shown: Shown::Everywhere,
+        chart: Some(Chart {
+            title: "Energy-delay product",
+            note: "nJ·s per instruction",
+            origin: 0.0,
+            scale: 1e9,
+        }),
+    },
+    Column {
+        key: "energy_j",
+        title: "energy",
+        unit: "J",
+        better: Better::Lower,
+        of: |r| r.energy_j.map(Figure::Measured),
+        predicted: None,
+        shown: Shown::Page,
+        chart: None,
+    },
+    Column {
+        key: "swaps_per_s",
+        title: "swaps/s",
+        unit: "",
+        better: Better::Neither,
+        of: |r| r.swaps_per_s.map(Figure::Number),
+        predicted: None,
+        shown: Shown::Everywhere,
+        chart: None,
+    },
+    Column {
+        key: "runs",
+        title: "runs",
+        unit: "",
+        better: Better::Neither,
+        of: |r| (!r.runs.is_empty()).then_some(Figure::Count(r.runs.len())),
+        predicted: None,
+        shown: Shown::Page,
+        chart: None,
+    },
+];
+
+impl Better {
+    /// Which values are good ones, in words; nothing where neither are.
+    pub fn words(self) -> Option<&'static str> {
+        match self {
+            Better::Higher => Some("higher is better"),
+            Better::Lower => Some("lower is better"),
+            Better::One => Some("1 is ideal"),
+            Better::Neither => None,
+        }
+    }
+}
+
+impl Figure {
+    fn text(self) -> String {
+        match self {
+            Figure::Measured(m) => measured(m),
+            Figure::Number(x) => rounded(x, 2),
+            Figure::Count(n) => n.to_string(),
+        }
+    }
+
+    /// The value with its uncertainty, where that is known.
+    pub fn measured(self) -> Measured {
+        match self {
+            Figure::Measured(m) => m,
+            Figure::Number(x) => Measured::single(x),
+            Figure::Count(n) => Measured::exact(n as f64),
+        }
+    }
+}
+
+impl Column {
+    /// Title with the unit.
+    pub fn header(&self) -> String {
+        match self.unit {
+            "" => self.title.to_owned(),
+            unit => format!("{} ({unit})", self.title),
+        }
+    }
+
+    fn known(&self, report: &BenchReport) -> bool {
+        report.results.iter().any(|r| (self.of)(r).is_some())
+    }
+
+    /// The prediction for a policy.
+    pub fn prediction(&self, r: &PolicyResult) -> Option<f64> {
+        Some((self.predicted?)(r.oracle.as_ref()?))
+    }
+}
+
+/// The columns that have a figure in `report`.
+pub fn known(report: &BenchReport) -> impl Iterator<Item = &'static Column> + '_ {
+    COLUMNS.iter().filter(|c| c.known(report))
+}
+
+/// Header and rows of the table of policies: what is known of `report` in the columns of `columns`,
+/// and at the end the predictions. A column that nothing is known for is left out.
+pub fn table(
+    report: &BenchReport,
+    columns: impl Fn(&Column) -> bool,
+) -> (Vec<String>, Vec<Vec<String>>) {
+    let shown: Vec<&Column> = known(report).filter(|c| columns(c)).collect();
+    let is_predicted = |c: &Column| report.results.iter().any(|r| c.prediction(r).is_some());
+    let predicted: Vec<&Column> = shown.iter().copied().filter(|c| is_predicted(c)).collect();
+    let mut header = vec!["policy".to_owned()];
+    header.extend(shown.iter().map(|c| c.header()));
+    header.extend(
+        predicted
+            .iter()
+            .map(|c| format!("steady-state {}", c.title)),
+    );
+    let unknown = || UNKNOWN.to_owned();
+    let row = |r: &PolicyResult| {
+        let mut row = vec![r.policy.clone()];
+        row.extend(
+            shown
+                .iter()
+                .map(|c| (c.of)(r).map_or_else(unknown, Figure::text)),
+        );
+        let said = |c: &&Column| c.prediction(r).map_or_else(unknown, |p| rounded(p, 3));
+        row.extend(predicted.iter().map(said));
+        row
+    };
+    (header, report.results.iter().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::RunResult;
+
+    fn result() -> PolicyResult {
+        let text = r#"{"policy":"p","asp":{"value":2.5,"u":0.1},"unfairness":{"value":1.5,"u":0.2},
+            "unfairness_per_run":{"value":1.75,"u":0.1},"asp_by_work":{"value":2.25,"u":null},
+            "edp":{"value":1e-9,"u":1e-11},"energy_j":{"value":40.0,"u":1.0},"swaps_per_s":1.25,"apps":[],
+            "oracle":{"asp":3.0,"unfairness":1.25,"big_time_share":[],"slowdown":[]}}"#;
+        let mut r: PolicyResult = serde_json::from_str(text).unwrap();
+        r.runs = vec![
+            RunResult {
+                asp: 2.5,
+                unfairness: 1.5,
+                edp: None,
+                duration_s: 1.0
+            };
+            2
+        ];
+        r
+    }
+
+    /// What a column shows is what JSON has under its key.
+    #[test]
+    fn every_column_is_the_field_of_its_key() {
+        let r = result();
+        let json = serde_json::to_value(&r).unwrap();
+        let (mut keys, mut titles) = (Vec::new(), Vec::new());
+        for c in COLUMNS {
+            assert!(
+                !keys.contains(&c.key) && !titles.contains(&c.title),
+                "{} is there twice",
+                c.key
+            );
+            keys.push(c.key);
+            titles.push(c.title);
+            let field = &json[c.key];
+            let value = field["value"].as_f64().or(field.as_f64());
+            let value = value.or(field.as_array().map(|a| a.len() as f64));
+            let shown = (c.of)(&r).unwrap().measured();
+            assert_eq!(Some(shown.value), value, "{}", c.key);
+            assert_eq!(
+                field["u"].as_f64(),
+                shown.u.filter(|_| field.is_object()),
+                "{}",
+                c.key
+            );
+            if c.predicted.is_some() {
+                assert_eq!(c.prediction(&r), json["oracle"][c.key].as_f64());
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_knows_is_no_column() {
+        let mut bare = result();
+        (bare.edp, bare.energy_j, bare.oracle, bare.swaps_per_s) = (None, None, None, None);
+        let report = |results| BenchReport {
+            workload: "w".into(),
+            machine: Default::default(),
+            on: "host".into(),
+            provider: "declared".into(),
+            environment: Default::default(),
+            results,
+        };
+        let text = |c: &Column| c.shown == Shown::Everywhere;
+        let (header, rows) = table(&report(vec![bare.clone()]), text);
+        assert_eq!(
+            header,
+            ["policy", "ASP", "unfairness", "unfairness per run"]
+        );
+        assert_eq!(rows, [["p", "2.50 ± 0.10", "1.50 ± 0.20", "1.75 ± 0.10"]]);
+        let (header, rows) = table(&report(vec![bare, result()]), |_| true);
+        assert_eq!(header[5..8], ["EDP (J·s/instr.)", "energy (J)", "swaps/s"]);
+        assert_eq!(header[9..], ["steady-state ASP", "steady-state unfairness"]);
+        assert_eq!(rows[0][5], UNKNOWN);
+        assert_eq!(rows[1][9..], ["3.000", "1.250"]);
+    }
+}

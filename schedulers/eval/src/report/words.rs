@@ -1,0 +1,76 @@
+//! What the report says in words, alike in text and on the page.
+
+use crate::evaluation::BenchReport;
+use amp_sched::policy::BASELINE;
+
+/// Where the speedup factors were from.
+pub fn source(report: &BenchReport) -> String {
+    let provider = report.provider.as_str();
+    let ours = report.on == "sim" && provider.starts_with("true");
+    // `true` or `true(…)`, and what else there is: `, eqp: ipc-sampling`
+    let end = match (ours, provider.find(')')) {
+        (true, Some(end)) if provider.starts_with("true(") => end + 1,
+        (true, _) => "true".len(),
+        (false, _) => return provider.to_owned(),
+    };
+    let (truth, rest) = provider.split_at(end);
+    format!("true values of the phase (provider `{truth}`){rest}")
+}
+
+/// Whether what is called the baseline is only a stand-in for the kernel's scheduler.
+pub fn is_stand_in(report: &BenchReport) -> bool {
+    report.on == "sim" && report.results.iter().any(|r| r.policy == BASELINE)
+}
+
+/// What there is to know about the simulator's baseline, where the report has one.
+pub fn stand_in(report: &BenchReport) -> Option<String> {
+    is_stand_in(report).then(|| {
+        format!(
+            "{BASELINE} is a stand-in here: a fair scheduler that does not know core types. How the kernel's own \
+             does is measured on the board or on a host."
+        )
+    })
+}
+
+/// What the steady-state prediction is, where the report has one.
+pub fn prediction(report: &BenchReport) -> Option<&'static str> {
+    let any = report.results.iter().any(|r| r.oracle.is_some());
+    any.then_some(
+        "steady-state prediction: single-threaded programs of constant speedup factors, as measured alone, without \
+         overheads; a policy that follows phases can exceed it.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_does_not_read_as_a_boolean() {
+        let report = |on: &str, provider: &str| BenchReport {
+            workload: "w".into(),
+            machine: Default::default(),
+            on: on.into(),
+            provider: provider.into(),
+            environment: Default::default(),
+            results: Vec::new(),
+        };
+        for (on, provider, wanted) in [
+            ("sim", "true", "true values of the phase (provider `true`)"),
+            (
+                "sim",
+                "true, eqp: ipc-sampling",
+                "true values of the phase (provider `true`), eqp: ipc-sampling",
+            ),
+            (
+                "sim",
+                "true(sigma=0.1, latency=2)",
+                "true values of the phase (provider `true(sigma=0.1, latency=2)`)",
+            ),
+            ("sim", "average", "average"),
+            ("board", "declared", "declared"),
+        ] {
+            assert_eq!(source(&report(on, provider)), wanted);
+        }
+    }
+}
