@@ -1,6 +1,8 @@
 #!/bin/sh
 # Builds everything that runs: the host's programs and the x86_64 guest's (static), QEMU's plugin, the arm64 guest's.
 #   build.sh                 build
+#   build.sh host            only the command: enough for the simulator and for scheduling this machine
+#   build.sh board           what the virtual board needs beside
 #   build.sh --where         folder of the host's programs
 #   build.sh --target-dir    cargo's target folder (CARGO_TARGET_DIR, or `build` in the cache folder)
 # More arguments (`--quiet`, `--locked`, …) go to cargo.
@@ -17,6 +19,13 @@ case ${1:-} in
 --target-dir)
     echo "$target"
     exit 0
+    ;;
+esac
+parts="host board"
+case ${1:-} in
+host | board)
+    parts=$1
+    shift
     ;;
 esac
 need_clang
@@ -39,30 +48,49 @@ measure() {
         return 1
     }
 }
-# `place` drives the mechanism alone, for the tests.
-programs="-p scx_amp -p amp-workloads -p amp-board -p amp-bpf -p amp-measure --lib --bin scx_amp --bin amp-workload --bin amp-guest --example place"
+command="--bin scx_amp"
+programs="--lib $command --bin amp-workload --bin amp-guest"
 
-echo "host programs ($host)" >&2
-# shellcheck disable=SC2086
-env CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" \
-    cargo build --release --target-dir "$target" --target "$host" $programs "$@"
-measure "$host" "${CC:-cc}"
+# Arguments: what to build; then those for cargo.
+build_host() {
+    what=$1
+    shift
+    # shellcheck disable=SC2086
+    env CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" \
+        cargo build --release --target-dir "$target" --target "$host" $packages $what "$@"
+}
 
-echo "QEMU plugin" >&2
-# A library that is loaded cannot be static: no flags from the caller's static build here.
-env -u CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS -u CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS \
-    cargo build --release --target-dir "$target" -p amp-board-plugin "$@"
+for part in $parts; do
+    case $part in
+    host)
+        echo "the command ($host)" >&2
+        build_host "$command" "$@"
+        ;;
+    board)
+        echo "host programs ($host)" >&2
+        build_host "$programs" "$@"
+        measure "$host" "${CC:-cc}"
 
-case $host in
-aarch64-*) # The host's programs are the guest's; an x86_64 guest needs a build on an x86_64 machine.
-    exit 0
-    ;;
-esac
-echo "arm64 guest programs" >&2
-environment=$(CARGO_TARGET_DIR="$target" "$tree/tools/setup/arm64.sh")
-eval "$environment"
-# They travel in every boot's initramfs: without debug information a sixth of the size, and quicker to build.
-export CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=debuginfo
-# shellcheck disable=SC2086
-cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $programs "$@"
-measure aarch64-unknown-linux-gnu "$CC_aarch64_unknown_linux_gnu"
+        echo "QEMU plugin" >&2
+        # A library that is loaded cannot be static: no flags from the caller's static build here.
+        env -u CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS -u CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS \
+            cargo build --release --target-dir "$target" -p amp-board-plugin "$@"
+
+        case $host in
+        aarch64-*) # The host's programs are the guest's; an x86_64 guest needs a build on an x86_64 machine.
+            exit 0
+            ;;
+        esac
+        echo "arm64 guest programs" >&2
+        environment=$(CARGO_TARGET_DIR="$target" "$tree/tools/setup/arm64.sh")
+        eval "$environment"
+        # They travel in every boot's initramfs: without debug information a sixth of the size, and quicker to build. Stripped by
+        # the linker's flag and not by the profile, which is that of build scripts and macros too: they would be built again.
+        export CARGO_PROFILE_RELEASE_DEBUG=none
+        export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS -C strip=debuginfo"
+        # shellcheck disable=SC2086
+        cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $packages $programs "$@"
+        measure aarch64-unknown-linux-gnu "$CC_aarch64_unknown_linux_gnu"
+        ;;
+    esac
+done

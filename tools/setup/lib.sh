@@ -28,6 +28,10 @@ target_dir() {
     echo "${CARGO_TARGET_DIR:-$(cache_dir)/build}"
 }
 
+# The packages of whatever is built for the host or a guest. One list: other features of a dependency would be another build of
+# it and of what stands on it. `--example place` belongs to it for the features that come with tests' dependencies.
+packages="-p scx_amp -p amp-workloads -p amp-board -p amp-bpf -p amp-measure --example place"
+
 host_triple() {
     rustc -vV | sed -n 's/^host: //p'
 }

@@ -12,6 +12,13 @@ step() {
     printf '%-44s %5d s\n' "$what" $(($(date +%s) - began)) >> "$step_log"
 }
 
+# Says something between two steps, with the time since the beginning.
+steps_so_far() {
+    echo >&2
+    echo "$1 ($(($(date +%s) - step_began)) s so far)" >&2
+    echo >&2
+}
+
 steps_done() {
     echo >&2
     cat "$step_log" >&2
