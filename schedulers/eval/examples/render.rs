@@ -1,4 +1,5 @@
-//! Renders the JSON of a bench: `render REPORT.json [PAGE.html]` prints the tables and writes the page.
+//! Renders the JSON of a bench: `render REPORT.json [PAGE.html]` prints the tables and writes the
+//! page.
 
 use amp_eval::evaluation::BenchReport;
 use amp_eval::report;

@@ -6,8 +6,9 @@
 //! Oracle (steady single-threaded applications) ───────────────────────────┘
 //! ```
 //!
-//! This is arithmetic only: who starts programs and reads clocks is elsewhere. [`BenchReport`] is what `bench --json`
-//! writes; it can be read back, because the guest of the board writes it and the host renders it.
+//! This is arithmetic only: who starts programs and reads clocks is elsewhere. [`BenchReport`] is
+//! what `bench --json` writes; it can be read back, because the guest of the board writes it and
+//! the host renders it.
 
 pub mod oracle;
 mod protocol;

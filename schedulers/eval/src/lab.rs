@@ -88,8 +88,8 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// The run as the evaluation takes it: with the energy of `once` instructions, one completion of
-    /// every program, so that a run that happened to last longer is not charged for it. Without
+    /// The run as the evaluation takes it: with the energy of `once` instructions, one completion
+    /// of every program, so that a run that happened to last longer is not charged for it. Without
     /// `once` the energy is not known.
     pub fn as_run(&self, once: Option<f64>) -> Run {
         let share = |energy: f64| Some(energy * once? / self.instructions?.max(1.0));

@@ -1,5 +1,5 @@
-//! `scx_amp bench`: how well policies do on a mix of programs. Its options, what is wrong with them, and showing what came
-//! out; the work is done in a laboratory ([`crate::labs`]).
+//! `scx_amp bench`: how well policies do on a mix of programs. Its options, what is wrong with
+//! them, and showing what came out; the work is done in a laboratory ([`crate::labs`]).
 
 use crate::labs::{board, host, sim};
 use amp_eval::evaluation::BenchReport;
@@ -46,8 +46,8 @@ pub struct BenchArgs {
     /// Where it runs
     #[arg(long, value_enum, default_value = "board")]
     pub on: On,
-    /// The machine to model: a shipped one or a machine file [default: the mix's own, else juno]. On the host, only a name
-    /// for the report
+    /// The machine to model: a shipped one or a machine file [default: the mix's own, else juno].
+    /// On the host, only a name for the report
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub machine: Option<String>,
     /// Policies to compare, separated by commas; `eevdf` is the kernel's own scheduler
@@ -89,7 +89,8 @@ pub struct BenchArgs {
     /// The board's kernel: `newest`, or the beginning of a version such as 7.0 [default: newest]
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<String>,
-    /// Longest time a single run may take, in seconds of the machine's own time [default: 600; none for the simulator]
+    /// Longest time a single run may take, in seconds of the machine's own time [default: 600; none
+    /// for the simulator]
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
     /// Write the results as JSON to FILE, or to standard output with `-`
@@ -101,7 +102,8 @@ pub struct BenchArgs {
     /// Times of programs alone, from earlier benches (board, host) [default: in the cache folder]
     #[arg(long, value_name = "FILE")]
     pub solo_cache: Option<PathBuf>,
-    /// Programs measured alone, for the simulator to run them as one steady phase: a solo cache, or the JSON of a bench
+    /// Programs measured alone, for the simulator to run them as one steady phase: a solo cache, or
+    /// the JSON of a bench
     #[arg(long, value_name = "FILE")]
     pub solo: Option<PathBuf>,
     /// Folder the programs run in (host) [default: a temporary one, with the catalogue's inputs]
@@ -125,8 +127,9 @@ impl BenchArgs {
         self.solo_runs.unwrap_or(3)
     }
 
-    /// The machine to model for `workload`: the one that was asked for, else the one that the mix is for. A mix on
-    /// another machine than its own is worth a warning: its figures are not those that were published of it.
+    /// The machine to model for `workload`: the one that was asked for, else the one that the mix
+    /// is for. A mix on another machine than its own is worth a warning: its figures are not those
+    /// that were published of it.
     pub fn machine_for<'a>(&'a self, workload: &'a Workload) -> Option<&'a str> {
         let own = workload.machine.as_deref();
         if let (Some(asked), Some(own)) = (self.machine.as_deref(), own) {
@@ -185,7 +188,8 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
     show(args, &results)
 }
 
-/// Refuses options that mean nothing where the bench runs: what is ignored in silence is taken for granted.
+/// Refuses options that mean nothing where the bench runs: what is ignored in silence is taken for
+/// granted.
 fn refuse_meaningless(args: &BenchArgs) -> Result<()> {
     let real = &[On::Board, On::Host][..];
     for (option, given, goes_with) in [

@@ -1,4 +1,5 @@
-//! `scx_amp compare`: policies over whole folders of mixes on the simulator, beside what was published of them.
+//! `scx_amp compare`: policies over whole folders of mixes on the simulator, beside what was
+//! published of them.
 
 use amp_host::bad_input;
 use amp_host::progress::Progress;
@@ -14,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Flags of `scx_amp compare`.
 #[derive(Args)]
 pub struct CompareArgs {
-    /// Files that say which mixes, machine and policies, and what was published (see `tools/workloads/comparisons/`)
+    /// Files that say which mixes, machine and policies, and what was published (see
+    /// `tools/workloads/comparisons/`)
     #[arg(required = true, value_name = "COMPARISON.toml")]
     files: Vec<PathBuf>,
     /// Runs of each mix under each policy, in shuffled start order

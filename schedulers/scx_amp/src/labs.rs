@@ -26,7 +26,8 @@ use anyhow::Result;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-/// Runs the protocol in `lab`, showing how far it is; `failed` makes of a failure what the command says.
+/// Runs the protocol in `lab`, showing how far it is; `failed` makes of a failure what the command
+/// says.
 ///
 /// # Errors
 /// What `failed` made, or [`Interrupted`].

@@ -1,12 +1,15 @@
 //! The analytic oracle: steady single-threaded applications, one core each, no overheads [TR5028].
 //!
-//! With F the share of *time* an application spends on fast cores and f the share of *instructions*:
+//! With F the share of *time* an application spends on fast cores and f the share of
+//! *instructions*:
+//!
 //! f = 1/((1/F − 1)/SF + 1), slowdown = f + SF·(1 − f), ASP = Σ [1/(f/SF + 1 − f) − 1].
 
 use crate::evaluation::results::{MachineFacts, OracleResult};
 use crate::workload::Workload;
 
-/// Share of instructions retired on fast cores, from the share of time `time` (0 to 1) and the speedup factor.
+/// Share of instructions retired on fast cores, from the share of time `time` (0 to 1) and the
+/// speedup factor.
 pub fn instruction_share(time: f64, sf: f64) -> f64 {
     if time <= 0.0 {
         return 0.0;
@@ -26,8 +29,8 @@ pub fn speedup(time: f64, sf: f64) -> f64 {
     1.0 / (f / sf + 1.0 - f)
 }
 
-/// HSP: the `big` applications of largest speedup factor have a fast core all the time. Of equals the first in the
-/// list goes first.
+/// HSP: the `big` applications of largest speedup factor have a fast core all the time. Of equals
+/// the first in the list goes first.
 pub fn hsp(sf: &[f64], big: usize) -> Vec<f64> {
     let mut order: Vec<usize> = (0..sf.len()).collect();
     order.sort_by(|a, b| sf[*b].total_cmp(&sf[*a]));
@@ -43,8 +46,9 @@ pub fn rr(n: usize, big: usize) -> Vec<f64> {
     vec![(big as f64 / n.max(1) as f64).min(1.0); n]
 }
 
-/// The fairness optimum: the shares with ΣF = NB (or as much as can be used) for which all weighted slowdowns
-/// W·slowdown are equal, as far as 0 ≤ F ≤ 1 allows. `weights` are relative ones; a missing one is 1.
+/// The fairness optimum: the shares with ΣF = NB (or as much as can be used) for which all weighted
+/// slowdowns W·slowdown are equal, as far as 0 ≤ F ≤ 1 allows. `weights` are relative ones; a
+/// missing one is 1.
 pub fn fair(sf: &[f64], weights: &[f64], big: usize) -> Vec<f64> {
     let weight = |i: usize| weights.get(i).copied().unwrap_or(1.0);
     // slowdown = SF/(F(SF−1)+1), hence F for a target slowdown; it falls as the target rises
@@ -82,8 +86,8 @@ pub fn fair(sf: &[f64], weights: &[f64], big: usize) -> Vec<f64> {
     shares
 }
 
-/// ASP, unfairness and slowdowns that these shares of time lead to. Unfairness counts relative `weights`; a missing
-/// one is 1.
+/// ASP, unfairness and slowdowns that these shares of time lead to. Unfairness counts relative
+/// `weights`; a missing one is 1.
 pub fn predict(shares: &[f64], sf: &[f64], weights: &[f64]) -> OracleResult {
     let pairs = || shares.iter().zip(sf);
     let slowdowns: Vec<f64> = pairs().map(|(f, sf)| slowdown(*f, *sf)).collect();
@@ -103,8 +107,8 @@ pub fn predict(shares: &[f64], sf: &[f64], weights: &[f64]) -> OracleResult {
     }
 }
 
-/// What `policy` should reach, where the oracle applies to it: `hsp`, `rr`, and `acfs` (the fairness optimum), for no more
-/// applications than CPUs.
+/// What `policy` should reach, where the oracle applies to it: `hsp`, `rr`, and `acfs` (the
+/// fairness optimum), for no more applications than CPUs.
 pub fn of_policy(
     policy: &str,
     sf: &[f64],
@@ -124,9 +128,10 @@ pub fn of_policy(
     Some(predict(&shares, sf, weights))
 }
 
-/// What `policy` should reach with `workload`, from the speedup factors `sf` of its whole programs: the
-/// steady-state prediction of a bench. Mixes of single-threaded programs on two core types have one;
-/// programs with phases make it an approximation, which policies that follow the phases can beat.
+/// What `policy` should reach with `workload`, from the speedup factors `sf` of its whole programs:
+/// the steady-state prediction of a bench. Mixes of single-threaded programs on two core types have
+/// one; programs with phases make it an approximation, which policies that follow the phases can
+/// beat.
 pub fn of_mix(
     policy: &str,
     workload: &Workload,
@@ -176,7 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// Speed is the time-weighted mean of the speeds on either core: the formulas of the papers reduce to it.
+        /// Speed is the time-weighted mean of the speeds on either core: the formulas of the papers
+        /// reduce to it.
         #[test]
         fn formulas_agree_with_first_principles(time in 0.0f64..=1.0, sf in 1.0f64..5.0) {
             let speed = time * sf + (1.0 - time);
@@ -184,8 +190,8 @@ mod tests {
             prop_assert!((slowdown(time, sf) - sf / speed).abs() < 1e-9);
         }
 
-        /// At the fairness optimum everyone who has a share strictly inside (0, 1) has the same weighted slowdown, the
-        /// cores are used up, and no plan of the other two is fairer.
+        /// At the fairness optimum everyone who has a share strictly inside (0, 1) has the same
+        /// weighted slowdown, the cores are used up, and no plan of the other two is fairer.
         #[test]
         fn fairness_optimum(
             sf in prop::collection::vec(1.0f64..4.0, 1..10),

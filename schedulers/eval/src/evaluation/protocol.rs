@@ -1,7 +1,8 @@
 //! The protocol's arithmetic [PMCTrack eq. 1-2, TR5028 eq. 1-2, MET].
 //!
-//! All applications of a mix start together, one that completes is restarted, and the run ends when the longest has
-//! completed [`COMPLETIONS`] times. Runs of a dynamic scheduler are repeated in shuffled start order.
+//! All applications of a mix start together, one that completes is restarted, and the run ends when
+//! the longest has completed [`COMPLETIONS`] times. Runs of a dynamic scheduler are repeated in
+//! shuffled start order.
 
 use crate::evaluation::results::{AppResult, PolicyResult, RunResult};
 use amp_metrics::uncertainty::Measured;
@@ -11,8 +12,8 @@ use thiserror::Error;
 /// Completions of the longest application after which a run ends.
 pub const COMPLETIONS: usize = 3;
 
-/// Whether a run is over, from how often each application has completed: all of them, the longest too, `needed`
-/// times.
+/// Whether a run is over, from how often each application has completed: all of them, the longest
+/// too, `needed` times.
 pub fn is_over(completed: &[usize], needed: usize) -> bool {
     completed.iter().all(|c| *c >= needed)
 }
@@ -26,7 +27,8 @@ pub struct AppSpec {
     pub weight: u32,
 }
 
-/// Completion times of an application by itself, in seconds. Two or more of each give an uncertainty.
+/// Completion times of an application by itself, in seconds. Two or more of each give an
+/// uncertainty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Solo {
     /// On slow cores only.
@@ -116,14 +118,15 @@ struct Times {
 
 /// The figures of `policy` from the applications' solo times and the runs of the mix.
 ///
-/// CT_slow, CT_fast and CT_sched are geometric means over all completions. ASP = Σ(CT_slow/CT_sched − 1) and
-/// unfairness = max/min of W·CT_sched/CT_fast [PMCTrack eq. 1-2] follow from them. Their uncertainty is propagated
-/// from that of the times; with two or more runs the part of the mix is taken from the scatter of the runs' own
-/// figures instead, because within a run one application's luck is another's misfortune. It is unknown when any
-/// input has a single observation.
+/// CT_slow, CT_fast and CT_sched are geometric means over all completions. ASP = Σ(CT_slow/CT_sched
+/// − 1) and unfairness = max/min of W·CT_sched/CT_fast [PMCTrack eq. 1-2] follow from them. Their
+/// uncertainty is propagated from that of the times; with two or more runs the part of the mix is
+/// taken from the scatter of the runs' own figures instead, because within a run one application's
+/// luck is another's misfortune. It is unknown when any input has a single observation.
 ///
-/// The geometric mean counts completions, not time: a program that completes often on a fast core and seldom on a slow one
-/// looks faster by it than the work it gets done. [`PolicyResult::asp_by_work`] is the ASP of the latter.
+/// The geometric mean counts completions, not time: a program that completes often on a fast core
+/// and seldom on a slow one looks faster by it than the work it gets done.
+/// [`PolicyResult::asp_by_work`] is the ASP of the latter.
 ///
 /// # Errors
 /// When times are missing or not positive; the error names the application.
@@ -272,7 +275,8 @@ fn figures(
         .zip(weights)
         .map(|(t, w)| (sched(t) / t.fast).scale(*w))
         .collect();
-    // Times are positive (sum_up) and weights too, so there is an extreme; a weight of 0 makes all alike.
+    // Times are positive (sum_up) and weights too, so there is an extreme; a weight of 0 makes all
+    // alike.
     let unfairness = Measured::max_over_min(&slowdowns).unwrap_or(Measured::single(1.0));
     (asp, unfairness)
 }

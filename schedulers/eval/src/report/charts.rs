@@ -7,7 +7,8 @@ use amp_charts::{Anchor, Scale, Svg};
 use amp_metrics::uncertainty::Measured;
 use amp_sched::policy::BASELINE;
 
-/// The class that colours policy number `i`: the baseline is neutral, the others have a colour each, in order.
+/// The class that colours policy number `i`: the baseline is neutral, the others have a colour
+/// each, in order.
 pub fn colour(report: &BenchReport, i: usize) -> String {
     let policies = &report.results;
     match policies.get(i) {
@@ -39,7 +40,8 @@ fn shortened(text: &str, most: usize) -> String {
         .collect()
 }
 
-/// One horizontal bar per policy with its uncertainty and the mark of the steady-state prediction, `total` CSS pixels wide.
+/// One horizontal bar per policy with its uncertainty and the mark of the steady-state prediction,
+/// `total` CSS pixels wide.
 pub fn policy_bars(report: &BenchReport, column: &Column, chart: &Chart, total: f64) -> String {
     let of = |r: &PolicyResult| Some((column.of)(r)?.measured().scale(chart.scale));
     let predicted = |r: &PolicyResult| column.prediction(r).map(|p| p * chart.scale);
@@ -120,7 +122,8 @@ pub fn slowdown_bars(report: &BenchReport) -> String {
     };
     let (n, k) = (first.apps.len(), results.len());
     const WIDTH: f64 = 1000.0;
-    // As wide as the page while bars stay between slim and stout; wider (and scrolled) when there are very many.
+    // As wide as the page while bars stay between slim and stout; wider (and scrolled) when there
+    // are very many.
     let bar = ((WIDTH - 50.0) / (n as f64 * (k as f64 + 1.5)).max(1.0)).clamp(6.0, 40.0);
     let gap = ((WIDTH - 50.0) / n.max(1) as f64 - bar * k as f64).clamp(bar.max(12.0), 90.0);
     let group = bar * k as f64 + gap;
@@ -196,7 +199,8 @@ pub fn timeline_end(report: &BenchReport) -> f64 {
     ends.filter(|t| t.is_finite()).fold(0.0, f64::max)
 }
 
-/// One row per application: from the bottom the share on the fastest core type, above it that on slower ones.
+/// One row per application: from the bottom the share on the fastest core type, above it that on
+/// slower ones.
 pub fn timeline(report: &BenchReport, r: &PolicyResult, end: f64) -> String {
     const ROW: f64 = 26.0;
     const BAND: f64 = 20.0;

@@ -1,5 +1,5 @@
-//! The columns of a result, one entry each: the text table, the page's table and its charts are made
-//! from [`COLUMNS`]. A new column is a field of [`PolicyResult`] and an entry here.
+//! The columns of a result, one entry each: the text table, the page's table and its charts are
+//! made from [`COLUMNS`]. A new column is a field of [`PolicyResult`] and an entry here.
 
 use crate::evaluation::{BenchReport, OracleResult, PolicyResult};
 use crate::report::number::{measured, rounded, UNKNOWN};

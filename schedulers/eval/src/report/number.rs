@@ -15,8 +15,8 @@ fn decimals(u: Option<f64>, most: usize) -> usize {
     }
 }
 
-/// A figure with its standard uncertainty, to the digits that mean something: `3.870 ± 0.020`. Very large and very
-/// small ones with a power of ten: `(1.20 ± 0.10)e-9`.
+/// A figure with its standard uncertainty, to the digits that mean something: `3.870 ± 0.020`. Very
+/// large and very small ones with a power of ten: `(1.20 ± 0.10)e-9`.
 pub fn measured(m: Measured) -> String {
     if !m.value.is_finite() {
         return UNKNOWN.to_owned();

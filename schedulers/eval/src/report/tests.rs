@@ -42,8 +42,8 @@ fn report(policies: &[&str]) -> BenchReport {
             machine = MachineFacts::of("juno", fake.topology());
             let keys: Vec<_> = (0..6).map(|a| fake.spawn(a)).collect();
             let declared: Vec<_> = sf.iter().enumerate().map(|(i, s)| (i as u64, *s)).collect();
-            // The page needs a row of that name; the fake machine has no kernel of its own, so rr with a
-            // coarser interval stands in. Its figures mean nothing.
+            // The page needs a row of that name; the fake machine has no kernel of its own, so rr
+            // with a coarser interval stands in. Its figures mean nothing.
             let chosen = if *name == policy::BASELINE {
                 "rr"
             } else {

@@ -10,8 +10,8 @@ use tabled::settings::object::{Columns, Object, Rows};
 use tabled::settings::peaker::Priority;
 use tabled::settings::{Alignment, Style, Width};
 
-/// The result as text: one table of figures per policy, one of slowdowns per application. Tables are
-/// at most `width` characters wide, where one is given: cells take more lines then.
+/// The result as text: one table of figures per policy, one of slowdowns per application. Tables
+/// are at most `width` characters wide, where one is given: cells take more lines then.
 pub fn text(report: &BenchReport, width: Option<usize>) -> String {
     let m = &report.machine;
     let mut out = format!(

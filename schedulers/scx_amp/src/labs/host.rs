@@ -1,5 +1,5 @@
-//! This machine as a laboratory [PMCTrack §4; TR5028]: programs are started as processes, and the kernel's own scheduler
-//! or a policy of ours places them.
+//! This machine as a laboratory [PMCTrack §4; TR5028]: programs are started as processes, and the
+//! kernel's own scheduler or a policy of ours places them.
 
 mod apps;
 mod counts;
@@ -32,8 +32,8 @@ use counts::{Counts, Meter};
 use session::{MixRun, Rules, Under};
 use std::sync::atomic::AtomicBool;
 
-/// Time between attaching a scheduler and starting programs under it: its first ticks, and the end of what loading it
-/// stirred up.
+/// Time between attaching a scheduler and starting programs under it: its first ticks, and the end
+/// of what loading it stirred up.
 const SETTLE: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// This machine, ready to run the programs of a workload.
@@ -111,8 +111,8 @@ impl<'a> HostLab<'a> {
         }
     }
 
-    /// The thread that measures stays on the slowest cores: real-time threads are drawn to fast ones, where every tick
-    /// would cost most.
+    /// The thread that measures stays on the slowest cores: real-time threads are drawn to fast
+    /// ones, where every tick would cost most.
     fn keep_off_fast_cores(&self) -> Result<()> {
         let t = &self.detected.topology;
         let slow = t

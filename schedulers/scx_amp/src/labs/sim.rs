@@ -24,7 +24,8 @@ pub fn provider(name: &str) -> Result<ProviderSpec> {
     ProviderSpec::named(name).map_err(|e| bad_input(format!("--provider: {e}")))
 }
 
-/// Gives the programs of `workload` that were measured alone (`--solo`) the phase that was measured.
+/// Gives the programs of `workload` that were measured alone (`--solo`) the phase that was
+/// measured.
 ///
 /// # Errors
 /// [`amp_host::BadInput`] when the file cannot be used or a program is not in it.

@@ -11,7 +11,8 @@ use amp_metrics::{Nanos, MAX_CORE_TYPES};
 use amp_sched::{Engine, Machine};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Another number for each (seed, run, purpose), far from its neighbours (the finalizer of SplitMix64).
+/// Another number for each (seed, run, purpose), far from its neighbours (the finalizer of
+/// SplitMix64).
 pub(super) fn derive(seed: u64, run: u32, purpose: u64) -> u64 {
     let mut z = seed ^ (u64::from(run) << 32 | purpose).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -19,8 +20,9 @@ pub(super) fn derive(seed: u64, run: u32, purpose: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Runs `apps` once on `machine` under `policy` (`eevdf`: the baseline) until each that restarts has completed as
-/// often as `options` says. `run` (from 1) chooses start order and noise; every policy meets the same start order.
+/// Runs `apps` once on `machine` under `policy` (`eevdf`: the baseline) until each that restarts
+/// has completed as often as `options` says. `run` (from 1) chooses start order and noise; every
+/// policy meets the same start order.
 ///
 /// # Errors
 /// When an input is not right, the run does not end within the limit, or `cancel` is set.

@@ -1,4 +1,5 @@
-//! A workload on a simulated machine under several policies: the simulator as a laboratory of [`amp_eval::bench()`].
+//! A workload on a simulated machine under several policies: the simulator as a laboratory of
+//! [`amp_eval::bench()`].
 
 mod mix;
 mod solo;
@@ -48,7 +49,8 @@ pub struct BenchOptions {
 }
 
 impl Default for BenchOptions {
-    /// True speedup factors (IPC sampling for `eqp`, as published), 100 ms, five runs, three completions.
+    /// True speedup factors (IPC sampling for `eqp`, as published), 100 ms, five runs, three
+    /// completions.
     fn default() -> BenchOptions {
         BenchOptions {
             provider: ProviderSpec::TRUE,
@@ -66,8 +68,8 @@ impl Default for BenchOptions {
 }
 
 impl BenchOptions {
-    /// What a bench of `workload` under `policies` measures by these options. Alone, each program runs once: the
-    /// simulated machine repeats itself.
+    /// What a bench of `workload` under `policies` measures by these options. Alone, each program
+    /// runs once: the simulated machine repeats itself.
     pub fn plan<'a>(&self, workload: &'a Workload, policies: &'a [String]) -> Plan<'a> {
         Plan {
             workload,
@@ -98,8 +100,9 @@ impl BenchOptions {
     }
 }
 
-/// The simulated machine as a laboratory, whose runs are independent of each other: run `n` of a policy comes out the
-/// same whatever ran before. Start orders are drawn by the machine, from seed and run number, the same for every policy.
+/// The simulated machine as a laboratory, whose runs are independent of each other: run `n` of a
+/// policy comes out the same whatever ran before. Start orders are drawn by the machine, from seed
+/// and run number, the same for every policy.
 #[derive(Debug)]
 pub struct SimLab<'a> {
     machine: &'a MachineFile,
@@ -195,13 +198,14 @@ impl Lab for SimLab<'_> {
     }
 }
 
-/// Runs `workload` on `machine` under each of `policies` (`eevdf` is the baseline) and evaluates: the protocol of
-/// [`amp_eval::bench()`] over a [`SimLab`].
+/// Runs `workload` on `machine` under each of `policies` (`eevdf` is the baseline) and evaluates:
+/// the protocol of [`amp_eval::bench()`] over a [`SimLab`].
 ///
 /// The same arguments give the same report, byte for byte.
 ///
 /// # Errors
-/// When an input is not right, the mix does not end within the limit, or `watch` broke off ([`SimError::Interrupted`]).
+/// When an input is not right, the mix does not end within the limit, or `watch` broke off
+/// ([`SimError::Interrupted`]).
 pub fn bench(
     workload: &Workload,
     machine: &MachineFile,

@@ -11,12 +11,13 @@ use amp_machine::MachineFile;
 use amp_sched::policy::Settings;
 use std::sync::atomic::AtomicBool;
 
-/// The policy under which an application that has the machine to itself uses the fast cores: it keeps them busy and lets
-/// its threads take turns on them, which is what the application-wide speedup assumes [TR5028 §4].
+/// The policy under which an application that has the machine to itself uses the fast cores: it
+/// keeps them busy and lets its threads take turns on them, which is what the application-wide
+/// speedup assumes [TR5028 §4].
 const ALONE: &str = "hsp";
 
-/// Completion time of `app` by itself in seconds: on the slowest core type only, or with all cores and exact speedup
-/// factors under `hsp`.
+/// Completion time of `app` by itself in seconds: on the slowest core type only, or with all cores
+/// and exact speedup factors under `hsp`.
 ///
 /// # Errors
 /// When an input is not right, it does not end within the limit, or `cancel` is set.

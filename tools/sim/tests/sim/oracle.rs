@@ -21,8 +21,9 @@ fn machine(big: u32, small: u32) -> MachineFile {
     MachineFile::parse(Path::new("test.toml"), &text).unwrap()
 }
 
-/// One of a hundred mixes: n applications on n CPUs, NB of them big, SFs in 1 to 5. Small-core completion takes 300 to
-/// 600 s, long against the interval and the policies' thresholds: the oracle knows no transients.
+/// One of a hundred mixes: n applications on n CPUs, NB of them big, SFs in 1 to 5. Small-core
+/// completion takes 300 to 600 s, long against the interval and the policies' thresholds: the
+/// oracle knows no transients.
 fn mix(rng: &mut ChaCha8Rng) -> (MachineFile, Vec<SimApp>, Vec<f64>, usize) {
     let cpus = rng.random_range(3..=12u32);
     let big = rng.random_range(1..cpus.min(6));
@@ -52,8 +53,8 @@ struct Case {
     solos: Vec<Solo>,
 }
 
-/// The oracle jumps where the speedup factors at the edge of the fast cores are equal, and a policy that spares needless
-/// swaps does not: hence no hysteresis here.
+/// The oracle jumps where the speedup factors at the edge of the fast cores are equal, and a policy
+/// that spares needless swaps does not: hence no hysteresis here.
 fn options() -> BenchOptions {
     let settings = Settings::new(&["hsp.hysteresis=0"], &["hsp"]).unwrap();
     BenchOptions {

@@ -1,5 +1,5 @@
-//! One run of a mix: every application starts together, one that ends is started again, and the run is over when each
-//! has completed often enough.
+//! One run of a mix: every application starts together, one that ends is started again, and the run
+//! is over when each has completed often enough.
 
 use super::apps::{wait_any, Launcher, Process, Program};
 use super::where_ran::{PerType, WhereRan};
@@ -59,8 +59,8 @@ pub struct MixRun {
 /// Runs the mix once, starting the programs in `order` (indices into `programs`).
 ///
 /// # Errors
-/// When a program cannot be started or fails, the kernel ends the scheduler, the time is up, or the user interrupts
-/// ([`Interrupted`]). Every program has been killed and reaped then.
+/// When a program cannot be started or fails, the kernel ends the scheduler, the time is up, or the
+/// user interrupts ([`Interrupted`]). Every program has been killed and reaped then.
 pub fn run(
     programs: &[Program],
     order: &[usize],

@@ -1,4 +1,5 @@
-//! The collection on the virtual AMP board: a guest in which the same command runs on its own machine.
+//! The collection on the virtual AMP board: a guest in which the same command runs on its own
+//! machine.
 
 use super::collection::{write_data, Interrupted};
 use super::journal::{is_run, JournalFile};
