@@ -381,7 +381,7 @@ fn model_for(context: &Context<'_>) -> Result<PlatformModel, ProviderError> {
         }
     }
     for (name, text) in SHIPPED_MODELS {
-        let path = PathBuf::from(format!("models/platforms/{name}.toml"));
+        let path = PathBuf::from(format!("metrics/platforms/{name}.toml"));
         if let Some(m) = try_one(PlatformModel::parse(&path, text), name) {
             return Ok(m);
         }

@@ -38,11 +38,8 @@ pub struct CandidatesError {
     message: String,
 }
 
-/// The files that come with the project: name and text.
-pub const SHIPPED: &[(&str, &str)] = &[
-    ("armv8.toml", include_str!("../events/armv8.toml")),
-    ("intel.toml", include_str!("../events/intel.toml")),
-];
+/// Name and text of each file of `events/`, sorted by name; the name is the file's without `.toml`.
+pub const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/events.rs"));
 
 impl Candidates {
     /// Parses a file; `path` is for messages.
@@ -78,8 +75,8 @@ impl Candidates {
     pub fn shipped() -> Result<Candidates, CandidatesError> {
         let mut all = Candidates::default();
         for (name, text) in SHIPPED {
-            all.pmu
-                .extend(Candidates::parse(Path::new(name), text)?.pmu);
+            let path = Path::new(name).with_extension("toml");
+            all.pmu.extend(Candidates::parse(&path, text)?.pmu);
         }
         Ok(all)
     }

@@ -1,24 +1,24 @@
-//! Groups of events and metrics by a name, as data (`metrics/groups/`).
+//! Groups of events and metrics by a name, as data (`metrics/pmc/groups/`).
 
 use super::inventory::CounterInventory;
 use super::sets::Set;
 use amp_host::bad_input;
 use anyhow::Result;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
 use std::path::Path;
 
-/// Those that come with the command.
-const SHIPPED: [(&str, &str); 3] = [
-    ("branches", include_str!("../../groups/branches.toml")),
-    ("caches", include_str!("../../groups/caches.toml")),
-    ("stalls", include_str!("../../groups/stalls.toml")),
-];
+/// Name and text of those that come with the command: the files of `groups/`, sorted by name.
+const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/groups.rs"));
 
 /// What a file says.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// What is counted, in a few words.
     about: String,
+    /// What the group measures, its formulas in words, and what good and bad values look like.
+    explanation: String,
     variant: Vec<Variant>,
 }
 
@@ -47,7 +47,57 @@ fn read(name: &str) -> Result<File> {
             )));
         }
     };
-    toml::from_str(&text).map_err(|e| bad_input(format!("-g {name}: {e}")))
+    let file: File = toml::from_str(&text).map_err(|e| bad_input(format!("-g {name}: {e}")))?;
+    for (key, value) in [("about", &file.about), ("explanation", &file.explanation)] {
+        if value.trim().is_empty() {
+            return Err(bad_input(format!(
+                "-g {name}: key `{key}`: it is empty: a text is needed"
+            )));
+        }
+    }
+    Ok(file)
+}
+
+/// A shipped group, for lists.
+#[derive(Debug, Serialize)]
+pub struct Listed {
+    name: &'static str,
+    about: String,
+    explanation: String,
+}
+
+/// Every shipped group.
+///
+/// # Errors
+/// None in a released version: a unit test reads them.
+pub fn shipped() -> Result<Vec<Listed>> {
+    let listed = |(name, _): &(&'static str, &str)| {
+        let file = read(name)?;
+        Ok(Listed {
+            name,
+            about: file.about,
+            explanation: file.explanation,
+        })
+    };
+    SHIPPED.iter().map(listed).collect()
+}
+
+/// The text of these groups with their explanations.
+pub fn explained(groups: &[Listed]) -> String {
+    let mut out = String::from("Groups for `scx_amp pmc stat -g`:\n");
+    for g in groups {
+        // writing to a string cannot fail
+        let _ = writeln!(out, "  {}: {}", g.name, g.about);
+        for line in g.explanation.trim().lines() {
+            let _ = writeln!(out, "    {line}");
+        }
+    }
+    out
+}
+
+/// The end of `pmc stat --help`: the shipped groups.
+pub fn help() -> String {
+    shipped().map_or_else(|e| format!("{e:#}"), |g| explained(&g))
 }
 
 /// The group called `name`, or in the file `name`: what of it suits this machine.
@@ -82,7 +132,7 @@ mod tests {
 
     #[test]
     fn shipped_groups_can_be_read() {
-        for (name, _) in SHIPPED {
+        for (name, _) in SHIPPED.iter().copied() {
             let f = read(name).unwrap();
             assert!(
                 !f.about.is_empty() && f.variant.iter().all(|v| !v.events.is_empty()),
@@ -104,19 +154,45 @@ mod tests {
     }
 
     #[test]
+    fn every_shipped_group_is_explained() {
+        let groups = shipped().unwrap();
+        let names: Vec<&str> = groups.iter().map(|g| g.name).collect();
+        assert!(names.contains(&"caches") && names.is_sorted(), "{names:?}");
+        let text = explained(&groups);
+        for g in &groups {
+            assert!(g.explanation.split_whitespace().count() > 30, "{}", g.name);
+            assert!(
+                text.contains(&format!("  {}: {}\n    ", g.name, g.about)),
+                "{text}"
+            );
+        }
+        assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+        assert_eq!(help(), text);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("g.toml");
         std::fs::write(
             &file,
-            "about = \"x\"\nvariant = [{ events = [\"nosuch\"], speed = 1 }]\n",
+            "about = \"x\"\nexplanation = \"y\"\nvariant = [{ events = [\"nosuch\"], speed = 1 }]\n",
         )
         .unwrap();
         let file = file.display().to_string();
+        let silent = dir.path().join("silent.toml");
+        std::fs::write(&silent, "about = \"x\"\nvariant = []\n").unwrap();
+        let silent = silent.display().to_string();
+        let empty = dir.path().join("empty.toml");
+        std::fs::write(&empty, "about = \"x\"\nexplanation = \" \"\nvariant = []\n").unwrap();
+        let empty = empty.display().to_string();
         for (name, part) in [
             ("nosuch", "branches, caches"),
             ("/no/such.toml", "/no/such.toml"),
             (&file, "speed"),
+            (&silent, "silent.toml"),
+            (&silent, "`explanation`"),
+            (&empty, "empty.toml: key `explanation`"),
         ] {
             let e = read(name).unwrap_err();
             assert!(

@@ -1,6 +1,7 @@
 //! `scx_amp pmc list`.
 
 use super::describe::describe;
+use super::groups;
 use super::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_machine::CpuList;
@@ -78,10 +79,17 @@ pub fn main(args: &ListArgs) -> Result<ExitCode> {
     }
     match &args.json {
         Some(path) => {
-            let text = serde_json::to_string_pretty(&serde_json::json!({ "pmus": rows }))?;
+            let list = serde_json::json!({ "pmus": rows, "groups": groups::shipped()? });
+            let text = serde_json::to_string_pretty(&list)?;
             amp_host::write_out(path, &format!("{text}\n"))?;
         }
-        None => amp_host::write_out("-".as_ref(), &text(&rows))?,
+        None => {
+            let mut out = text(&rows);
+            if wanted.is_none() {
+                out += &groups::explained(&groups::shipped()?);
+            }
+            amp_host::write_out("-".as_ref(), &out)?;
+        }
     }
     usable.map(|()| ExitCode::SUCCESS)
 }

@@ -32,14 +32,17 @@ const USUAL_METRIC: &str = "ipc=instructions/cycles";
 ///
 /// With a command the exit status is the command's, 128 + signal when one ended it.
 #[derive(Args, Debug)]
-#[command(override_usage = "scx_amp pmc stat [OPTIONS] [-a | -p PID | [--] COMMAND…]")]
+#[command(
+    override_usage = "scx_amp pmc stat [OPTIONS] [-a | -p PID | [--] COMMAND…]",
+    after_long_help = groups::help()
+)]
 pub struct StatArgs {
     /// Events counted at the same time, separated by commas, as perf writes them; several -e are
     /// counted by turns [default: task-clock,instructions,cycles,branches,branch-misses]
     #[arg(short = 'e', long = "event", value_name = "SET")]
     sets: Vec<String>,
-    /// Events and metrics by a name: branches, caches, stalls, or a file FILE.toml
-    /// (metrics/groups/)
+    /// Events and metrics by a name (`scx_amp pmc list` explains each), or a file FILE.toml like
+    /// those in metrics/pmc/groups/
     #[arg(short = 'g', long = "group", value_name = "GROUP")]
     groups: Vec<String>,
     /// Metric made of counts, such as `ipc=instructions/cycles`; an event has every name that its

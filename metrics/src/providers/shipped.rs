@@ -1,10 +1,4 @@
-//! The platform models that come with the project.
+//! The platform models that come with the project: the files of `platforms/`.
 
-/// Name and text of each, the file's name without `.toml`.
-pub const SHIPPED_MODELS: &[(&str, &str)] = &[
-    ("juno", include_str!("../../../models/platforms/juno.toml")),
-    (
-        "quickia",
-        include_str!("../../../models/platforms/quickia.toml"),
-    ),
-];
+/// Name and text of each, sorted by name; the name is the file's without `.toml`.
+pub const SHIPPED_MODELS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/platforms.rs"));

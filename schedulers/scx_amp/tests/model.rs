@@ -150,7 +150,7 @@ fn a_model_of_other_events_is_refused() {
     data(&windows, 4);
     let shipped = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../models/platforms/juno.toml"
+        "/../../metrics/platforms/juno.toml"
     );
     let (_, said) = told(2, &["eval", shipped, &windows.display().to_string()]);
     assert!(

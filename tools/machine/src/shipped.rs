@@ -1,19 +1,25 @@
-//! The machines that come with the project.
+//! The machines that come with the project: the files of `machines/`.
 
 use std::path::Path;
 
-/// Names of the shipped machines.
-pub const SHIPPED: &[&str] = &["juno", "quickia", "opteron", "alderlake"];
+/// Name and text of each, sorted by name.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/machines.rs"));
+
+/// Names of the shipped machines, sorted.
+pub const SHIPPED: &[&str] = &{
+    let mut names = [""; FILES.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = FILES[i].0;
+        i += 1;
+    }
+    names
+};
 
 /// The file of the shipped machine `name`.
 pub(crate) fn text(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "juno" => include_str!("../../machines/juno.toml"),
-        "quickia" => include_str!("../../machines/quickia.toml"),
-        "opteron" => include_str!("../../machines/opteron.toml"),
-        "alderlake" => include_str!("../../machines/alderlake.toml"),
-        _ => return None,
-    })
+    let file = FILES.iter().find(|(n, _)| *n == name);
+    file.map(|(_, text)| *text)
 }
 
 /// Whether somebody who wrote `path` probably meant the name of a shipped machine.

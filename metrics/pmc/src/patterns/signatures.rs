@@ -1,5 +1,5 @@
 //! Which events tell of which pattern on which PMU, and from when on: data
-//! (`metrics/groups/patterns.toml`).
+//! (`metrics/pmc/patterns.toml`).
 
 use super::super::inventory::CounterInventory;
 use amp_host::bad_input;
@@ -7,7 +7,7 @@ use amp_metrics::{CoreTypeId, Event, EventSpec};
 use anyhow::Result;
 use serde::Deserialize;
 
-const SHIPPED: &str = include_str!("../../../groups/patterns.toml");
+const SHIPPED: &str = include_str!("../../patterns.toml");
 
 /// The file.
 #[derive(Clone, Debug, Deserialize)]
@@ -133,7 +133,7 @@ impl Signatures {
             let Some(on) = self.pmu.iter().find(|p| pmu.name.starts_with(&p.name)) else {
                 let known: Vec<&str> = self.pmu.iter().map(|p| p.name.as_str()).collect();
                 return Err(bad_input(format!(
-                    "PMU `{}`: no events are known that tell of patterns; there are some for {} (metrics/groups/patterns.toml)",
+                    "PMU `{}`: no events are known that tell of patterns; there are some for {} (metrics/pmc/patterns.toml)",
                     pmu.name,
                     known.join(", ")
                 )));

@@ -1,11 +1,11 @@
-//! What is tried on a PMU when nothing else is said: data (`metrics/groups/usual.toml`).
+//! What is tried on a PMU when nothing else is said: data (`metrics/pmc/usual.toml`).
 
 use amp_workloads::exact::Quantity;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-const SHIPPED: &str = include_str!("../../../groups/usual.toml");
+const SHIPPED: &str = include_str!("../../usual.toml");
 
 /// The file: events by quantity, by architecture.
 #[derive(Debug, Deserialize)]
@@ -18,11 +18,11 @@ struct File {
 
 /// Events of `architecture`, each with what it is to count.
 fn of(architecture: &str, text: &str) -> Result<Vec<(Quantity, String)>> {
-    let mut file: File = toml::from_str(text).context("metrics/groups/usual.toml")?;
+    let mut file: File = toml::from_str(text).context("metrics/pmc/usual.toml")?;
     let mut out = Vec::new();
     for (name, events) in file.architectures.remove(architecture).unwrap_or_default() {
         let quantity = Quantity::by_name(&name).with_context(|| {
-            format!("metrics/groups/usual.toml: [{architecture}] {name}: not a quantity")
+            format!("metrics/pmc/usual.toml: [{architecture}] {name}: not a quantity")
         })?;
         out.extend(events.into_iter().map(|e| (quantity, e)));
     }
