@@ -49,7 +49,8 @@ measure() {
     }
 }
 command="--bin scx_amp"
-programs="--lib $command --bin amp-workload --bin amp-guest"
+# `place` drives the mechanism alone, for the tests.
+programs="--lib $command --bin amp-workload --bin amp-guest --bin place"
 
 # Arguments: what to build; then those for cargo.
 build_host() {

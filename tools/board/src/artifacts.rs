@@ -25,9 +25,7 @@ fn places(cache: &Cache, arch: Arch, plugin: bool) -> Vec<PathBuf> {
             dirs.push(target.join("release"));
             dirs.push(target.join("release/deps"));
         } else {
-            let release = target.join(arch.triple()).join("release");
-            let examples = release.join("examples");
-            dirs.extend([release, examples]);
+            dirs.push(target.join(arch.triple()).join("release"));
         }
     }
     dirs.push(cache.path("guest").join(arch.debian()));
