@@ -36,8 +36,14 @@ host_triple() {
     rustc -vV | sed -n 's/^host: //p'
 }
 
+# A Rust that can build the tree: `rust-version` in Cargo.toml, or newer.
 need_rust() {
     have cargo && have rustc || die "no Rust: install it with rustup (https://rustup.rs), then repeat"
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$tree/Cargo.toml")
+    found=$(rustc -vV | sed -n 's/^release: \([0-9]*\.[0-9]*\).*/\1/p')
+    older=$(printf '%s\n%s\n' "$wanted" "$found" | sort -t . -k 1,1n -k 2,2n | head -n 1)
+    [ "$older" = "$wanted" ] ||
+        die "Rust $wanted or newer is needed, this is ${found:-unknown}: run \`rustup update stable\`, then repeat"
 }
 
 # Sets BPF_CLANG to a clang that can build the BPF side (19 or newer).

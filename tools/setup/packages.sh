@@ -4,6 +4,8 @@
 #   packages.sh --check    only say what is missing (status 1 then)
 set -eu
 . "$(dirname "$0")/lib.sh"
+# before anything is installed for a build that cannot be
+need_rust
 
 packages="gcc libc6-dev make pkg-config libelf-dev zlib1g-dev clang-19 libclang-19-dev ca-certificates debian-archive-keyring"
 case $(dpkg --print-architecture 2> /dev/null || true) in
