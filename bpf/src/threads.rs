@@ -142,7 +142,7 @@ impl Table {
         let Some(slot) = self.slot(index) else {
             return false;
         };
-        if generation % 2 == 0 || Self::generation(slot) != generation {
+        if generation.is_multiple_of(2) || Self::generation(slot) != generation {
             return false;
         }
         let new = placement.map_or(ANY, u32::from);

@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn what_changes_is_counted_more_often() {
         let rates = |set: usize, w: usize| match set {
-            0 if (w / 5) % 2 == 0 => 1000.0,
+            0 if (w / 5).is_multiple_of(2) => 1000.0,
             0 => 100.0,
             _ => 500.0,
         };

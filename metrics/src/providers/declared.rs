@@ -92,16 +92,6 @@ impl Declarations {
         self.write().by_app.remove(&app);
     }
 
-    /// Declares every thread with this command name, unless its application is declared itself.
-    ///
-    /// # Errors
-    /// When the name cannot be a command name; the text says why.
-    pub fn declare_comm(&self, comm: &str, sf: Speedups) -> Result<(), String> {
-        let key = comm_key(comm)?;
-        self.write().by_comm.insert(key, sf);
-        Ok(())
-    }
-
     // A panic elsewhere while the lock was held leaves a whole table behind: each change is one
     // insertion.
     fn read(&self) -> RwLockReadGuard<'_, Table> {

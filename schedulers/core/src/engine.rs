@@ -15,13 +15,12 @@ pub mod change;
 mod done;
 
 pub use crate::done::Done;
-pub use activity::ActivityRule;
 pub use change::Changes;
 
 use crate::machine::{Machine, MachineError, Placement, Topology};
 use crate::policy::contract::Policy;
 use crate::view::{AppView, ThreadView, View};
-use activity::Activity;
+use activity::{Activity, ActivityRule};
 use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, MAX_CORE_TYPES,
 };
@@ -117,11 +116,6 @@ impl Engine {
             decided: Placement::default(),
             changed: Placement::default(),
         }
-    }
-
-    /// The rule by which threads count as active.
-    pub fn set_activity_rule(&mut self, rule: ActivityRule) {
-        self.rule = rule;
     }
 
     /// The policy in use.

@@ -23,7 +23,7 @@ impl Machine for Steady {
         let interval = Nanos::from_millis(100);
         self.snapshot.now += interval;
         for (i, t) in self.snapshot.threads.iter_mut().enumerate() {
-            t.runnable = i % 7 != 0 || self.ticks / 5 % 2 == 0;
+            t.runnable = i % 7 != 0 || (self.ticks / 5).is_multiple_of(2);
             if t.runnable {
                 t.core_type = t.placed.unwrap_or(CoreTypeId(1));
                 t.runtime[t.core_type.index()] += interval;

@@ -15,7 +15,7 @@ mod protocol;
 mod results;
 mod timeline;
 
-pub use protocol::{evaluate, is_over, AppRun, AppSpec, EvaluationError, Run, Solo, COMPLETIONS};
+pub use protocol::{evaluate, AppRun, AppSpec, EvaluationError, Run, Solo, COMPLETIONS};
 pub use results::{
     AppResult, BenchReport, CoreTypeFacts, Environment, MachineFacts, OracleResult, PolicyResult,
     RunResult, TimelineEntry,

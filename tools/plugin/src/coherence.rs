@@ -95,7 +95,7 @@ impl Entry {
             .is_err()
         {
             tries += 1;
-            if tries % 64 == 0 {
+            if tries.is_multiple_of(64) {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();

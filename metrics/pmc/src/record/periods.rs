@@ -43,7 +43,7 @@ fn prime_from(n: u64) -> u64 {
 
 fn is_prime(n: u64) -> bool {
     let odd_divisors = (3..).step_by(2).take_while(|d| d * d <= n);
-    n == 2 || n > 2 && n % 2 == 1 && odd_divisors.into_iter().all(|d| n % d != 0)
+    n == 2 || n > 2 && n % 2 == 1 && odd_divisors.into_iter().all(|d| !n.is_multiple_of(d))
 }
 
 #[cfg(test)]

@@ -12,12 +12,6 @@ use thiserror::Error;
 /// Completions of the longest application after which a run ends.
 pub const COMPLETIONS: usize = 3;
 
-/// Whether a run is over, from how often each application has completed: all of them, the longest
-/// too, `needed` times.
-pub fn is_over(completed: &[usize], needed: usize) -> bool {
-    completed.iter().all(|c| *c >= needed)
-}
-
 /// An application as the evaluation needs it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppSpec {

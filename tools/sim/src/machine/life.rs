@@ -36,7 +36,6 @@ impl SimMachine {
             threads.push(self.new_thread(app, id));
         }
         self.apps[app].process = Some(Process {
-            id,
             started: self.now,
             threads,
             phases: 0,

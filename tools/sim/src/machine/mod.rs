@@ -31,7 +31,7 @@ use crate::scenario::{self, SimApp};
 use crate::truth::{Truth, TruthHandle};
 use amp_machine::MachineFile;
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, Nanos, Snapshot, Subject, ThreadSample, VirtualCounter,
+    CoreTypeId, CoreTypeSet, Nanos, Snapshot, Subject, ThreadSample, VirtualCounter,
     VirtualReading, MAX_CORE_TYPES,
 };
 use amp_sched::{CoreType, Machine, MachineError, Placement, Topology};
@@ -278,13 +278,6 @@ impl SimMachine {
     /// What application `i` has done so far.
     pub fn app_stats(&self, i: usize) -> Option<&AppStats> {
         self.apps.get(i).map(|a| &a.stats)
-    }
-
-    /// The application to which a process belongs, if it lives.
-    pub fn app_of(&self, process: AppId) -> Option<usize> {
-        self.apps
-            .iter()
-            .position(|a| a.process.as_ref().is_some_and(|p| p.id == process))
     }
 
     /// Whether the energy of each core type is known: every phase states its power.

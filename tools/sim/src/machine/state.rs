@@ -143,7 +143,6 @@ pub struct MachineStats {
 /// A running process of an application.
 #[derive(Debug)]
 pub(super) struct Process {
-    pub id: AppId,
     pub started: Nanos,
     pub threads: Vec<u32>,
     /// Phases begun so far.

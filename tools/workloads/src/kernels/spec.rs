@@ -273,8 +273,12 @@ impl fmt::Display for Spec {
         match self.kernel {
             Simple::Branchy => write!(f, "{}@{}", info.name, self.probability),
             _ if info.default_size == 0 => write!(f, "{}", info.name),
-            _ if self.size % (1 << 20) == 0 => write!(f, "{}@{}M", info.name, self.size >> 20),
-            _ if self.size % (1 << 10) == 0 => write!(f, "{}@{}K", info.name, self.size >> 10),
+            _ if self.size.is_multiple_of(1 << 20) => {
+                write!(f, "{}@{}M", info.name, self.size >> 20)
+            }
+            _ if self.size.is_multiple_of(1 << 10) => {
+                write!(f, "{}@{}K", info.name, self.size >> 10)
+            }
             _ => write!(f, "{}@{}", info.name, self.size),
         }
     }

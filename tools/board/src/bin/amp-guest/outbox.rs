@@ -78,7 +78,7 @@ fn map(dir: &Path) -> Result<Option<MmapRaw>, String> {
 
 /// Copies in whole aligned words, as device memory wants it.
 fn copy(to: &MmapRaw, at: usize, from: &[u8]) {
-    debug_assert!(at % 8 == 0 && at + from.len() <= SIZE);
+    debug_assert!(at.is_multiple_of(8) && at + from.len() <= SIZE);
     for (i, chunk) in from.chunks(8).enumerate() {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
