@@ -29,8 +29,8 @@ target_dir() {
 }
 
 # The packages of whatever is built for the host or a guest. One list: other features of a dependency would be another build of
-# it and of what stands on it.
-packages="-p scx_amp -p amp-workloads -p amp-board -p amp-place -p amp-measure"
+# it and of what stands on it. `--example region` belongs to it for the features that come with tests' dependencies.
+packages="-p scx_amp -p amp-workloads -p amp-board -p amp-bpf -p amp-place -p amp-measure --example region"
 
 host_triple() {
     rustc -vV | sed -n 's/^host: //p'
