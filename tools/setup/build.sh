@@ -90,7 +90,8 @@ for part in $parts; do
         export CARGO_PROFILE_RELEASE_DEBUG=none
         export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS -C strip=debuginfo"
         # shellcheck disable=SC2086
-        cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $packages $programs "$@"
+        cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $packages $programs \
+            --no-default-features "$@"
         measure aarch64-unknown-linux-gnu "$CC_aarch64_unknown_linux_gnu"
         ;;
     esac

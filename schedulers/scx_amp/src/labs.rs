@@ -7,13 +7,17 @@
 //!   where_ran  which application was on which core type
 //!   counts     instructions and energy, where the machine counts them
 //! board  boots a guest, in which this command benches its own machine
-//! sim    the simulated machine
+//! sim    the simulated machine; no_sim in its place in a build without it
 //! inputs     the folder that programs run in
 //! ```
 
 pub mod board;
 pub mod host;
 pub mod inputs;
+#[cfg(feature = "sim")]
+pub mod sim;
+#[cfg(not(feature = "sim"))]
+#[path = "labs/no_sim.rs"]
 pub mod sim;
 
 use crate::bench::{BenchArgs, Interrupted};

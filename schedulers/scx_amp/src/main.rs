@@ -3,6 +3,7 @@
 mod banks;
 mod bench;
 mod board_cli;
+#[cfg(feature = "sim")]
 mod compare;
 mod control;
 mod help;
@@ -50,6 +51,7 @@ enum Command {
     /// Compare policies on a mix of programs: ASP, unfairness, energy-delay
     Bench(bench::BenchArgs),
     /// Compare policies over folders of mixes on the simulator, beside published figures
+    #[cfg(feature = "sim")]
     Compare(compare::CompareArgs),
     /// Hardware counters: what there is, counts of a program, which events can be trusted
     Pmc {
@@ -155,6 +157,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Ctl { what } => ctl(what)?,
         Command::Top(args) => top::main(&args)?,
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
+        #[cfg(feature = "sim")]
         Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
         Command::Pmc { what } => return amp_pmc::main(&what, stop_flag),
         Command::Model(what) => model::main(&what, stop_flag)?,
