@@ -13,11 +13,13 @@
 mod board;
 mod energy;
 mod hwmon;
+mod meter;
 mod resctrl;
 
 pub use board::BoardEnergy;
 pub use energy::{PowerPmu, Powercap};
 pub use hwmon::Hwmon;
+pub use meter::EnergyMeter;
 pub use resctrl::{Resctrl, ResctrlFs, SysResctrl};
 
 use crate::ids::{CoreTypeId, Nanos};

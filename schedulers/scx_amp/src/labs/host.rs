@@ -82,6 +82,7 @@ impl<'a> HostLab<'a> {
         let user = user::behind_sudo()?;
         let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
         workdir.prepare(workload.apps.iter().filter_map(|a| a.command.as_deref()))?;
+        let meter = Meter::open(&CounterInventory::of(&detected.topology)?);
         let programs = workload.apps.iter().map(|a| Program {
             name: a.name.clone(),
             command: a.command.clone().unwrap_or_default(),
@@ -96,7 +97,7 @@ impl<'a> HostLab<'a> {
                 user,
                 cpus: detected.llc_of.keys().copied().collect(),
             },
-            meter: Meter::open(),
+            meter,
             _workdir: workdir,
             detected,
         })
@@ -160,15 +161,7 @@ impl<'a> HostLab<'a> {
         Ok(s)
     }
 
-    /// What was counted between two readings; none where nobody counts.
-    fn counted(&self, before: Option<Counts>) -> Result<Option<Counts>> {
-        Ok(match (before, self.meter.read()?) {
-            (Some(before), Some(after)) => Some(after.since(before)),
-            _ => None,
-        })
-    }
-
-    fn record(&self, policy: &str, run: &MixRun, counts: Option<Counts>) -> RunRecord {
+    fn record(&self, policy: &str, run: &MixRun, counts: Counts) -> RunRecord {
         let types = self.detected.topology.core_types().len();
         let app = |(app, completions): (usize, &Vec<Nanos>)| {
             let on = |t: usize| run.slices.iter().map(|s| s.ran[app][t]).sum::<Nanos>();
@@ -187,8 +180,8 @@ impl<'a> HostLab<'a> {
         RunRecord {
             apps: run.completions.iter().enumerate().map(app).collect(),
             duration_s: run.took.as_secs_f64(),
-            energy_j: counts.map(|c| c.energy_j),
-            instructions: counts.map(|c| c.instructions),
+            energy_j: counts.energy_j,
+            instructions: counts.instructions,
             swaps: (policy != BASELINE).then_some(run.swaps),
             timeline: timeline.entries(),
         }
@@ -262,7 +255,7 @@ impl Lab for HostLab<'_> {
         let took = session::solo(&self.programs[app], cpus, &self.launcher, &rules)?;
         Ok(AloneRecord {
             took_s: took.as_secs_f64(),
-            instructions: self.counted(before)?.map(|c| c.instructions),
+            instructions: self.meter.read()?.since(before).instructions,
         })
     }
 
@@ -285,8 +278,18 @@ impl Lab for HostLab<'_> {
         };
         let before = self.meter.read()?;
         let rules = self.rules(spec.completions, cancel);
-        let run = session::run(&self.programs, spec.order, &self.launcher, &rules, under)?;
-        let counts = self.counted(before)?;
+        let meter = &mut self.meter;
+        let (programs, launcher) = (&self.programs, &self.launcher);
+        let mut each_interval = || meter.interval();
+        let run = session::run(
+            programs,
+            spec.order,
+            launcher,
+            &rules,
+            under,
+            &mut each_interval,
+        )?;
+        let counts = self.meter.read()?.since(before);
         Ok(self.record(spec.policy, &run, counts))
     }
 }

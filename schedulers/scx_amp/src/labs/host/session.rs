@@ -56,7 +56,8 @@ pub struct MixRun {
     pub swaps: u64,
 }
 
-/// Runs the mix once, starting the programs in `order` (indices into `programs`).
+/// Runs the mix once, starting the programs in `order` (indices into `programs`), and calls
+/// `each_interval` after every look at who ran where.
 ///
 /// # Errors
 /// When a program cannot be started or fails, the kernel ends the scheduler, the time is up, or the
@@ -67,6 +68,7 @@ pub fn run(
     launcher: &Launcher,
     rules: &Rules<'_>,
     mut under: Under<'_>,
+    each_interval: &mut dyn FnMut() -> Result<()>,
 ) -> Result<MixRun> {
     let mut running: Vec<Option<Process>> = programs.iter().map(|_| None).collect();
     let mut out = MixRun {
@@ -117,6 +119,7 @@ pub fn run(
                 .map(|r| r.as_ref().map(Process::pid))
                 .collect();
             let ran = under.tick(&mut where_ran, &pids)?;
+            each_interval()?;
             let (from, to) = (last_tick.saturating_sub(start), now.saturating_sub(start));
             out.slices.push(Slice { from, to, ran });
             last_tick = now;

@@ -1,7 +1,6 @@
 //! The collection on this machine: every program, on every core type, with every event set
 //! [MET §3].
 
-use super::energy::Meter;
 use super::journal::JournalFile;
 use super::plan::{header, places, Place};
 use super::run::{run, Failed, Ran, Rules};
@@ -13,6 +12,7 @@ use amp_host::progress::Progress;
 use amp_host::realtime::become_real_time;
 use amp_host::topology;
 use amp_host::user;
+use amp_metrics::virtual_counters::EnergyMeter;
 use amp_models::candidates::Candidates;
 use amp_models::data::Dataset;
 use amp_models::journal::{Finished, Plan, Runs, VERSION};
@@ -38,7 +38,7 @@ struct Collection<'a> {
     inventory: CounterInventory,
     places: Vec<Place>,
     rules: Rules<'a>,
-    meter: Meter,
+    meter: EnergyMeter,
     kept: JournalFile,
     progress: Progress,
     failed: Vec<(String, String)>,
@@ -63,7 +63,7 @@ pub fn collect(
     let user = user::behind_sudo()?;
     let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
     workdir.prepare(programs.iter().map(|p| p.command.as_slice()))?;
-    let meter = Meter::open(&inventory.pmus);
+    let meter = EnergyMeter::of(inventory.energy_sources());
     if meter.name().is_none() {
         log::warn!("nobody counts energy here: there will be no model of the efficiency factor");
     }
@@ -122,7 +122,14 @@ impl Collection<'_> {
     fn one(&mut self, program: &Program, place: usize, events: &[String]) -> Result<Ran, Failed> {
         let place = &self.places[place];
         let events = place.resolve(&self.inventory, events)?;
-        run(program, place.cpu, &events, &mut self.meter, &self.rules)
+        run(
+            program,
+            place.cpu,
+            place.id,
+            &events,
+            &mut self.meter,
+            &self.rules,
+        )
     }
 
     /// Decides on event sets and runs, or takes them from the journal. Gives the number of runs

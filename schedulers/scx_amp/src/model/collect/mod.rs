@@ -5,13 +5,11 @@
 //! here     plan → runs → compatible? repeat : next → data
 //!   plan     which events, in which sets, how many runs [MET]
 //!   run      one execution: started on one CPU, read every few milliseconds, cut into windows
-//!   energy   joules, where somebody counts them
 //!   journal  runs that are done: an interrupted collection goes on from there
 //! ```
 
 mod board;
 mod collection;
-mod energy;
 mod journal;
 mod plan;
 mod run;

@@ -1,10 +1,11 @@
 //! One run of a program: started on one CPU, read every few milliseconds, cut into windows.
 
-use super::energy::Meter;
+use amp_host::clock;
 use amp_host::launch::{wait_any, Launch, LaunchError};
 use amp_metrics::group::{Group, GroupError, Whom};
+use amp_metrics::virtual_counters::{EnergyMeter, VirtualError};
 use amp_metrics::windows::Cutter;
-use amp_metrics::Event;
+use amp_metrics::{CoreTypeId, Event};
 use amp_models::journal::Counted;
 use amp_models::programs::Program;
 use anyhow::Result;
@@ -24,6 +25,12 @@ pub enum Failed {
     Program(String),
     /// The machine's.
     Machine(anyhow::Error),
+}
+
+impl From<VirtualError> for Failed {
+    fn from(e: VirtualError) -> Failed {
+        Failed::Machine(e.into())
+    }
 }
 
 impl From<anyhow::Error> for Failed {
@@ -62,15 +69,16 @@ pub struct Ran {
     pub windows: Vec<Counted>,
 }
 
-/// Runs `program` once on `cpu`, counting `events`: instructions, cycles and others.
+/// Runs `program` once on `cpu`, which is of `core_type`, counting `events`: instructions, cycles and others.
 ///
 /// # Errors
 /// [`Failed`]: the program's failure with its last words, or why nothing can be counted.
 pub fn run(
     program: &Program,
     cpu: u32,
+    core_type: CoreTypeId,
     events: &[Event],
-    meter: &mut Meter,
+    meter: &mut EnergyMeter,
     rules: &Rules<'_>,
 ) -> Result<Ran, Failed> {
     let launch = launch(program, cpu, rules)?;
@@ -78,10 +86,11 @@ pub fn run(
     let pid = held.pid();
     let mut group = Group::open_at_once(events, Whom::Task(pid), true)?;
     let mut cutter = Cutter::new(rules.window);
+    meter.sample(clock::now())?;
     let mut counted = WindowCounts {
         instructions: 0,
         windows: Vec::new(),
-        energy: meter.joules(cpu)?.map(|_| 0.0),
+        energy: meter.name().map(|_| 0.0),
         events: events.len() - 2,
     };
     counted.take(&mut group, &mut cutter)?;
@@ -93,7 +102,8 @@ pub fn run(
         next += rules.sample;
         let left = next.saturating_duration_since(Instant::now());
         let ended = wait_any(std::iter::once(&process), left.min(LONGEST)).map_err(fault)?;
-        if let (Some(sum), Some(more)) = (&mut counted.energy, meter.joules(cpu)?) {
+        meter.sample(clock::now())?;
+        if let (Some(sum), Some(more)) = (&mut counted.energy, meter.interval_j(cpu, core_type)) {
             *sum += more;
         }
         counted.take(&mut group, &mut cutter)?;
