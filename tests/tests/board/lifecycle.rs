@@ -113,9 +113,13 @@ fn on_x86_64_with_kernel_7_0() {
 /// are where they belong.
 #[test]
 fn a_bench_on_x86_64_ends_with_its_figures() {
-    let mix = include_str!("../../../tools/workloads/mixes/x86-smoke.toml");
+    let mix = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tools/workloads/mixes/x86-smoke.toml"
+    );
+    let mix = std::fs::read_to_string(mix).unwrap();
     let r = Lab::x86(KernelChoice::Newest)
-        .file("/mix.toml", mix)
+        .file("/mix.toml", &mix)
         .run("scx_amp bench /mix.toml --on host --big-cpus 0-1 --policies eevdf,hsp --runs 2 --solo-runs 2 --json /r >/dev/null 2>/e && echo \"report $(tr -d '\\n' </r)\" || { cat /e; false; }")
         .ok();
     let report: BenchReport = serde_json::from_str(r.line("report")).unwrap();
