@@ -94,7 +94,7 @@ impl Table {
             .filter(|g| g % 2 == 1)
     }
 
-    /// Copies the slot if a thread owns it and went on owning it meanwhile. `current` tells which
+    /// Copies the slot if a thread owns it and went on owning it meanwhile. `current` says which
     /// slot's thread a CPU runs.
     pub fn read(&self, index: u32, current: impl Fn(u32) -> u32) -> Option<Thread> {
         let slot = self.slot(index)?;

@@ -41,7 +41,7 @@ use thiserror::Error;
 pub struct Context<'a> {
     /// Its PMUs, core types assigned.
     pub pmus: &'a Pmus,
-    /// Whether counters can be had: what [`crate::perf::try_all`] said. `Err` says why not.
+    /// Whether counters are available: what [`crate::perf::try_all`] said. `Err` says why not.
     pub counters: Result<(), String>,
     /// Whether there are energy readings per core type
     /// ([`crate::virtual_counters::VirtualCounters::energy_per_core_type`]): then every provider
@@ -97,7 +97,7 @@ pub enum ProviderError {
         /// The event at fault.
         source: Box<BrokenEvent>,
     },
-    /// It needs counters and there are none to be had.
+    /// It needs counters and none are available.
     #[error("provider `{provider}` needs hardware counters: {why}")]
     NoCounters {
         /// Its name.
@@ -123,7 +123,7 @@ pub enum ProviderError {
 
 type Made = Result<Box<dyn Provider>, ProviderError>;
 
-/// A provider that can be had by name.
+/// A provider that is known by name.
 #[derive(Clone, Copy)]
 pub struct ProviderEntry {
     /// Name on the command line.

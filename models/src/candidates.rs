@@ -6,7 +6,7 @@
 //! events = ["l1d_cache_refill", "stall_backend"]   # as perf writes them, beside instructions and cycles
 //! ```
 //!
-//! What an event is related to (instructions or cycles) is told by its name, see
+//! What an event is related to (instructions or cycles) follows from its name, see
 //! [`crate::sample::metrics`].
 
 use amp_metrics::EventSpec;

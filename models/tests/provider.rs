@@ -218,7 +218,7 @@ fn what_is_learnt_is_what_was_put_in() {
         (12, 12 * 24 - trained_tail(&data))
     );
     for t in &trained.core_types {
-        // the second set is noise: one set is enough, and the file tells what the other would bring
+        // the second set is noise: one set is enough, and the file says what the other would bring
         assert!(t.sets.len() == 1 && t.ladder.len() == 2, "{:?}", t.ladder);
         assert!(t.ladder[1].chosen && t.sets[0].contains(&0), "{:?}", t.sets);
         assert_eq!(t.factors.len(), 2);

@@ -37,10 +37,10 @@ pub enum Scope {
     Cpus(Vec<u32>),
 }
 
-/// Who has counts of their own.
+/// Whether CPUs or threads have counts of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// Nobody: they are summed up.
+    /// None: counts are summed.
     Summed,
     /// Each CPU; goes with [`Scope::Cpus`].
     Cpus,
@@ -191,7 +191,7 @@ pub struct Counting {
     system: bool,
     strategy: Box<dyn Strategy>,
     active: usize,
-    /// When the active set was put on.
+    /// Time at which the active set was put on.
     since_s: f64,
     turns: u64,
 }
@@ -346,8 +346,8 @@ impl Counting {
             self.clocks.iter_mut().try_for_each(Group::stop)?;
         }
         let many = self.sets.len() > 1;
-        // a choice that does not hang on what was counted need not wait for it: the less time goes
-        // by uncounted
+        // a choice that does not depend on what was counted need not wait for it: the less time
+        // goes by uncounted
         let blind = self.strategy.name() == ROUND_ROBIN;
         if many && !last && blind {
             self.active = self.next(at_s);
@@ -428,7 +428,7 @@ impl Counting {
         Ok(window)
     }
 
-    /// How many intervals there were.
+    /// Number of intervals.
     pub fn turns(&self) -> u64 {
         self.turns
     }

@@ -19,17 +19,17 @@ pub enum FormulaError {
     Unknown {
         /// The metric.
         metric: String,
-        /// What is not understood.
+        /// The text that is not understood.
         at: String,
         /// The names.
         have: String,
     },
-    /// It is not a formula.
+    /// The text is not a formula.
     #[error("metric `{metric}`: {reason}; write NAME=FORMULA with + - * / ( ), numbers and event names, such as `ipc=instructions/cycles`")]
     Syntax {
         /// The metric.
         metric: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
@@ -45,9 +45,9 @@ enum Step {
 /// A formula, ready to be worked out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
-    /// What the result is called.
+    /// Name of the result.
     pub name: String,
-    /// As it was written.
+    /// The formula as it was written.
     pub text: String,
     /// The names in it, each once.
     pub names: Vec<String>,

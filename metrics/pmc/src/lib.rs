@@ -39,7 +39,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-/// What is asked for.
+/// The subcommands of `scx_amp pmc`.
 #[derive(Subcommand, Debug)]
 pub enum Pmc {
     /// Show every PMU with its CPUs, usable counters and events
@@ -51,7 +51,7 @@ pub enum Pmc {
     /// Tell whether a command saturates memory, shares its work out badly, or has threads write to
     /// the same cache lines
     Patterns(patterns::PatternsArgs),
-    /// Hold events against kernels of known counts on each core type: which of them can be trusted
+    /// Compare events with kernels of known counts on each core type, to know which can be trusted
     Validate(validate::ValidateArgs),
 }
 

@@ -22,19 +22,19 @@ pub enum Format {
 pub struct Multiplexing {
     /// Which set is next.
     pub strategy: &'static str,
-    /// How long each is on.
+    /// Time for which each set is on.
     pub interval_ms: u64,
     /// Part by which turns differ from that at most; the first ones are shorter. `None` when all
     /// are alike.
     pub spread: Option<f64>,
-    /// How many turns there were.
+    /// Number of turns.
     pub turns: u64,
 }
 
 /// What is known of a command that ran several times.
 #[derive(Debug, Serialize)]
 pub struct Repeated {
-    /// How often it ran.
+    /// Number of runs.
     pub runs: usize,
     /// Standard uncertainty of `elapsed_s`, which is a mean then.
     pub elapsed_u: Option<f64>,
@@ -66,7 +66,7 @@ pub struct Report {
     /// Virtual counters over the whole run; empty where none is asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub virtual_counters: Vec<VirtualCount>,
-    /// Instructions in a window, where counts are told by those.
+    /// Instructions in a window, where counts are of windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
     /// That counts and metrics are means over runs of the command.

@@ -82,9 +82,9 @@ pub const USER_MODE_ONLY: &str = "user mode only (`:u`): kernel.perf_event_paran
 /// Events that are to be counted at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
-    /// As it was written.
+    /// The formula as it was written.
     pub text: String,
-    /// By core type, then the others.
+    /// Units by core type, then the others.
     pub units: Vec<Unit>,
 }
 
@@ -121,7 +121,7 @@ impl Set {
                         found = true;
                         set.put(inventory, event, Some(t), inventory.cpus(t));
                     }
-                    // that of the fastest core type is told: the others' says the same
+                    // that of the fastest core type is reported: the others' says the same
                     Err(e) => drop(refused.get_or_insert(e)),
                 }
             }
@@ -198,7 +198,7 @@ impl Set {
             .flat_map(|u| u.events.iter().map(|e| &e.name))
     }
 
-    /// Other names of theirs.
+    /// Other names of the events.
     pub fn aliases(&self) -> impl Iterator<Item = &String> {
         self.units.iter().flat_map(|u| &u.aliases).flatten()
     }

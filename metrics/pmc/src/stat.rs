@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicBool;
 
 /// What is counted when nothing is asked for.
 const USUAL: &str = "task-clock,instructions,cycles,branches,branch-misses";
-/// What is made of it.
+/// The usual metric.
 const USUAL_METRIC: &str = "ipc=instructions/cycles";
 /// Options of `scx_amp pmc stat`.
 ///
@@ -130,7 +130,7 @@ impl<'a> Measurement<'a> {
         let virtuals = virtuals(args, &inventory)?;
         if args.target.all_cpus && virtuals.as_ref().is_some_and(Virtuals::needs_program) {
             return Err(bad_input(
-                "-V llc and traffic are told per program: give a command or -p PID, without -a",
+                "-V llc and traffic are measured per program: give a command or -p PID, without -a",
             ));
         }
         let beside: Vec<String> = virtuals.iter().flat_map(Virtuals::names).collect();
@@ -144,7 +144,7 @@ impl<'a> Measurement<'a> {
             if let Some(u) = tied {
                 let event = u.events.first().map_or("", |e| e.name.as_str());
                 return Err(bad_input(format!(
-                    "event `{event}`: PMU `{}` cannot tell threads apart; count it on the whole machine with -a",
+                    "event `{event}`: PMU `{}` cannot count a single thread; count it on the whole machine with -a",
                     u.pmu
                 )));
             }
@@ -296,7 +296,7 @@ fn refused(inventory: &CounterInventory, sets: &[Set], e: GroupError) -> anyhow:
                 format!("; {n} events fit at once there, instructions and cycles among them")
             });
             bad_input(format!(
-                "{e}{beside}{fit}. Give several -e, which are counted by turns"
+                "{e}{beside}{fit}. Give several -e, which take turns"
             ))
         }
         GroupError::Refused { .. } => bad_input(e),

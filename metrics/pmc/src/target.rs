@@ -49,13 +49,13 @@ pub fn release(held: Held) -> Result<Process> {
     })
 }
 
-/// Whose end is waited for.
+/// Target whose end is waited for.
 pub enum Target {
     /// A command of ours.
     Command(Process),
     /// Somebody's process.
     Process(OwnedFd),
-    /// Nobody's.
+    /// The whole machine, which does not end.
     Machine,
 }
 
@@ -155,10 +155,10 @@ pub fn open_many_files() {
     }
 }
 
-/// Whom to watch, as options say.
+/// Options that choose what is watched.
 #[derive(Args, Debug)]
 pub struct TargetArgs {
-    /// Whatever runs on any CPU, while the command runs, or until interrupted
+    /// Everything that runs on any CPU, while the command runs, or until interrupted
     #[arg(short = 'a', long, conflicts_with = "pid")]
     pub all_cpus: bool,
     /// A process with its threads and what they start, until it ends or this is interrupted
@@ -188,7 +188,7 @@ impl TargetArgs {
             return Ok(());
         }
         Err(bad_input(format!(
-            "what is to be {done}? Give a command, -p PID, or -a for the whole machine"
+            "what should be {done}? Give a command, -p PID, or -a for the whole machine"
         )))
     }
 
@@ -270,7 +270,7 @@ impl PreparedTarget {
 
 /// Who is watched, until it ends, its time is up, or we are interrupted.
 pub struct RunningTarget<'a> {
-    /// When it began.
+    /// Time of the beginning.
     pub begin: Instant,
     target: Target,
     end: Option<Instant>,

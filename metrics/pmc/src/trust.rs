@@ -7,7 +7,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Where the trust file is.
+/// Option that names the trust file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustArgs {
@@ -30,7 +30,7 @@ impl TrustArgs {
             let now = uname.release().to_string_lossy();
             if f.trust.kernel != now {
                 log::warn!(
-                    "{}: measured under kernel {}, this is {now}: `scx_amp pmc validate --out {0}` does so anew",
+                    "{}: measured under kernel {}, this is {now}: `scx_amp pmc validate --out {0}` measures again",
                     f.path.display(),
                     f.trust.kernel
                 );

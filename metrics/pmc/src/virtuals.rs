@@ -36,7 +36,7 @@ pub struct VirtualCount {
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// Where it is from.
+    /// Source of the value.
     pub source: String,
     /// How often a level was read; `None` for increments.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub struct Virtuals {
 }
 
 impl Virtuals {
-    /// Finds what `names` ask for. CPUs are told apart with `per_cpu`.
+    /// Finds what `names` ask for. Each CPU has values of its own with `per_cpu`.
     ///
     /// # Errors
     /// [`amp_host::BadInput`] for a name that there is not; else, when the machine has no source,
@@ -95,7 +95,7 @@ impl Virtuals {
         for (what, of) in parts {
             if of.names().next().is_none() {
                 bail!(
-                    "-V: nothing tells {what} on this machine: {}",
+                    "-V: nothing measures {what} on this machine: {}",
                     of.missing().join("; ")
                 );
             }
@@ -116,7 +116,7 @@ impl Virtuals {
         self.wanted.iter().map(|w| name(*w).to_owned())
     }
 
-    /// Whether one of them is told per application only.
+    /// Whether one of them is measured per application only.
     pub fn needs_program(&self) -> bool {
         self.wanted.iter().any(|w| *w != VirtualCounter::Energy)
     }

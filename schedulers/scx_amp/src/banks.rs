@@ -34,11 +34,11 @@ struct Bank {
     events: Vec<usize>,
     /// Which one counts.
     active: usize,
-    /// How often another one took over.
+    /// Number of changes of set.
     turns: u32,
     /// What BPF calls the present stretch; 0 while nothing counts.
     generation: u64,
-    /// By CPU.
+    /// Watch of each CPU.
     watches: Vec<(u32, Watch)>,
     /// Why the active set was refused, and when it is tried again.
     refused: Option<(String, BackOff)>,
@@ -67,7 +67,7 @@ pub struct CounterBanks {
     banks: Vec<Bank>,
     /// Core types of the machine.
     types: usize,
-    /// By slot and core type.
+    /// Last readings by slot and core type.
     seen: Vec<Seen>,
 }
 

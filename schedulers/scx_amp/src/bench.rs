@@ -82,7 +82,7 @@ pub struct BenchArgs {
     /// Time between two decisions, in milliseconds
     #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
     pub interval: u64,
-    /// CPUs of the fast core type, where the kernel cannot tell them apart (host)
+    /// CPUs of the fast core type, where the kernel cannot distinguish them (host)
     #[arg(long, value_name = "LIST")]
     #[serde(skip)]
     pub big_cpus: Option<CpuList>,

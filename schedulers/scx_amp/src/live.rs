@@ -109,7 +109,8 @@ impl Live {
             .change(&mut self.scheduler, &self.topology, sets)
     }
 
-    /// Detaches the scheduler and closes what it counts. Nothing but looking at what was counted makes sense afterwards.
+    /// Detaches the scheduler and closes what it counts. Nothing but looking at what was counted
+    /// makes sense afterwards.
     pub fn let_go(&mut self) {
         self.scheduler.detach();
         self.counting = CounterBanks::new(self.topology.core_types().len());

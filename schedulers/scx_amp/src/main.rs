@@ -53,7 +53,7 @@ enum Command {
     /// Compare policies over folders of mixes on the simulator, beside published figures
     #[cfg(feature = "sim")]
     Compare(compare::CompareArgs),
-    /// Hardware counters: what there is, counts of a program, which events can be trusted
+    /// Hardware counters: list, count and sample events, find patterns, check which events to trust
     Pmc {
         #[command(subcommand)]
         what: amp_pmc::Pmc,
@@ -65,7 +65,7 @@ enum Command {
     Board(board_cli::BoardArgs),
     /// Show this machine's core types
     Topology {
-        /// CPUs of the fast core type, where the kernel cannot tell them apart
+        /// CPUs of the fast core type, where the kernel cannot distinguish them
         #[arg(long, value_name = "LIST")]
         big_cpus: Option<CpuList>,
         /// Write JSON to FILE, or to standard output with `-`
@@ -93,26 +93,28 @@ enum Help {
 
 #[derive(Subcommand)]
 enum Ctl {
-    /// What the scheduler is doing, as JSON: policy, knobs, provider, figures, and each thread that is placed
+    /// What the scheduler is doing, as JSON: policy, knobs, provider, figures, and each thread that
+    /// is placed
     Status {
         /// Write it to FILE; without FILE, or with `-`, to standard output
         #[arg(long, value_name = "FILE", num_args = 0..=1, default_value = "-", default_missing_value = "-")]
         json: PathBuf,
     },
-    /// Put another policy to work, without detaching
+    /// Change the policy, without detaching
     Policy {
         /// Its name (see `scx_amp help policy`)
         name: String,
     },
-    /// Put another source of metrics to work, without detaching
+    /// Change the source of metrics, without detaching
     Provider {
         /// Its name, or a TOML file that describes it
         #[arg(value_name = "NAME|FILE.toml")]
         name: String,
     },
-    /// Turn knobs of a policy, all or none
+    /// Set knobs of a policy, all or none
     Set {
-        /// Such as `acfs.uf=1.5`; without a policy, the one in use is meant. Those of another policy wait for it
+        /// Such as `acfs.uf=1.5`; without a policy, the one in use is meant. Those of another
+        /// policy wait for it
         #[arg(required = true, value_name = "[POLICY.]KNOB=VALUE")]
         settings: Vec<String>,
     },

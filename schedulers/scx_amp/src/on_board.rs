@@ -29,10 +29,12 @@ pub struct OnBoard {
 }
 
 impl OnBoard {
-    /// A guest on `machine` with that kernel (`newest`, or the beginning of a version), and what programs need.
+    /// A guest on `machine` with that kernel (`newest`, or the beginning of a version), and what
+    /// programs need.
     ///
     /// # Errors
-    /// [`amp_host::BadInput`] when there is no such machine or the kernel makes no sense; others when there is no cache.
+    /// [`amp_host::BadInput`] when there is no such machine or the kernel makes no sense; others
+    /// when there is no cache.
     pub fn new(machine: Option<&str>, kernel: &str, needs: &Needs) -> Result<OnBoard> {
         let name = machine.unwrap_or(MACHINE);
         let guest = Guest::amp(name).map_err(bad_input)?;
@@ -48,7 +50,8 @@ impl OnBoard {
             .map_err(|e| bad_input(format!("--kernel {e}")))?;
         let packages = needs.packages.iter().chain(&needs.data_packages);
         run.packages = packages.cloned().collect();
-        // Virtual time runs at about the pace of the host's. The work is as long as its runs, each of which is bounded.
+        // Virtual time runs at about the pace of the host's. The work is as long as its runs, each
+        // of which is bounded.
         run.limits.total = None;
         Ok(OnBoard {
             cache: Cache::open()?,
@@ -80,8 +83,8 @@ impl OnBoard {
         self.run.collect = files.iter().map(|f| (*f).to_owned()).collect();
     }
 
-    /// Boots the guest and runs `words` there, none of which the shell reads; every line that they print goes to `line`.
-    /// Nothing when `cancel` was set meanwhile.
+    /// Boots the guest and runs `words` there, none of which the shell reads; every line that they
+    /// print goes to `line`. Nothing when `cancel` was set meanwhile.
     ///
     /// # Errors
     /// Anything that goes wrong on the board, but not that the command failed.
@@ -132,7 +135,8 @@ impl OnBoard {
 /// Reads what a guest is to do, as its host wrote it with serde.
 ///
 /// # Errors
-/// [`amp_host::BadInput`] when it cannot be read or is not right; the text names the file, the line and the key.
+/// [`amp_host::BadInput`] when it cannot be read or is not right; the text names the file, the line
+/// and the key.
 pub fn request<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let told = |e: &dyn std::fmt::Display| bad_input(format!("--request {}: {e}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| told(&e))?;
@@ -141,7 +145,8 @@ pub fn request<T: DeserializeOwned>(path: &Path) -> Result<T> {
 
 fn script(words: &[String]) -> String {
     let quoted: Vec<String> = words.iter().map(|w| quote(w)).collect();
-    // For half a second after boot something keeps the big CPUs busy; idle virtual time costs nothing.
+    // For half a second after boot something keeps the big CPUs busy; idle virtual time costs
+    // nothing.
     format!("sleep 5\nexec {}\n", quoted.join(" "))
 }
 

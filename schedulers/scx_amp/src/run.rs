@@ -1,4 +1,4 @@
-//! `scx_amp run`: schedules this machine until it is told to stop.
+//! `scx_amp run`: schedules this machine until it is stopped.
 
 use crate::control::{Call, Server};
 use crate::only::OnlyCgroup;
@@ -27,24 +27,26 @@ pub struct RunArgs {
     /// Set a knob of the policy (see `scx_amp help policy NAME`); may be repeated.
     #[arg(long = "set", value_name = "[POLICY.]KNOB=VALUE")]
     pub settings: Vec<String>,
-    /// Source of the metrics the policy asks for: a name, `auto` for the best one that is possible here, or a TOML file.
+    /// Source of the metrics the policy asks for: a name, `auto` for the best one that is possible
+    /// here, or a TOML file.
     #[arg(long, default_value = "none", value_name = "NAME|FILE.toml")]
     pub provider: String,
     #[command(flatten)]
     pub trust: TrustArgs,
-    /// CPUs of the fast core type (all others are slow), where the kernel cannot tell them apart.
+    /// CPUs of the fast core type (all others are slow), where the kernel cannot distinguish them.
     #[arg(long, value_name = "LIST")]
     pub big_cpus: Option<CpuList>,
     /// Time between two decisions, in milliseconds.
     #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
     pub interval: u64,
-    /// Schedule only the threads of this control group and those below it, absolute or below /sys/fs/cgroup.
+    /// Schedule only the threads of this control group and those below it, absolute or below
+    /// /sys/fs/cgroup.
     #[arg(long, value_name = "PATH")]
     pub only_cgroup: Option<PathBuf>,
     /// Print what the scheduler is doing, once per so many seconds.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
-    /// Seed of policies that draw lots.
+    /// Seed of policies that choose at random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Test aid: panic after so many ticks.
@@ -53,7 +55,8 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The policy that was asked for, with what was set for it, for a machine of that `topology` where it is known.
+    /// The policy that was asked for, with what was set for it, for a machine of that `topology`
+    /// where it is known.
     ///
     /// # Errors
     /// [`amp_host::BadInput`] naming the policies there are, or the knob at fault and its range.
@@ -64,7 +67,8 @@ impl RunArgs {
     }
 }
 
-/// Time between two looks at who is in the control group: children inherit, only those moved into it wait.
+/// Time between two looks at who is in the control group: children inherit, only those moved into
+/// it wait.
 const LOOK: Nanos = Nanos::from_millis(500);
 
 /// What wakes the scheduling thread between two ticks.

@@ -1,8 +1,9 @@
 //! A policy at work on this machine, and what may be asked of it meanwhile.
 //!
-//! When CPUs come or go (hotplug, and so every suspend) the kernel ends the scheduler. It is then loaded again for the
-//! machine as it is: the same policy with its parameters as they were turned, the same provider. Meanwhile the kernel
-//! schedules by itself. What threads had done by then is forgotten, as if the policy had only begun.
+//! When CPUs come or go (hotplug, and so every suspend) the kernel ends the scheduler. It is then
+//! loaded again for the machine as it is: the same policy with its parameters as they were turned,
+//! the same provider. Meanwhile the kernel schedules by itself. What threads had done by then is
+//! forgotten, as if the policy had only begun.
 
 use crate::control::{Answer, Request};
 use crate::live::{Live, LiveOptions};
@@ -45,7 +46,7 @@ pub struct Running {
 /// What a tick did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ticked {
-    /// It looked and decided.
+    /// The tick took a snapshot and decided.
     Decided,
     /// The machine has changed, and scheduling has begun anew: a tick is due.
     Anew,
@@ -55,7 +56,8 @@ impl Running {
     /// Puts to work what the options say.
     ///
     /// # Errors
-    /// [`BadInput`] for a policy or provider that cannot be had here; when the scheduler cannot be loaded.
+    /// [`BadInput`] for a policy or provider that cannot be had here; when the scheduler cannot be
+    /// loaded.
     pub fn begin(args: &RunArgs, interval: Nanos, only_sched_ext: bool) -> Result<Running> {
         let options = LiveOptions {
             interval,
@@ -87,7 +89,8 @@ impl Running {
     /// One tick of the engine.
     ///
     /// # Errors
-    /// When the kernel has ended the scheduler for another reason than CPUs that came or went, or it cannot be loaded again.
+    /// When the kernel has ended the scheduler for another reason than CPUs that came or went, or
+    /// it cannot be loaded again.
     pub fn tick(&mut self) -> Result<Ticked> {
         match self.scheduling.tick() {
             Ok(_) => return Ok(Ticked::Decided),
@@ -142,14 +145,14 @@ impl Running {
         self.scheduling.engine()
     }
 
-    /// What is being done.
+    /// The present status.
     pub fn status(&self) -> Status {
         let (engine, machine) = (self.scheduling.engine(), self.scheduling.machine());
         status::look(engine, machine, self.began, self.changed)
     }
 
-    /// Puts the provider of that name to work; says why it is this one where there was a choice. Counters that could be had
-    /// at the last trial may be taken by now: `auto` then does without.
+    /// Puts the provider of that name to work; says why it is this one where there was a choice.
+    /// Counters that could be had at the last trial may be taken by now: `auto` then does without.
     fn change_provider(&mut self, name: &str) -> Result<Option<String>> {
         let (changes, scheduling) = (&mut self.changes, &mut self.scheduling);
         let mut prepared = provider::prepare(&mut self.inventory, name)?;

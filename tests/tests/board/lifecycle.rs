@@ -6,7 +6,7 @@ use amp_eval::evaluation::BenchReport;
 use amp_tests::{Lab, Reply};
 
 /// Starts the scheduler, ends it in every way there is, and reports the kernel's state before and
-/// after. `$BIG` is empty where the kernel tells core types apart.
+/// after. `$BIG` is empty where the kernel distinguishes core types.
 const ENDS: &str = r#"
 state() { cat /sys/kernel/sched_ext/state; }
 programs() { ps | grep -c '[a]mp-workload run alu'; }

@@ -1,4 +1,5 @@
-//! Charts and pages for people: every page that scx_amp writes has this stylesheet and is drawn with these shapes.
+//! Charts and pages for people: every page that scx_amp writes has this stylesheet and is drawn
+//! with these shapes.
 //!
 //! ```text
 //! Scale ─► Svg (shapes) ─► XyPlot (lines, points) ─► page::figure ─► page::document
@@ -15,7 +16,8 @@ pub use plot::{Axis, XyPlot};
 pub use scale::Scale;
 pub use svg::{escape, Anchor, Svg};
 
-/// Number of colours for series: the classes `p0` to `p7` of the stylesheet. Further series repeat them.
+/// Number of colours for series: the classes `p0` to `p7` of the stylesheet. Further series repeat
+/// them.
 pub const COLOURS: usize = 8;
 
 /// The class that colours series number `i`.

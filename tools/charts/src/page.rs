@@ -27,7 +27,8 @@ pub fn figure(title: &str, note: &str, chart: &str) -> String {
     format!("<figure><figcaption><b>{title}</b><span>{note}</span></figcaption><div class=\"scroll\">{chart}</div></figure>")
 }
 
-/// A legend: the class of each colour (see [`crate::colour`]) and what it stands for, in plain text.
+/// A legend: the class of each colour (see [`crate::colour`]) and what it stands for, in plain
+/// text.
 pub fn keys<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut out = "<p class=\"keys\">".to_owned();
     for (class, name) in entries {

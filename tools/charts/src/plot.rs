@@ -33,8 +33,8 @@ const BOTTOM: f64 = 44.0;
 /// Radius of a point.
 const RADIUS: f64 = 2.6;
 
-/// A plot under construction. Later shapes are drawn over earlier ones; values that are not finite are left out, values
-/// outside of the axes are drawn at their edge.
+/// A plot under construction. Later shapes are drawn over earlier ones; values that are not finite
+/// are left out, values outside of the axes are drawn at their edge.
 pub struct XyPlot {
     svg: Svg,
     width: f64,
@@ -105,7 +105,8 @@ impl XyPlot {
         self.svg.rect(a, TOP, b - a, height, "track", "");
     }
 
-    /// A line through `points` in the colour of `class` (see [`crate::colour`]; `ink` for the text's own).
+    /// A line through `points` in the colour of `class` (see [`crate::colour`]; `ink` for the
+    /// text's own).
     pub fn line(&mut self, points: impl IntoIterator<Item = (f64, f64)>, class: &str, title: &str) {
         let points = self.place(points);
         self.svg.polyline(&points, &format!("line {class}"), title);

@@ -42,7 +42,7 @@ pub enum LaunchError {
     Program {
         /// The executable as it was named.
         program: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The program ended with another status than 0.
@@ -58,9 +58,9 @@ pub enum LaunchError {
     /// The system refused something.
     #[error("{what}")]
     System {
-        /// What was to be done.
+        /// The step that failed.
         what: String,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -383,7 +383,7 @@ pub struct Process {
     pidfd: OwnedFd,
     errors: Option<File>,
     label: String,
-    /// When it was started.
+    /// Time of the start.
     pub started: Nanos,
 }
 

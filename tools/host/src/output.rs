@@ -17,7 +17,8 @@ pub fn write_out(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Columns of the terminal that standard output is; none where it is something else, such as a pipe.
+/// Columns of the terminal that standard output is; none where it is something else, such as a
+/// pipe.
 pub fn terminal_width() -> Option<usize> {
     let out = std::io::stdout();
     if !out.is_terminal() {

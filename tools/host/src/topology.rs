@@ -117,7 +117,7 @@ fn split_by_list(facts: &[CpuFacts], big: &CpuList) -> Result<Vec<CoreType>> {
     Ok(vec![part("big", true), part("little", false)])
 }
 
-/// Groups CPUs by capacity, fastest first; by kind where capacity tells nothing.
+/// Groups CPUs by capacity, fastest first; by kind where capacity does not differ.
 fn group(facts: &[CpuFacts]) -> Vec<CoreType> {
     let mut sorted = facts.to_vec();
     sorted.sort_by_key(|f| (std::cmp::Reverse(f.capacity), f.id));

@@ -24,7 +24,7 @@ pub enum SimError {
     Kept {
         /// The file.
         path: std::path::PathBuf,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
     /// An application is not right.
@@ -32,7 +32,7 @@ pub enum SimError {
     App {
         /// The application.
         app: String,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
     /// There are more threads than the scheduler has slots for.
@@ -52,7 +52,7 @@ pub enum SimError {
     Comparison {
         /// The file or folder.
         path: std::path::PathBuf,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
     /// A parameter is not right.
@@ -63,7 +63,7 @@ pub enum SimError {
     Topology {
         /// The machine.
         machine: String,
-        /// What is wrong with it.
+        /// The reason.
         source: TopologyError,
     },
     /// There is no such source of metrics, or it cannot work here.

@@ -1,8 +1,9 @@
 //! A simulated asymmetric machine.
 //!
-//! [`SimMachine`] is an [`amp_sched::Machine`] with virtual time: the same engine, policies and evaluation schedule it
-//! that schedule a real kernel. [`bench`] runs a workload on it under several policies and reports as the live
-//! bench does; [`compare`] does so for a folder of mixes, beside published figures.
+//! [`SimMachine`] is an [`amp_sched::Machine`] with virtual time: the same engine, policies and
+//! evaluation schedule it that schedule a real kernel. [`bench`] runs a workload on it under
+//! several policies and reports as the live bench does; [`compare`] does so for a folder of mixes,
+//! beside published figures.
 //!
 //! ```text
 //! MachineFile ─┐
@@ -11,9 +12,10 @@
 //!                      └───── Placement ───────┘
 //! ```
 //!
-//! What is simulated: core types, applications with phases, barriers and serial phases, restarts, arrivals and
-//! departures, affinities, run queues and time slices, migration cost, energy. What is not: contention for caches and
-//! memory, simultaneous multithreading, frequency changes, the cost of the scheduler itself.
+//! What is simulated: core types, applications with phases, barriers and serial phases, restarts,
+//! arrivals and departures, affinities, run queues and time slices, migration cost, energy. What is
+//! not: contention for caches and memory, simultaneous multithreading, frequency changes, the cost
+//! of the scheduler itself.
 #![forbid(unsafe_code)]
 
 pub mod alone;

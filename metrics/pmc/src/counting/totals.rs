@@ -19,7 +19,7 @@ pub struct Known {
     pub value: f64,
 }
 
-/// How long a part could have counted.
+/// Time for which a part could have counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Whole {
     seconds: f64,

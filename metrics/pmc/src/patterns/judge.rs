@@ -86,7 +86,7 @@ impl Thread {
 pub struct Interval {
     /// Its length.
     pub seconds: f64,
-    /// By core type.
+    /// Counts by core type.
     pub on: Vec<ThreadCounts>,
     /// Threads that ran for a good part of it.
     pub running: usize,
@@ -105,9 +105,9 @@ pub struct Attainable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It has.
+    /// The program has the pattern.
     Present,
-    /// It has not.
+    /// The program does not have the pattern.
     Absent,
     /// Nobody can tell: something was not counted.
     Unknown,
@@ -116,7 +116,7 @@ pub enum Verdict {
 /// A figure that a verdict rests on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// What it is.
+    /// The name of the figure.
     pub what: String,
     /// Its value.
     pub value: f64,
@@ -126,14 +126,14 @@ pub struct Figure {
     pub threshold: Option<f64>,
 }
 
-/// What was found of a pattern.
+/// The finding about a pattern.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Its name.
     pub pattern: &'static str,
     /// Whether it is there.
     pub verdict: Verdict,
-    /// Why.
+    /// The reason of the verdict.
     pub because: String,
     /// What that rests on, the deciding one first.
     pub figures: Vec<Figure>,

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(5);
 /// The same while a program starts.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
-/// How long it starts.
+/// Time that counts as the start of a program.
 const STARTS: Duration = Duration::from_millis(100);
 
 /// Options of `scx_amp pmc patterns`.
@@ -147,7 +147,7 @@ fn trusted(inventory: &CounterInventory, plans: &[SignatureEvents]) -> Result<Ve
     for p in plans {
         for (_, e) in &p.events {
             if let Some(broken) = inventory.broken(p.core_type, e) {
-                return Err(bad_input(format!("a pattern is told by it: {broken}")));
+                return Err(bad_input(format!("a pattern depends on it: {broken}")));
             }
             let known = inventory.trusted(p.core_type, e);
             told.push(format!(

@@ -129,7 +129,7 @@ impl<'p> Watch<'p> {
                 (*before, *counts) = (at, now.counts);
             }
             all.running += usize::from(ran > RUNNING * seconds);
-            // the last one that can be had: a thread that ends takes its own with it
+            // the last one there is: a thread that ends takes its own with it
             w.cpu_s = cpu_s(self.pid, *tid).unwrap_or(w.cpu_s).max(w.cpu_s);
         }
         Ok(all)

@@ -29,7 +29,7 @@ impl Code {
 /// A block, in bytes from the beginning of its function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Where it is.
+    /// Address range of the block.
     pub range: Range<u64>,
     /// How many instructions it has.
     pub instructions: u32,

@@ -2,7 +2,7 @@
 //! one to, and the kernel puts them into a sample.
 //!
 //! Between the target of a branch and the source of the next one nothing was taken: every block in
-//! between was executed, once [TRUST §3.2]. So a sample of n records tells of n − 1 such runs,
+//! between was executed, once [TRUST §3.2]. So a sample of n records shows n − 1 such runs,
 //! whatever made the sample late, and its own address is not needed. How often a block ran is told
 //! without bias when taken branches are what is sampled; samples of another event come more often
 //! from where that event happens.
@@ -38,7 +38,7 @@ pub fn ask(b: &mut Builder<'_>) {
 pub struct Branch {
     /// Address of the branch.
     pub from: u64,
-    /// Where it went.
+    /// Target of the branch.
     pub to: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Takes the records of a sample, latest first; `find` tells file and place of an address.
+    /// Takes the records of a sample, latest first; `find` gives file and place of an address.
     pub fn add<'a>(&mut self, records: &[Branch], find: impl Fn(u64) -> Option<(&'a Path, u64)>) {
         self.stacks += u64::from(!records.is_empty());
         for pair in records.windows(2) {

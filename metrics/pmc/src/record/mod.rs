@@ -5,7 +5,7 @@
 //! sampler   perf's ring buffers
 //! branches  last-branch records, and what ran between them
 //! maps      which file an address is from
-//! profile   functions and blocks by their samples; blocks cuts code into them, executed tells how often they ran
+//! profile   functions and blocks by their samples; blocks cuts code into them, executed counts how often they ran
 //! ```
 
 mod blocks;
@@ -40,7 +40,7 @@ use std::time::Instant;
 /// Events between two samples of cycles, instructions and clocks (which count nanoseconds): a
 /// thousand samples a second and more on a fast core.
 const FREQUENT: u64 = 1_000_000;
-/// The same of any other event.
+/// Default period of any other event.
 const RARE: u64 = 10_000;
 
 /// Options of `scx_amp pmc record`.
@@ -68,7 +68,7 @@ pub struct RecordArgs {
     /// Seed of random periods
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Do without last-branch records where the PMU keeps them
+    /// Leave out last-branch records where the PMU keeps them
     #[arg(long)]
     no_branches: bool,
     #[command(flatten)]
@@ -105,7 +105,7 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let foreign = |u: &&Unit| u.core_type.is_none() && u.pmu != "software";
     if let Some(u) = set.units.iter().find(foreign) {
         return Err(bad_input(format!(
-            "event `{}`: PMU `{}` is not one of cores, and only those tell where a program is",
+            "event `{}`: PMU `{}` is not one of cores, and only those show where a program is",
             args.event, u.pmu
         )));
     }

@@ -30,7 +30,7 @@ pub fn first(method: Method, nominal: u64, rng: &mut impl Rng) -> u64 {
     }
 }
 
-/// Another random one.
+/// Draws the next random period.
 pub fn next(nominal: u64, rng: &mut impl Rng) -> u64 {
     let width = (nominal as f64 * SPREAD) as u64;
     prime_from(rng.random_range(nominal - width..=nominal + width))

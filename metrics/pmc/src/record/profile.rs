@@ -23,7 +23,7 @@ pub type Key = (String, String);
 pub struct Samples {
     /// What ran by the branches that came with them.
     pub runs: Runs,
-    /// By file and place in it.
+    /// Samples by file and place in it.
     in_files: HashMap<PathBuf, BTreeMap<u64, Weight>>,
     /// In the kernel, by address.
     kernel: BTreeMap<u64, Weight>,
@@ -80,7 +80,7 @@ impl Samples {
             .fold(self.elsewhere, |a, w| a.with(*w))
     }
 
-    /// What they make.
+    /// The profile of the samples.
     pub fn profile(&self) -> Profile {
         let total = self.total();
         let symbolizer = Symbolizer::new();
@@ -166,7 +166,7 @@ impl Samples {
     }
 }
 
-/// What has no name.
+/// Name of a function without one.
 const UNKNOWN: &str = "[unknown]";
 
 /// Name, place in it and size.
@@ -215,11 +215,11 @@ pub struct Profile {
     /// What last-branch records told; absent without any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branches: Option<Branches>,
-    /// Where they fell.
+    /// Functions that the samples fell in.
     pub functions: Vec<Function>,
 }
 
-/// How much last-branch records told.
+/// Coverage of the last-branch records.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Branches {
     /// Samples that had any.

@@ -17,12 +17,12 @@ const BUFFER: usize = 512 << 10;
 /// interrupt of its CPU.
 const PERIODS: usize = 64;
 
-/// Whose samples.
+/// Target of a sampler.
 #[derive(Clone, Copy, Debug)]
 pub enum SampledTasks {
     /// A thread's, and those of all it starts.
     Task(i32),
-    /// Of whoever runs.
+    /// Samples of every thread on the CPU.
     Everybody,
 }
 
@@ -158,7 +158,7 @@ impl CpuSampler {
         match (out, gone) {
             (Some(s), _) => Ok(s),
             (None, Some(e)) => Err(e.into()),
-            (None, None) => anyhow::bail!("CPU {cpu}: nobody to sample"),
+            (None, None) => anyhow::bail!("CPU {cpu}: nothing to sample"),
         }
     }
 

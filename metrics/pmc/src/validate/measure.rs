@@ -21,7 +21,9 @@ pub(super) fn measure(group: &mut Group, work: impl FnOnce()) -> Result<Vec<u64>
         after.running - before.running,
     );
     if running < enabled {
-        anyhow::bail!("the counters were on for {running:?} of {enabled:?} only: another perf user takes them");
+        anyhow::bail!(
+            "the counters were on for {running:?} of {enabled:?} only: another perf user has them"
+        );
     }
     let counts = after.counts.iter().zip(&before.counts);
     Ok(counts.map(|(a, b)| a.saturating_sub(*b)).collect())

@@ -76,7 +76,7 @@ pub enum EvaluationError {
         apps: usize,
         /// Entries there are.
         got: usize,
-        /// Of what.
+        /// What the list holds.
         what: &'static str,
     },
     /// A time is missing or makes no sense.

@@ -99,7 +99,7 @@ impl Watch {
         self.failing = 0;
     }
 
-    /// Why nothing counts there, if so.
+    /// The reason why nothing counts there, if so.
     pub fn why(&self) -> Option<&str> {
         self.lost.as_ref().map(|(why, _)| why.as_str())
     }

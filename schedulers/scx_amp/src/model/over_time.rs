@@ -9,8 +9,9 @@ use amp_models::phases::phases;
 use amp_models::platform::Evaluated;
 use amp_models::sample::Target;
 
-/// The programs whose phases differ most in speedup: relative standard deviation of the phases' means, each weighing as long as it
-/// is. At most `n`, by their index in the matched data; none that has a single phase.
+/// The programs whose phases differ most in speedup: relative standard deviation of the phases'
+/// means, each weighing as long as it is. At most `n`, by their index in the matched data; none
+/// that has a single phase.
 pub fn phased(matched: &MatchedData, n: usize) -> Vec<usize> {
     let spread = |(i, program)| {
         let found = phases(program, 0);

@@ -138,7 +138,7 @@ impl Cpus {
         value(&self.of(cpu).join("cpu_capacity")).filter(|c| *c > 0)
     }
 
-    /// A number for each CPU, larger for faster ones: from the first file that tells CPUs apart,
+    /// A number for each CPU, larger for faster ones: from the first file that distinguishes CPUs,
     /// else from the last one there is.
     fn ratings(&self, online: &[u32]) -> Vec<u64> {
         let mut ratings = vec![FULL_CAPACITY; online.len()];

@@ -23,7 +23,7 @@ use amp_sched::policy::Settings;
 use amp_sched::{Policy, Topology};
 use std::sync::atomic::AtomicBool;
 
-/// How a bench on the simulator goes.
+/// Options of a bench on the simulator.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// Source of metrics of every policy that is not in `provider_of`.

@@ -42,9 +42,9 @@ pub(super) enum State {
     Free,
     /// At a barrier, or idle while another thread is in a serial phase.
     Asleep,
-    /// In this queue.
+    /// The thread waits in this queue.
     Queued(usize),
-    /// On this CPU.
+    /// The thread runs on this CPU.
     Running(usize),
 }
 
@@ -193,7 +193,7 @@ pub(super) struct App {
     pub spec: SimApp,
     /// Per phase.
     pub rates: Vec<Rates>,
-    /// Of the whole program.
+    /// Mean rates of the whole program.
     pub mean: Rates,
     /// Per CPU; everywhere when `None`.
     pub cpus: Option<Vec<bool>>,

@@ -38,7 +38,8 @@ pub fn machine(cpus: &[u32], cost_us: u32) -> MachineFile {
     MachineFile::parse(Path::new("test.toml"), &text).unwrap()
 }
 
-/// A phase of these many 10⁹ instructions that runs at 2·10⁹ a second on a big core and at 10⁹ on a small one.
+/// A phase of these many 10⁹ instructions that runs at 2·10⁹ a second on a big core and at 10⁹ on a
+/// small one.
 pub fn phase(giga: f64, parallel: bool) -> Phase {
     Phase {
         instructions: giga * 1e9,

@@ -33,8 +33,8 @@ fn alone_and_unplaced_it_is_on_a_fast_core() {
 
 #[test]
 fn barriers_wait_for_the_slowest_and_serial_phases_run_alone() {
-    // 2 big, 2 small; four threads: 4·10⁹ in parallel is 1 s on small cores, where half of the threads are; then 2·10⁹ by
-    // thread 0, which started on a big core: 1 s
+    // 2 big, 2 small; four threads: 4·10⁹ in parallel is 1 s on small cores, where half of the
+    // threads are; then 2·10⁹ by thread 0, which started on a big core: 1 s
     let a = app("a", 4, 6.0, vec![phase(4.0, true), phase(2.0, false)]);
     let mut s = sim(&[2, 2], 0, &[a]);
     s.run_until(ms(1));
@@ -62,8 +62,9 @@ fn barriers_wait_for_the_slowest_and_serial_phases_run_alone() {
     assert!((done - 6e9).abs() < 1.0);
 }
 
-/// What two fast cores are worth to four threads of speedup factor 2 depends on how they share work: the sum of their
-/// speeds, (2/4)(2-1)+1, with dynamic sharing; next to nothing with static shares of short loops.
+/// What two fast cores are worth to four threads of speedup factor 2 depends on how they share
+/// work: the sum of their speeds, (2/4)(2-1)+1, with dynamic sharing; next to nothing with static
+/// shares of short loops.
 #[test]
 fn work_sharing_decides_what_fast_cores_are_worth() {
     let alone = |schedule, loops| {
@@ -134,8 +135,9 @@ fn placement_moves_at_once_and_costs() {
     );
 }
 
-/// A thread that is on the wrong core type, ends its share and thereby wakes the one that belongs there, goes to sleep
-/// where it is: evicted to an idle CPU first, it was charged for a migration that it never got to pay.
+/// A thread that is on the wrong core type, ends its share and thereby wakes the one that belongs
+/// there, goes to sleep where it is: evicted to an idle CPU first, it was charged for a migration
+/// that it never got to pay.
 #[test]
 fn who_opens_a_barrier_is_not_moved_to_sleep_elsewhere() {
     let mut opened_foreign = 0;
@@ -152,8 +154,9 @@ fn who_opens_a_barrier_is_not_moved_to_sleep_elsewhere() {
             .filter(|i| s.sample().unwrap().threads[*i].comm[0] == b'a')
             .collect();
         let b = 3 - a[0] - a[1];
-        // a's first thread ends its share at half a second; its second, which shares the small core with b, is then pulled
-        // to the big one, and is still there when b departs and it ends its own
+        // a's first thread ends its share at half a second; its second, which shares the small core
+        // with b, is then pulled to the big one, and is still there when b departs and it ends its
+        // own
         place(&mut s, &[(k[a[0]], 0), (k[a[1]], 1), (k[b], 1)]);
         s.run_until(ms(departure));
         let threads = &s.sample().unwrap().threads;

@@ -20,7 +20,7 @@ pub enum Under<'a> {
     Policy(&'a mut Scheduling),
 }
 
-/// How a run goes.
+/// Rules of a run of the mix.
 pub struct Rules<'a> {
     /// Completions of each application that end the run.
     pub completions: usize,
@@ -50,7 +50,7 @@ pub struct MixRun {
     pub completions: Vec<Vec<Nanos>>,
     /// Interval by interval.
     pub slices: Vec<Slice>,
-    /// How long the run took.
+    /// Length of the run.
     pub took: Nanos,
     /// Threads moved from one core type to another by the policy.
     pub swaps: u64,

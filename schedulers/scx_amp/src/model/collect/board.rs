@@ -108,7 +108,7 @@ pub fn collect(args: &CollectArgs, programs: &[Program], cancel: &AtomicBool) ->
     Ok(Outcome { failed })
 }
 
-/// What the guest said of a program.
+/// The guest's reason for leaving out a program.
 fn why(complaint: &str, program: &str) -> String {
     let begin = format!("{program}: ");
     let line = complaint.lines().find_map(|l| l.strip_prefix(&begin));

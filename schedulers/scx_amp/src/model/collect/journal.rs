@@ -12,7 +12,7 @@ const MARK: &str = "@run ";
 
 /// A journal and the file it is kept in.
 pub struct JournalFile {
-    /// What is in it.
+    /// Content of the journal.
     pub journal: Journal,
     path: PathBuf,
     file: Option<File>,
@@ -20,7 +20,8 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// Reads the journal of an earlier collection, if there is one. `console`: runs are printed, too.
+    /// Reads the journal of an earlier collection, if there is one. `console`: runs are printed,
+    /// too.
     ///
     /// # Errors
     /// [`amp_host::BadInput`] when it is not one.
@@ -46,7 +47,8 @@ impl JournalFile {
     fn write(&mut self, line: &str) -> Result<()> {
         let what = || format!("cannot write {}", self.path.display());
         if self.file.is_none() {
-            // afresh, without a line that was cut off; aside and renamed, so that nothing is lost on the way
+            // afresh, without a line that was cut off; aside and renamed, so that nothing is lost
+            // on the way
             let mut text = String::new();
             if let Some(plan) = &self.journal.plan {
                 text += &(serde_json::to_string(plan)? + "\n");
@@ -107,7 +109,8 @@ impl JournalFile {
         let Some(text) = console_line.trim_end().strip_prefix(MARK) else {
             return Ok(());
         };
-        // one into which the kernel wrote is not lost: the guest hands over its whole journal at its end
+        // one into which the kernel wrote is not lost: the guest hands over its whole journal at
+        // its end
         if let Ok(plan) = serde_json::from_str::<Plan>(text) {
             self.journal.plan = Some(plan);
             return self.write("");
@@ -128,7 +131,7 @@ impl JournalFile {
         self.write("")
     }
 
-    /// All is done: the file goes.
+    /// Removes the file: all runs are done.
     pub fn done(self) {
         drop(self.file);
         // one that stays would only be read again

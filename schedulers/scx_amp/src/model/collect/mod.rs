@@ -96,7 +96,7 @@ pub struct CollectArgs {
     /// Longest time a run may take, in seconds of the machine's own time
     #[arg(long, value_name = "SECS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
-    /// CPUs of the fast core type, where the kernel cannot tell them apart (host)
+    /// CPUs of the fast core type, where the kernel cannot distinguish them (host)
     #[arg(long, value_name = "LIST")]
     #[serde(skip)]
     big_cpus: Option<CpuList>,
@@ -128,7 +128,7 @@ fn window(text: &str) -> Result<NonZeroU64, String> {
         .ok_or_else(|| "at least 10k: shorter windows hold less than a reading costs".into())
 }
 
-/// What came of it.
+/// Outcome of the runs.
 struct Outcome {
     /// Programs that have no windows, and why.
     failed: Vec<(String, String)>,

@@ -9,8 +9,9 @@ use amp_models::data::{CoreType, Header, FORMAT, VERSION};
 use amp_pmc::CounterInventory;
 use anyhow::{Context, Result};
 
-/// What a window is measured in: instructions of user mode. A program executes the same ones on every core type; those of the
-/// kernel come on top with time (ticks), so more of them on the slower one, and windows would drift apart.
+/// What a window is measured in: instructions of user mode. A program executes the same ones on
+/// every core type; those of the kernel come on top with time (ticks), so more of them on the
+/// slower one, and windows would drift apart.
 const INSTRUCTIONS: &str = "instructions:u";
 
 /// A core type, and where its programs run.
@@ -44,11 +45,12 @@ impl Place {
     }
 }
 
-/// Every core type, fastest first, with the candidates that its PMU counts; those that it does not are named.
+/// Every core type, fastest first, with the candidates that its PMU counts; those that it does not
+/// are named.
 ///
 /// # Errors
-/// Machines with one core type, or with one that has no PMU; PMUs without candidates ([`amp_host::BadInput`]); a
-/// kernel that does not let us count.
+/// Machines with one core type, or with one that has no PMU; PMUs without candidates
+/// ([`amp_host::BadInput`]); a kernel that does not let us count.
 pub fn places(
     inventory: &CounterInventory,
     candidates: &Candidates,

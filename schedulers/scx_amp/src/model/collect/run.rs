@@ -61,7 +61,7 @@ pub struct Rules<'a> {
     pub cancel: &'a AtomicBool,
 }
 
-/// What was counted.
+/// Counts of a run.
 pub struct Ran {
     /// Instructions in all.
     pub instructions: u64,
