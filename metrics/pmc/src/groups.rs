@@ -103,8 +103,8 @@ pub fn help() -> String {
 /// The group called `name`, or in the file `name`: what of it suits this machine.
 ///
 /// # Errors
-/// [`amp_host::BadInput`] when there is no such group, its file is not one, or no variant suits: then with what is
-/// wrong with the last.
+/// [`amp_host::BadInput`] when there is no such group, its file is not one, or no variant suits:
+/// then with what is wrong with the last.
 pub fn find(here: &CounterInventory, name: &str) -> Result<Variant> {
     let file = read(name)?;
     let mut refused = None;

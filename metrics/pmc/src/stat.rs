@@ -58,7 +58,8 @@ pub struct StatArgs {
     /// -i milliseconds [default then: 5], all of them at once, and cut by interpolation
     #[arg(long, value_name = "INSTRUCTIONS", value_parser = parse_count)]
     window: Option<u64>,
-    /// Write a page with plots over time to FILE, or to standard output with `-`; needs -i or --window
+    /// Write a page with plots over time to FILE, or to standard output with `-`; needs -i or
+    /// --window
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Each CPU for itself

@@ -4,11 +4,12 @@
 //! sample ─► provider.observe ─► View of the busy threads ─► policy.place ─► what changed ─► machine.apply
 //! ```
 //!
-//! The engine has no clock and does no I/O of its own: whoever owns the [`Machine`] calls [`Engine::tick`] once per
-//! interval. All buffers are reused, so that a steady state allocates nothing, and a tick costs
-//! O(n log n) in the number of threads.
+//! The engine has no clock and does no I/O of its own: whoever owns the [`Machine`] calls
+//! [`Engine::tick`] once per interval. All buffers are reused, so that a steady state allocates
+//! nothing, and a tick costs O(n log n) in the number of threads.
 //!
-//! Policy, parameters and provider change while it runs ([`Changes`], where it says what each of them keeps).
+//! Policy, parameters and provider change while it runs ([`Changes`], where it says what each of
+//! them keeps).
 
 mod activity;
 pub mod change;
@@ -35,7 +36,8 @@ pub struct AppTick {
     pub threads: u32,
     /// Threads of it that were busy.
     pub runnable: u32,
-    /// CPU time of its threads per core type. A thread that ended within the interval is missing from it.
+    /// CPU time of its threads per core type. A thread that ended within the interval is missing
+    /// from it.
     pub ran: [Nanos; MAX_CORE_TYPES],
 }
 
@@ -65,8 +67,8 @@ pub struct Totals {
     pub changes: u64,
     /// Pairs of threads that changed places.
     pub swaps: u64,
-    /// Decisions of the policy that were not carried out: an unknown thread, a thread that was decided on twice, a
-    /// core type outside the thread's affinity. A correct policy has none.
+    /// Decisions of the policy that were not carried out: an unknown thread, a thread that was
+    /// decided on twice, a core type outside the thread's affinity. A correct policy has none.
     pub refused: u64,
 }
 
@@ -128,7 +130,8 @@ impl Engine {
         &mut *self.policy
     }
 
-    /// Puts another policy in place; threads keep their state, and their placement until it decides.
+    /// Puts another policy in place; threads keep their state, and their placement until it
+    /// decides.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
         self.policy = policy;
     }
@@ -211,7 +214,8 @@ impl Engine {
         })
     }
 
-    /// Updates per-thread state, sums up applications, collects the threads to offer, releases idle ones.
+    /// Updates per-thread state, sums up applications, collects the threads to offer, releases idle
+    /// ones.
     fn take_in(&mut self, snapshot: &Snapshot, interval: Nanos) {
         let tick = self.totals.ticks;
         let first = self.last.is_none();

@@ -8,7 +8,8 @@ fn model(args: &[&str]) -> Output {
     command.arg("model").args(args).output().unwrap()
 }
 
-/// Runs the command, wants `status`, and returns what it said on standard output and standard error.
+/// Runs the command, wants `status`, and returns what it said on standard output and standard
+/// error.
 fn told(status: i32, args: &[&str]) -> (String, String) {
     let out = model(args);
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
@@ -20,8 +21,8 @@ fn told(status: i32, args: &[&str]) -> (String, String) {
 
 const HEADER: &str = r#"{"format":"amp-windows","version":1,"platform":"paper","kernel":"6.18","date":"2026-11-20","core_types":[{"name":"big","events_per_set":1,"sets":[["misses"]]},{"name":"little","events_per_set":1,"sets":[["misses"]]}]}"#;
 
-/// `programs` programs of 12 windows each whose speedup falls from 3 to 1 with their misses. The third and the fourth of them have
-/// two phases.
+/// `programs` programs of 12 windows each whose speedup falls from 3 to 1 with their misses. The
+/// third and the fourth of them have two phases.
 fn data(path: &Path, programs: u64) {
     let mut text = format!("{HEADER}\n");
     for p in 0..programs {
@@ -72,9 +73,9 @@ fn from_windows_to_a_model_and_its_accuracy() {
         "{said}"
     );
     let page = std::fs::read_to_string(&html).unwrap();
-    // predicted against true on each core type, one point per window and one entry in the legend for
-    // each of four programs; and over time, for the two programs with phases. The second half of a
-    // point's circle leads back.
+    // predicted against true on each core type, one point per window and one entry in the legend
+    // for each of four programs; and over time, for the two programs with phases. The second half
+    // of a point's circle leads back.
     let count = |what: &str| page.matches(what).count();
     assert_eq!(
         (count("<svg"), count(" 0 1 0 -"), count("</i>prog")),

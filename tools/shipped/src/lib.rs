@@ -1,4 +1,5 @@
-//! Data files of a crate, found in their folder when the crate is built: nobody keeps a list of them.
+//! Data files of a crate, found in their folder when the crate is built: nobody keeps a list of
+//! them.
 //!
 //! The crate's build script names the folder:
 //!
@@ -19,8 +20,9 @@ use std::fmt::Write;
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// Writes `$OUT_DIR/FOLDER.rs`: an array of name (without `.toml`) and text of every TOML file in `folder`, which lies in
-/// the crate that is built. A file that is added or removed has the crate built again.
+/// Writes `$OUT_DIR/FOLDER.rs`: an array of name (without `.toml`) and text of every TOML file in
+/// `folder`, which lies in the crate that is built. A file that is added or removed has the crate
+/// built again.
 ///
 /// # Errors
 /// When the folder cannot be read or has no such file, or outside a build script.
@@ -34,8 +36,8 @@ pub fn toml_files(folder: &str) -> Result<()> {
     std::fs::write(variable("OUT_DIR")?.join(format!("{folder}.rs")), text)
 }
 
-/// The expression for the files of `krate/folder`. The text is included from where the crate lies at the time, so that no
-/// path is in it.
+/// The expression for the files of `krate/folder`. The text is included from where the crate lies
+/// at the time, so that no path is in it.
 fn listing(krate: &Path, folder: &str) -> Result<String> {
     let path = krate.join(folder);
     let at = |e: Error| Error::new(e.kind(), format!("{}: {e}", path.display()));

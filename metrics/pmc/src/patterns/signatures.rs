@@ -24,7 +24,7 @@ pub struct Signatures {
     pmu: Vec<OnPmu>,
 }
 
-/// When memory is saturated.
+/// Thresholds of bandwidth saturation.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bandwidth {
@@ -36,7 +36,7 @@ pub struct Bandwidth {
     pub reliability: String,
 }
 
-/// When threads' work differs.
+/// Thresholds of load imbalance.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Imbalance {
@@ -48,7 +48,7 @@ pub struct Imbalance {
     pub reliability: String,
 }
 
-/// When lines go to and fro.
+/// Thresholds of false sharing.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sharing {
@@ -73,7 +73,7 @@ struct OnPmu {
     shared: Option<String>,
 }
 
-/// What an event tells.
+/// Role of an event in a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Instructions.
@@ -101,7 +101,7 @@ pub struct SignatureEvents {
     pub pmu: String,
     /// Whether that was ever tried.
     pub tested: String,
-    /// The events, each with what it tells.
+    /// The events, each with its role.
     pub events: Vec<(Role, Event)>,
 }
 
@@ -133,7 +133,7 @@ impl Signatures {
             let Some(on) = self.pmu.iter().find(|p| pmu.name.starts_with(&p.name)) else {
                 let known: Vec<&str> = self.pmu.iter().map(|p| p.name.as_str()).collect();
                 return Err(bad_input(format!(
-                    "PMU `{}`: no events are known that tell of patterns; there are some for {} (metrics/pmc/patterns.toml)",
+                    "PMU `{}`: no events are known that show patterns; there are some for {} (metrics/pmc/patterns.toml)",
                     pmu.name,
                     known.join(", ")
                 )));

@@ -1,7 +1,8 @@
 //! How many events lie between two samples.
 //!
-//! A program whose loops take as many events as a period, or a divisor of it, is always sampled at the same place [TRUST
-//! §3]. Primes have no divisors to share; drawn anew now and then they do not even stay the same.
+//! A program whose loops take as many events as a period, or a divisor of it, is always sampled at
+//! the same place [TRUST §3]. Primes have no divisors to share; drawn anew now and then they do not
+//! even stay the same.
 
 use clap::ValueEnum;
 use rand::Rng;

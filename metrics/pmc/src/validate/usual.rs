@@ -31,7 +31,8 @@ fn of(architecture: &str, text: &str) -> Result<Vec<(Quantity, String)>> {
     Ok(out)
 }
 
-/// Events of this machine's architecture, each with what it is to count; not every PMU has all of them.
+/// Events of this machine's architecture, each with what it is to count; not every PMU has all of
+/// them.
 ///
 /// # Errors
 /// When the file does not fit this program.

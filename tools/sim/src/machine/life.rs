@@ -73,7 +73,8 @@ impl SimMachine {
         slot
     }
 
-    /// Hands out the next loop, or phase, and wakes who takes part in it; false when there is none left.
+    /// Hands out the next loop, or phase, and wakes who takes part in it; false when there is none
+    /// left.
     fn begin_phase(&mut self, app: usize) -> bool {
         let a = &mut self.apps[app];
         let Some(p) = &mut a.process else {
@@ -111,7 +112,8 @@ impl SimMachine {
         true
     }
 
-    /// A running thread has done its piece of the loop: it takes another, waits for the others, or the next loop begins.
+    /// A running thread has done its piece of the loop: it takes another, waits for the others, or
+    /// the next loop begins.
     pub(super) fn share_done(&mut self, slot: u32) {
         let app = self.threads[slot as usize].app;
         let Some(p) = &mut self.apps[app].process else {

@@ -1,8 +1,8 @@
 //! The simulated machine.
 //!
-//! Time is virtual and jumps from event to event: the end of a thread's share of a phase, the end of a time slice, an
-//! arrival, a departure. Between events every rate is constant, so progress, energy and CPU time are exact
-//! up to the rounding of event times to whole nanoseconds.
+//! Time is virtual and jumps from event to event: the end of a thread's share of a phase, the end
+//! of a time slice, an arrival, a departure. Between events every rate is constant, so progress,
+//! energy and CPU time are exact up to the rounding of event times to whole nanoseconds.
 //!
 //! | file | concern |
 //! |---|---|
@@ -61,7 +61,8 @@ pub struct MachineOptions {
     pub slice: Nanos,
     /// A slower CPU may take a thread that is placed on a faster type once it has waited this long.
     pub steal_after: Nanos,
-    /// A thread that ran for less than this since it woke up last may be woken on a slower idle CPU too.
+    /// A thread that ran for less than this since it woke up last may be woken on a slower idle CPU
+    /// too.
     pub short_run: Nanos,
     /// Time between two load balances of [`Discipline::Fair`].
     pub balance: Nanos,
@@ -70,8 +71,8 @@ pub struct MachineOptions {
     pub migration_cost: Option<Nanos>,
     /// Threads that there may be at a time.
     pub slots: u32,
-    /// Whether idle CPUs use the idle power of the machine file's model (nothing where there is no model), scaled as the
-    /// workload's own figures cannot be: taken as they stand, in watts.
+    /// Whether idle CPUs use the idle power of the machine file's model (nothing where there is no
+    /// model), scaled as the workload's own figures cannot be: taken as they stand, in watts.
     pub idle_power: bool,
     /// Completions of every restarting application that end the simulation; 0 never ends it.
     pub completions: usize,
@@ -148,15 +149,16 @@ pub fn topology_of(machine: &MachineFile) -> Result<Topology, SimError> {
     })
 }
 
-/// Cycles in a microsecond. Without a model a thousand: providers compare cycles within a core type only.
+/// Cycles in a microsecond. Without a model a thousand: providers compare cycles within a core type
+/// only.
 fn frequency(t: &amp_machine::CoreType) -> u32 {
     t.model.as_ref().map_or(1000, |m| m.mhz)
 }
 
 impl SimMachine {
-    /// A machine as `machine` describes it, with these applications. `seed` decides what the hardware or the kernel would
-    /// leave to chance: the order in which applications that arrive together are started, and where
-    /// [`Discipline::Fair`] puts threads.
+    /// A machine as `machine` describes it, with these applications. `seed` decides what the
+    /// hardware or the kernel would leave to chance: the order in which applications that arrive
+    /// together are started, and where [`Discipline::Fair`] puts threads.
     ///
     /// # Errors
     /// When an application is not right or the parameters make no sense.
@@ -255,8 +257,8 @@ impl SimMachine {
         Ok(sim)
     }
 
-    /// Lets time pass until `t`, or until the simulation is over ([`SimMachine::is_over`]), which is the moment of the
-    /// completion that ended it.
+    /// Lets time pass until `t`, or until the simulation is over ([`SimMachine::is_over`]), which
+    /// is the moment of the completion that ended it.
     pub fn run_until(&mut self, t: Nanos) {
         while !self.is_over() {
             let Some((at, event)) = self.events.next_by(t) else {
@@ -269,7 +271,8 @@ impl SimMachine {
         self.settle_all();
     }
 
-    /// Whether every application that restarts has completed as often as was asked for, and every other one has ended.
+    /// Whether every application that restarts has completed as often as was asked for, and every
+    /// other one has ended.
     pub fn is_over(&self) -> bool {
         let needed = self.options.completions;
         needed > 0 && self.apps.iter().all(|a| a.is_over(needed))

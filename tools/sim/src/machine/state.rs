@@ -115,7 +115,8 @@ pub struct AppStats {
     pub runtime: [Nanos; MAX_CORE_TYPES],
     /// Instructions of all its threads so far by core type.
     pub instructions: [f64; MAX_CORE_TYPES],
-    /// Energy of the CPUs while they ran it, in joules; `None` once it ran a phase that states no power.
+    /// Energy of the CPUs while they ran it, in joules; `None` once it ran a phase that states no
+    /// power.
     pub energy_j: Option<f64>,
 }
 
@@ -161,13 +162,15 @@ pub(super) struct Process {
     pub at_work: usize,
 }
 
-/// A thread that takes the next piece of a loop gets half of what would be its equal share of the rest, but at least
-/// this part of its equal share of the whole loop: so few pieces that they cost little, and so small ones in
-/// the end that threads finish almost together (OpenMP's guided schedule).
+/// A thread that takes the next piece of a loop gets half of what would be its equal share of the
+/// rest, but at least this part of its equal share of the whole loop: so few pieces that they cost
+/// little, and so small ones in the end that threads finish almost together (OpenMP's guided
+/// schedule).
 const LEAST_PIECE: f64 = 1.0 / 64.0;
 
 impl Process {
-    /// Sets out a loop of `instructions` for so many threads; `dynamic` when they share it piece by piece.
+    /// Sets out a loop of `instructions` for so many threads; `dynamic` when they share it piece by
+    /// piece.
     pub fn set_out(&mut self, instructions: f64, workers: usize, dynamic: bool) {
         let share = instructions / workers as f64;
         self.at_work = workers;

@@ -148,7 +148,8 @@ fn bad_input_is_named() {
     assert!(e(&[solo(1.0, 1.0)], &[endless]).contains("run 1 took inf s"));
 }
 
-/// Steady applications whose completion times follow from the oracle's shares evaluate to the oracle's figures.
+/// Steady applications whose completion times follow from the oracle's shares evaluate to the
+/// oracle's figures.
 #[test]
 fn evaluation_and_oracle_agree() {
     let sf = [3.0, 2.2, 1.5, 1.1];

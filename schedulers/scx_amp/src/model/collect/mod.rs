@@ -52,7 +52,8 @@ enum Select {
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectArgs {
-    /// Where to write the windows (models/README.md). FILE.journal beside it keeps finished runs until all are done
+    /// Where to write the windows (models/README.md). FILE.journal beside it keeps finished runs
+    /// until all are done
     #[arg(
         long,
         value_name = "FILE",
@@ -137,7 +138,8 @@ struct Outcome {
 /// Collects.
 ///
 /// # Errors
-/// Bad input, a machine that cannot count, or programs that failed (the others' windows are written then).
+/// Bad input, a machine that cannot count, or programs that failed (the others' windows are written
+/// then).
 pub fn main(args: &CollectArgs, cancel: &AtomicBool) -> Result<()> {
     let requested: CollectArgs;
     let args = match &args.request {
