@@ -52,7 +52,8 @@ pub struct EvalArgs {
     /// Files of instruction windows of the same platform
     #[arg(required = true, value_name = "DATA")]
     data: Vec<PathBuf>,
-    /// Write a page with scatter plots, predicted over true, to FILE, or to standard output with `-`
+    /// Write a page with scatter plots, predicted over true, to FILE, or to standard output with
+    /// `-`
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -109,7 +110,7 @@ fn warn(data: &Dataset, matched: &MatchedData) {
                 let which: Vec<String> =
                     which.iter().map(|i| runs[*i].number.to_string()).collect();
                 log::warn!(
-                    "{program} on {}: runs {} retired other numbers of instructions than one program does: \
+                    "{program} on {}: runs {} differ in retired instructions by more than runs of one program do: \
                      collect them again",
                     t.name,
                     which.join(", ")
