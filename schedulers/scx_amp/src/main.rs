@@ -130,8 +130,9 @@ fn main() -> ExitCode {
     let config = simplelog::ConfigBuilder::new()
         .set_time_level(log::LevelFilter::Off)
         .build();
-    // only a second logger makes this fail, and there is none
-    let _ = simplelog::SimpleLogger::init(level, config);
+    // Standard output is for results (`--json -`). Only a second logger makes this fail, and there
+    // is none.
+    let _ = simplelog::WriteLogger::init(level, config, std::io::stderr());
     match dispatch(cli.command) {
         Ok(code) => code,
         Err(e) => {

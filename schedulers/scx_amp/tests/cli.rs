@@ -267,6 +267,124 @@ fn the_simulator_compares_policies_in_seconds() {
     assert!(said.contains("`phases`"), "{said}");
 }
 
+fn mix(name: &str) -> String {
+    format!(
+        "{}/../../tools/workloads/mixes/{name}.toml",
+        env!("CARGO_MANIFEST_DIR")
+    )
+}
+
+#[test]
+fn the_mixes_of_real_programs_run_on_the_simulator_too() {
+    for name in [
+        "juno-real",
+        "juno-2h4l",
+        "juno-contention",
+        "juno-threads",
+        "quickia-2h2l",
+        "quickia-3h1l",
+    ] {
+        let mix = mix(name);
+        let args = ["--on", "sim", "--policies", "eevdf,rr,hsp", "--runs", "1"];
+        let out = scx_amp(&[&["bench", &mix, "--json", "-"], &args[..]].concat());
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && said.is_empty(), "{name}: {said}");
+        let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let of = |i: usize| v["results"][i]["asp"]["value"].as_f64().unwrap();
+        assert!(of(2) > of(1), "{name}: hsp has a higher ASP than rr");
+        let machine = v["machine"]["name"].as_str().unwrap();
+        assert!(name.starts_with(machine), "{name} on {machine}");
+    }
+}
+
+#[test]
+fn a_mix_on_another_machine_than_its_own_is_warned_of() {
+    let of_quickia = mix("quickia/4STH");
+    let args = ["--on", "sim", "--machine", "juno", "--policies", "rr"];
+    let said = told(
+        0,
+        &[&["bench", &of_quickia, "--runs", "1"], &args[..]].concat(),
+    );
+    assert!(
+        said.contains("`4STH`") && said.contains("`quickia`") && said.contains("`juno`"),
+        "{said}"
+    );
+    // a file of one's own may name a machine that is not there
+    let dir = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(&of_quickia).unwrap();
+    let w = workload(dir.path(), &text.replace("\"quickia\"", "\"quikia\""));
+    let said = told(2, &["bench", &w, "--on", "sim"]);
+    assert!(said.contains("quikia"), "{said}");
+}
+
+/// Each completion takes 1,500 simulated seconds: 600 seconds are for programs that may hang.
+#[test]
+fn a_long_mix_ends_on_the_simulator_unless_there_is_a_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "name = \"long\"\n[[app]]\nname = \"a\"\ninstructions = 3e12\n\
+                phases = [{ instructions = 1e11, ips_big = 2e9, ips_small = 1e9 }]\n";
+    let w = workload(dir.path(), text);
+    let args = [
+        "bench",
+        &w,
+        "--on",
+        "sim",
+        "--policies",
+        "hsp",
+        "--runs",
+        "1",
+    ];
+    told(0, &args);
+    // a limit that is reached is failed work
+    let said = told(1, &[&args[..], &["--timeout", "600"]].concat());
+    assert!(said.contains("600 simulated seconds"), "{said}");
+}
+
+#[test]
+fn the_simulator_takes_the_shipped_providers() {
+    let args = [
+        "--on",
+        "sim",
+        "--policies",
+        "acfs",
+        "--runs",
+        "1",
+        "--json",
+        "-",
+    ];
+    let asp = |provider: &str| {
+        let mix = mix("quickia/2STH-2STL");
+        let out = scx_amp(&[&["bench", &mix, "--provider", provider], &args[..]].concat());
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{provider}: {said}");
+        let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert!(v["provider"].as_str().unwrap().contains(provider));
+        v["results"][0]["unfairness"]["value"].as_f64().unwrap()
+    };
+    // what is sampled is never the truth, and what is remembered of a program makes up for some of it
+    let (truth, sampled, none) = (asp("true"), asp("ipc-sampling"), asp("none"));
+    assert!(
+        truth < sampled && sampled < none,
+        "{truth} {sampled} {none}"
+    );
+    asp("remembered");
+    let said = told(
+        2,
+        &[
+            "bench",
+            &mix("quickia/4STH"),
+            "--on",
+            "sim",
+            "--provider",
+            "nome",
+        ],
+    );
+    assert!(
+        said.contains("`nome`") && said.contains("`remembered`"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_trust_file_is_looked_at_before_a_bench_begins() {
     let dir = tempfile::tempdir().unwrap();
