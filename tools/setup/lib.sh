@@ -39,10 +39,11 @@ host_triple() {
 # A Rust that can build the tree: `rust-version` in Cargo.toml, or newer.
 need_rust() {
     have cargo && have rustc || die "no Rust: install it with rustup (https://rustup.rs), then repeat"
-    wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$tree/Cargo.toml")
+    wanted=$(sed -n 's/^rust-version = "\([0-9]*\.[0-9]*\).*/\1/p' "$tree/Cargo.toml")
     found=$(rustc -vV | sed -n 's/^release: \([0-9]*\.[0-9]*\).*/\1/p')
-    older=$(printf '%s\n%s\n' "$wanted" "$found" | sort -t . -k 1,1n -k 2,2n | head -n 1)
-    [ "$older" = "$wanted" ] ||
+    # major and minor as one number; nothing but the shell is needed
+    [ -n "$found" ] &&
+        [ $((${found%.*} * 100000 + ${found#*.})) -ge $((${wanted%.*} * 100000 + ${wanted#*.})) ] ||
         die "Rust $wanted or newer is needed, this is ${found:-unknown}: run \`rustup update stable\`, then repeat"
 }
 
