@@ -11,7 +11,7 @@
 //!
 //! and the crate includes name and text of each file, sorted by name:
 //!
-//! ```ignore
+//! ```text
 //! const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/machines.rs"));
 //! ```
 #![forbid(unsafe_code)]
