@@ -37,10 +37,13 @@ echo "nobody $(tr '\n' ' ' </tmp/nobody)"
 # a bench that is killed outright takes its programs with it, one that is interrupted says so
 for end in KILL INT; do
     scx_amp bench /bench.toml --on host --policies rr --runs 2 --solo-runs 1 $BIG 2>/tmp/bench-err & pid=$!
-    i=0; while [ "$(state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
-    # a slow host takes its time between the scheduler and the programs
-    i=0; while [ "$(programs)" -eq 0 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
-    echo "programs-$end $(programs)"
+    # both at one look: between two passes there may be no program for a moment, and a slow host takes its time
+    i=0; n=0
+    while [ $i -lt 3000 ]; do
+        n=$(programs); [ "$(state)" = enabled ] && [ "$n" -gt 0 ] && break
+        i=$((i+1)); sleep 0.1
+    done
+    echo "programs-$end $n"; echo "bench-up-$end $(state)"
     kill -$end $pid; wait $pid; echo "bench-status-$end $?"
     echo "bench-down-$end $(wait_for disabled)"
     sleep 0.5; echo "left-$end $(programs)"
@@ -81,6 +84,7 @@ fn ends(lab: Lab, big: &str) -> Reply {
     assert!(r.line("nobody").contains("sudo"), "{}", r.line("nobody"));
     for end in ["KILL", "INT"] {
         assert!(r.line(&format!("programs-{end}")).parse::<u32>().unwrap() > 0);
+        assert_eq!(r.line(&format!("bench-up-{end}")), "enabled");
         assert_eq!(r.line(&format!("bench-down-{end}")), "disabled");
         assert_eq!(r.line(&format!("left-{end}")), "0");
     }

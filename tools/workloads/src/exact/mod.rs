@@ -259,7 +259,7 @@ impl Kernel {
     ) -> Option<Kernel> {
         let data = match level {
             Level::L1 => Triangle::new(caches.l1 / 2),
-            // half of the matrix is never looked at
+            // of which it keeps half
             Level::L2 => Triangle::new(caches.l2 / 2),
             Level::Memory => return None,
         };

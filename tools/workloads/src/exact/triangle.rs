@@ -1,7 +1,9 @@
 //! Upper triangular matrix times vector, the rows in halves for two threads: the first does three
 //! times as much as the second [VAL].
 //!
-//! Rows begin with the line of their diagonal element, so that there are whole lines only.
+//! Rows begin with the line of their diagonal element, so that there are whole lines only, and lie
+//! one behind the other: nothing of the matrix is kept that is not read. A square with an unread
+//! half fills some sets of a physically indexed cache twice as much as others.
 
 use super::partner::Shared;
 use super::LINE;
@@ -12,10 +14,10 @@ const BLOCK: usize = LINE / 8;
 
 /// Instructions per line of the matrix, and beside those per row, per block of rows and per pass.
 #[cfg(target_arch = "aarch64")]
-pub(super) const PER: [u64; 4] = [28, 8, 6, 7];
+pub(super) const PER: [u64; 4] = [28, 8, 5, 7];
 /// Instructions per line of the matrix, and beside those per row, per block of rows and per pass.
 #[cfg(target_arch = "x86_64")]
-pub(super) const PER: [u64; 4] = [26, 7, 4, 5];
+pub(super) const PER: [u64; 4] = [26, 7, 5, 5];
 
 /// Matrix, vector and product, one behind the other, lest they meet in a cache's sets.
 #[derive(Debug)]
@@ -26,12 +28,13 @@ pub(super) struct Triangle {
 }
 
 impl Triangle {
-    /// One whose matrix has about so many bytes, at least two blocks of rows.
+    /// One whose rows have about so many bytes when whole, at least two blocks of rows; about half
+    /// of it is kept.
     pub fn new(bytes: usize) -> Triangle {
         let side = ((bytes / 8) as f64).sqrt() as usize;
         let lines = (side / BLOCK / 2 * 2).max(2);
         Triangle {
-            data: Shared::lines(lines * (BLOCK * lines + 2), 1.0),
+            data: Shared::lines(lines_before(lines, lines) + 2 * lines, 1.0),
             lines,
         }
     }
@@ -48,8 +51,8 @@ impl Triangle {
 
     /// Lines of the matrix in these blocks of rows.
     pub fn lines_in(&self, blocks: &Range<usize>) -> u64 {
-        let of = |b: usize| BLOCK * (self.lines - b);
-        blocks.clone().map(|b| of(b) as u64).sum()
+        let before = |b| lines_before(self.lines, b) as u64;
+        before(blocks.end) - before(blocks.start)
     }
 
     /// Lines of a vector.
@@ -65,7 +68,8 @@ impl Triangle {
     /// The product, of these blocks of rows.
     #[cfg(test)]
     fn product(&self, blocks: &Range<usize>) -> Vec<f64> {
-        let y = self.data.iter().skip(self.lines * (BLOCK * self.lines + 1));
+        let matrix = lines_before(self.lines, self.lines);
+        let y = self.data.iter().skip(matrix + self.lines);
         let words = y.skip(blocks.start).take(blocks.len()).flat_map(|l| &l.0);
         words
             .map(|w| f64::from_bits(w.load(std::sync::atomic::Ordering::Relaxed)))
@@ -79,28 +83,34 @@ impl Triangle {
         if blocks.is_empty()
             || blocks.end > l
             || passes == 0
-            || self.data.len() < l * (BLOCK * l + 2)
+            || self.data.len() < lines_before(l, l) + 2 * l
         {
             return;
         }
         let base = self.data.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: the matrix has 8·l rows of l lines, `x` and the product have l lines each, all of
-        // which is there, as was checked, and is made of atomics, which may be written through a
-        // shared reference. Who else reads or writes the product's lines of these blocks does so
-        // before or after.
+        // SAFETY: the matrix has l blocks of 8 rows, of l lines to 1, `x` and the product have l
+        // lines each, all of which is there, as was checked, and is made of atomics, which may be
+        // written through a shared reference. Who else reads or writes the product's lines of these
+        // blocks does so before or after.
         unsafe { rows(base, l, blocks, passes) };
     }
 }
 
+/// Lines of a matrix of `l` blocks that lie before block `b`, at most `l`: each row of block `b` has
+/// `l - b`.
+fn lines_before(l: usize, b: usize) -> usize {
+    // b · (2l − b + 1) is even for every b
+    BLOCK * (b * (2 * l - b + 1) / 2)
+}
+
 /// # Safety
-/// From `base` on there are a matrix of `8 * l` rows of `l` lines and two vectors of `l` lines,
-/// which may be read, the second also written, by nobody else meanwhile where `blocks` are. Those
+/// From `base` on there are a matrix of `l` blocks of 8 rows, of `l` lines in the first block to one
+/// in the last, and two vectors of `l` lines, which may be read, the second also written, by nobody else meanwhile where `blocks` are. Those
 /// are within `0..l` and not empty; `passes` is at least 1.
 unsafe fn rows(base: *mut u8, l: usize, blocks: &Range<usize>, passes: u64) {
-    let stride = l * LINE;
-    let x = base.wrapping_add(BLOCK * l * stride);
-    let y = x.wrapping_add(stride + blocks.start * LINE);
-    let first = base.wrapping_add(BLOCK * blocks.start * stride);
+    let x = base.wrapping_add(lines_before(l, l) * LINE);
+    let y = x.wrapping_add((l + blocks.start) * LINE);
+    let first = base.wrapping_add(lines_before(l, blocks.start) * LINE);
     #[cfg(target_arch = "aarch64")]
     // SAFETY: promised by the caller; only named registers and that memory change.
     unsafe {
@@ -112,11 +122,11 @@ unsafe fn rows(base: *mut u8, l: usize, blocks: &Range<usize>, passes: u64) {
             "ldr {t:d}, [{p}, #\\o]", "ldr {u:d}, [{q}, #\\o]", "fmadd {sum:d}, {t:d}, {u:d}, {sum:d}",
             ".endr",
             "add {p}, {p}, #64", "add {q}, {q}, #64", "subs {n}, {n}, #1", "b.ne 5b",
-            "str {sum:d}, [{yp}], #8", "add {row}, {row}, {stride}", "subs {r}, {r}, #1", "b.ne 4b",
-            "add {row}, {row}, #64", "add {xq}, {xq}, #64", "sub {k}, {k}, #1", "subs {b}, {b}, #1", "b.ne 3b",
+            "str {sum:d}, [{yp}], #8", "mov {row}, {p}", "subs {r}, {r}, #1", "b.ne 4b",
+            "add {xq}, {xq}, #64", "sub {k}, {k}, #1", "subs {b}, {b}, #1", "b.ne 3b",
             "subs {passes}, {passes}, #1", "b.ne 2b",
-            first = in(reg) first.wrapping_add(blocks.start * LINE), x = in(reg) x.wrapping_add(blocks.start * LINE),
-            y = in(reg) y, k0 = in(reg) l - blocks.start, blocks = in(reg) blocks.len(), stride = in(reg) stride,
+            first = in(reg) first, x = in(reg) x.wrapping_add(blocks.start * LINE),
+            y = in(reg) y, k0 = in(reg) l - blocks.start, blocks = in(reg) blocks.len(),
             passes = inout(reg) passes => _,
             row = out(reg) _, xq = out(reg) _, yp = out(reg) _, k = out(reg) _, b = out(reg) _, r = out(reg) _,
             p = out(reg) _, q = out(reg) _, n = out(reg) _, sum = out(vreg) _, t = out(vreg) _, u = out(vreg) _,
@@ -137,11 +147,12 @@ unsafe fn rows(base: *mut u8, l: usize, blocks: &Range<usize>, passes: u64) {
             "movsd {t}, qword ptr [{row} + {j} + \\o]", "mulsd {t}, qword ptr [{x} + {j} + \\o]", "addsd {sum}, {t}",
             ".endr",
             "add {j}, 64", "jnz 5b",
-            "movsd qword ptr [{yp}], {sum}", "add {yp}, 8", "add {row}, {stride}", "dec {r}", "jnz 4b",
-            "add {k}, 64", "cmp {k}, {end}", "jne 3b",
+            "movsd qword ptr [{yp}], {sum}", "add {yp}, 8", "sub {row}, {k}", "dec {r}", "jnz 4b",
+            // rows of the next block are a line shorter
+            "sub {row}, 64", "add {k}, 64", "cmp {k}, {end}", "jne 3b",
             "dec {passes}", "jnz 2b",
-            first = in(reg) first.wrapping_add(stride), x = in(reg) x.wrapping_add(stride), y = in(reg) y,
-            k0 = in(reg) bytes(blocks.start), end = in(reg) bytes(blocks.end), stride = in(reg) stride,
+            first = in(reg) first.wrapping_add((l - blocks.start) * LINE), x = in(reg) x.wrapping_add(l * LINE), y = in(reg) y,
+            k0 = in(reg) bytes(blocks.start), end = in(reg) bytes(blocks.end),
             passes = inout(reg) passes => _,
             row = out(reg) _, yp = out(reg) _, k = out(reg) _, r = out(reg) _, j = out(reg) _,
             sum = out(xmm_reg) _, t = out(xmm_reg) _,
@@ -160,7 +171,7 @@ mod tests {
         let t = Triangle::new(32 * 32 * 8 + 100);
         assert_eq!((t.lines, t.vector(), t.block()), (4, 4, 8));
         // x = 0, 1, 2, …; the matrix is all ones from the diagonal's line on
-        let x = 4 * 32;
+        let x = 8 * (4 + 3 + 2 + 1);
         for i in 0..32 {
             t.data[x + i / 8].0[i % 8].store((i as f64).to_bits(), Relaxed);
         }
