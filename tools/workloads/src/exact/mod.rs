@@ -327,12 +327,18 @@ impl Kernel {
                 ..
             } => {
                 let (others, theirs, passes) = (data.clone(), data.half(!*half), *passes);
-                partner.prepare(move || others.multiply(&theirs, passes));
+                // each thread brings its half near: what the other loads later passes through the
+                // cache that both share
+                let (near, part) = (others.clone(), theirs.clone());
+                partner.prepare(
+                    move || near.multiply(&part, 1),
+                    move || others.multiply(&theirs, passes),
+                );
                 data.multiply(blocks, 1);
             }
             Work::Handoff { lines, partner, .. } => {
                 let others = lines.clone();
-                partner.prepare(move || streams::store_to(&others));
+                partner.prepare(|| {}, move || streams::store_to(&others));
                 partner.wait();
             }
         }

@@ -58,13 +58,19 @@ impl Partner {
         }
     }
 
-    /// Hands it a job that is to begin with [`Partner::go`], and waits until it looks out for that.
-    pub fn prepare(&mut self, job: impl FnOnce() + Send + 'static) {
+    /// Hands it a job that is to begin with [`Partner::go`], and waits until `make_ready` is done and
+    /// it looks out for that.
+    pub fn prepare(
+        &mut self,
+        make_ready: impl FnOnce() + Send + 'static,
+        job: impl FnOnce() + Send + 'static,
+    ) {
         self.wait();
         self.go.store(false, Ordering::Relaxed);
         let (go, ready) = (self.go.clone(), Arc::new(AtomicBool::new(false)));
         let there = ready.clone();
         let job: Job = Box::new(move || {
+            make_ready();
             there.store(true, Ordering::Release);
             while !go.load(Ordering::Acquire) {
                 std::hint::spin_loop();
