@@ -18,7 +18,7 @@ pub fn closest<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> Vec
 }
 
 /// The end of a message: names that may have been meant; empty when there are none.
-pub(crate) fn did_you_mean<S: AsRef<str>>(names: &[S]) -> String {
+pub fn did_you_mean<S: AsRef<str>>(names: &[S]) -> String {
     if names.is_empty() {
         return String::new();
     }

@@ -19,7 +19,7 @@ pub mod testing;
 pub mod utility;
 mod view;
 
-pub use closest::closest;
+pub use closest::{closest, did_you_mean};
 pub use engine::{Changes, Done, Engine, Tick};
 pub use machine::{CoreType, Machine, MachineError, Placement, Topology, TopologyError};
 pub use policy::Policy;

@@ -10,8 +10,10 @@
 //! the same for every policy; a program that ends is started again, until each has completed often
 //! enough.
 
+use crate::contender::Contender;
 use crate::evaluation::{
-    evaluate, oracle, AppSpec, BenchReport, Environment, EvaluationError, PolicyResult, Run, Solo,
+    evaluate, oracle, AppSpec, BenchReport, Environment, EvaluationError, FailedContender,
+    PolicyResult, Run, Solo,
 };
 use crate::lab::{Cores, Lab, MixSpec, RunRecord};
 use crate::solos::{KeepError, SoloCache, SoloTimes};
@@ -30,8 +32,8 @@ use thiserror::Error;
 pub struct Plan<'a> {
     /// The mix.
     pub workload: &'a Workload,
-    /// Policies to compare, each once; the baseline may be among them.
-    pub policies: &'a [String],
+    /// What is to be compared, each once; the baseline may be among them.
+    pub policies: &'a [Contender],
     /// Runs of the mix per policy, ≥ 1; fewer than two give no uncertainty.
     pub runs: u32,
     /// Runs of each program alone, on slow cores and with fast ones, ≥ 1.
@@ -65,8 +67,8 @@ pub enum What<'a> {
     },
     /// A run of the mix.
     Mix {
-        /// Under this policy.
-        policy: &'a str,
+        /// Under this policy, or another contender.
+        policy: &'a Contender,
         /// Number of the run, from 1.
         run: u32,
         /// Runs of each policy.
@@ -153,13 +155,18 @@ pub fn bench<L: Lab>(
         total: 0,
     };
     let solos = bench.solos(kept)?;
-    let runs = bench.mixes(&solos)?;
+    let mixes = bench.mixes(&solos)?;
     let facts = bench.lab.facts(plan);
-    let results = plan.policies.iter().zip(&runs).map(|(policy, records)| {
-        let mut result = figures(plan, policy, records, &solos)?;
+    let measured = plan.policies.iter().zip(&mixes);
+    let results = measured.clone().filter_map(|(policy, mixes)| {
+        let records = mixes.as_ref().ok()?;
+        Some((policy, policy.to_string(), records))
+    });
+    let results = results.map(|(policy, name, records)| {
+        let mut result = figures(plan, &name, records, &solos)?;
+        result.scheduler = bench.lab.scheduler(policy);
         let sf: Option<Vec<f64>> = solos.iter().map(SoloTimes::speedup).collect();
-        result.oracle =
-            sf.and_then(|sf| oracle::of_mix(policy, plan.workload, &sf, &facts.machine));
+        result.oracle = sf.and_then(|sf| oracle::of_mix(&name, plan.workload, &sf, &facts.machine));
         Ok(result)
     });
     let results = results.collect::<Result<_, EvaluationError>>()?;
@@ -173,6 +180,17 @@ pub fn bench<L: Lab>(
             ..facts.environment
         },
         results,
+        failed: measured
+            .filter_map(|(policy, mixes)| {
+                let (run, why) = mixes.as_ref().err()?;
+                Some(FailedContender {
+                    policy: policy.to_string(),
+                    run: *run,
+                    why: why.clone(),
+                    scheduler: bench.lab.scheduler(policy),
+                })
+            })
+            .collect(),
     })
 }
 
@@ -187,6 +205,9 @@ impl Plan<'_> {
         Ok(())
     }
 }
+
+/// The runs under one contender, or the run in which it failed and why.
+type Mixes = Result<Vec<RunRecord>, (u32, String)>;
 
 /// A bench at work.
 struct Bench<'a, 'b, L> {
@@ -294,15 +315,20 @@ impl<L: Lab> Bench<'_, '_, L> {
         Ok(times)
     }
 
-    /// The mix under each policy by turns: per policy its runs.
-    fn mixes(&mut self, solos: &[SoloTimes]) -> Result<Vec<Vec<RunRecord>>, BenchError<L::Error>> {
+    /// The mix under each contender by turns: per contender its runs, or the run in which it failed
+    /// and why. It is left out of later runs then.
+    fn mixes(&mut self, solos: &[SoloTimes]) -> Result<Vec<Mixes>, BenchError<L::Error>> {
         let plan = self.plan;
         let mut rng = SmallRng::seed_from_u64(plan.seed);
-        let mut runs: Vec<Vec<RunRecord>> = plan.policies.iter().map(|_| Vec::new()).collect();
+        let mut out: Vec<Mixes> = plan.policies.iter().map(|_| Ok(Vec::new())).collect();
         for run in 1..=plan.runs {
             let mut order: Vec<usize> = (0..plan.workload.apps.len()).collect();
             order.shuffle(&mut rng);
-            for (policy, records) in plan.policies.iter().zip(&mut runs) {
+            for (policy, mixes) in plan.policies.iter().zip(&mut out) {
+                let Ok(records) = mixes else {
+                    self.done += 1;
+                    continue;
+                };
                 self.begin(What::Mix {
                     policy,
                     run,
@@ -315,17 +341,24 @@ impl<L: Lab> Bench<'_, '_, L> {
                     completions: plan.completions,
                     solos,
                 };
-                let record = self.lab.mix(&spec, self.cancel).map_err(|error| {
-                    self.failed(BenchError::Mix {
-                        policy: policy.clone(),
-                        run,
-                        error,
-                    })
-                })?;
-                records.push(record);
+                match self.lab.mix(&spec, self.cancel) {
+                    Ok(record) => records.push(record),
+                    Err(error) => match L::gave_up(&error) {
+                        Some(why) if !self.cancel.load(Ordering::Relaxed) => {
+                            *mixes = Err((run, why));
+                        }
+                        _ => {
+                            return Err(self.failed(BenchError::Mix {
+                                policy: policy.to_string(),
+                                run,
+                                error,
+                            }))
+                        }
+                    },
+                }
             }
         }
-        Ok(runs)
+        Ok(out)
     }
 }
 

@@ -17,7 +17,7 @@ mod timeline;
 
 pub use protocol::{evaluate, AppRun, AppSpec, EvaluationError, Run, Solo, COMPLETIONS};
 pub use results::{
-    AppResult, BenchReport, CoreTypeFacts, Environment, MachineFacts, OracleResult, PolicyResult,
-    RunResult, TimelineEntry,
+    AppResult, BenchReport, CoreTypeFacts, Environment, FailedContender, MachineFacts,
+    OracleResult, PolicyResult, RunResult, SchedulerFacts, TimelineEntry,
 };
 pub use timeline::Timeline;

@@ -8,7 +8,8 @@
 //! is then the board. So no time ever crosses the border of the guest, and what the host adds is
 //! only the way there and back.
 
-use crate::evaluation::{AppRun, Environment, MachineFacts, Run, TimelineEntry};
+use crate::contender::Contender;
+use crate::evaluation::{AppRun, Environment, MachineFacts, Run, SchedulerFacts, TimelineEntry};
 use crate::solos::SoloTimes;
 use crate::Plan;
 use std::fmt;
@@ -57,8 +58,8 @@ pub struct AloneRecord {
 /// What a run of the mix is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct MixSpec<'a> {
-    /// Name of the policy, or of the baseline.
-    pub policy: &'a str,
+    /// What schedules: a policy, the baseline, or another contender.
+    pub policy: &'a Contender,
     /// Number of the run, from 1. Run `n` of every policy is the same experiment.
     pub run: u32,
     /// The order in which programs start, as indices into the workload: the same for every policy.
@@ -133,6 +134,20 @@ pub trait Lab {
         None
     }
 
+    /// What is known of the program behind a contender, where there is one.
+    fn scheduler(&self, contender: &Contender) -> Option<SchedulerFacts> {
+        let _ = contender;
+        None
+    }
+
+    /// Why a contender itself failed, when that is what [`Lab::mix`] failed of: it was not loaded,
+    /// or the kernel ended it. The contender is reported as failed then, and the bench goes on.
+    /// Anything else ends the bench.
+    fn gave_up(error: &Self::Error) -> Option<String> {
+        let _ = error;
+        None
+    }
+
     /// Runs application number `app` alone, once.
     ///
     /// # Errors
@@ -147,6 +162,7 @@ pub trait Lab {
     /// Runs the mix once under a policy.
     ///
     /// # Errors
-    /// When a program fails, the policy cannot be put to work, or the run does not end.
+    /// When a program fails, the policy cannot be put to work, or the run does not end. What
+    /// [`Lab::gave_up`] makes of an error decides whether the bench goes on.
     fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord, Self::Error>;
 }

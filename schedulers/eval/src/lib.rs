@@ -6,11 +6,12 @@
 //!                      └─► evaluation ─► BenchReport ─► report (text, HTML)
 //! ```
 //!
-//! [`workload`] reads the mix, [`bench()`] runs the protocol over a [`Lab`], [`evaluation`] turns
+//! [`workload`] reads the mix, [`contender`] what is to be compared, [`bench()`] runs the protocol over a [`Lab`], [`evaluation`] turns
 //! completion times into aggregate speedup, unfairness and EDP, and [`report`] shows them.
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod contender;
 pub mod evaluation;
 pub mod lab;
 pub mod report;
@@ -18,4 +19,5 @@ pub mod solos;
 pub mod workload;
 
 pub use bench::{bench, BenchError, Plan, Step, Watch, What};
+pub use contender::{Contender, Contenders};
 pub use lab::Lab;

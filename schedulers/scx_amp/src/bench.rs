@@ -5,6 +5,7 @@ use crate::labs::{board, host, sim};
 use amp_eval::evaluation::BenchReport;
 use amp_eval::report;
 use amp_eval::workload::{App, Workload};
+use amp_eval::{Contender, Contenders};
 use amp_host::bad_input;
 use amp_machine::CpuList;
 use amp_metrics::trust::Trust;
@@ -15,9 +16,6 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-
-/// Name of the baseline: the kernel's own scheduler.
-pub use amp_sched::policy::BASELINE;
 
 /// Where a bench runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -50,14 +48,11 @@ pub struct BenchArgs {
     /// On the host, only a name for the report
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub machine: Option<String>,
-    /// Policies to compare, separated by commas; `eevdf` is the kernel's own scheduler
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "eevdf,rr,hsp"
-    )]
-    pub policies: Vec<String>,
+    /// What to compare, separated by commas: policies, `eevdf` (the kernel's own scheduler), and
+    /// scx:NAME or scx:"NAME ARGS" (another sched_ext scheduler; on the board one that `board fetch
+    /// --peers` built)
+    #[arg(long, value_name = "LIST", default_value = "eevdf,rr,hsp")]
+    pub policies: Contenders,
     /// Set a knob of a policy (see `scx_amp help policy NAME`); may be repeated
     #[arg(long = "set", value_name = "[POLICY.]KNOB=VALUE")]
     pub settings: Vec<String>,
@@ -234,7 +229,22 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
             return Err(bad_input(format!("--policies: `{name}` is named twice")));
         }
     }
-    Settings::new(&args.settings, &args.policies).map_err(bad_input)?;
+    for contender in args.policies.iter() {
+        match (contender, args.on) {
+            (Contender::Pinned, _) => {
+                return Err(bad_input(format!(
+                    "--policies: `{contender}` is not there yet: threads cannot be pinned in this version"
+                )))
+            }
+            (Contender::Scx(_), On::Sim) => {
+                return Err(bad_input(format!(
+                    "--policies: `{contender}` needs a kernel to load it into, and the simulator has none: it goes with --on board or --on host"
+                )))
+            }
+            _ => {}
+        }
+    }
+    Settings::new(&args.settings, &args.policies.names()).map_err(bad_input)?;
     if args.on == On::Sim {
         sim::provider(&args.provider)?;
     } else {

@@ -1,5 +1,6 @@
 //! What can go wrong.
 
+use amp_eval::contender::ContenderError;
 use amp_eval::evaluation::EvaluationError;
 use amp_eval::BenchError;
 use amp_sched::policy::SettingsError;
@@ -75,6 +76,9 @@ pub enum SimError {
         /// The event.
         event: String,
     },
+    /// What is to be compared means nothing.
+    #[error(transparent)]
+    Contender(#[from] ContenderError),
     /// The policy cannot be had, or not with these settings.
     #[error(transparent)]
     Policy(#[from] SettingsError),

@@ -1,7 +1,8 @@
 //! The protocol in a made-up laboratory.
 
 use super::*;
-use crate::evaluation::{AppRun, MachineFacts, TimelineEntry};
+use crate::contender::Contenders;
+use crate::evaluation::{AppRun, MachineFacts, SchedulerFacts, TimelineEntry};
 use crate::lab::{AloneRecord, Facts};
 use crate::workload::App;
 use amp_sched::testing::topology;
@@ -20,6 +21,8 @@ struct Made {
     fails: Option<(&'static str, u32)>,
     /// The user wants to stop during the run that fails.
     interrupted: bool,
+    /// It is the contender's own failure.
+    gives_up: bool,
     /// Why nothing is possible here.
     refuses: Option<&'static str>,
 }
@@ -31,13 +34,24 @@ impl Lab for Made {
         Facts {
             machine: MachineFacts::of("made", &topology(&[1, 1])),
             on: "nowhere".into(),
-            provider: format!("for {}", plan.policies.join("+")),
+            provider: format!("for {}", labels(plan.policies)),
             environment: Environment::default(),
         }
     }
 
     fn prepare(&mut self, _: &Plan<'_>) -> Result<(), String> {
         self.refuses.map_or(Ok(()), |why| Err(why.to_owned()))
+    }
+
+    fn scheduler(&self, contender: &Contender) -> Option<SchedulerFacts> {
+        contender.scx().map(|scx| SchedulerFacts {
+            program: scx.program(),
+            ..SchedulerFacts::default()
+        })
+    }
+
+    fn gave_up(error: &String) -> Option<String> {
+        error.strip_prefix("its own ").map(str::to_owned)
     }
 
     fn repeatable(&self) -> bool {
@@ -64,13 +78,14 @@ impl Lab for Made {
     fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord, String> {
         self.asked.push(format!("{} {}", spec.policy, spec.run));
         let order = spec.order.to_vec();
-        self.orders.push((spec.policy.into(), spec.run, order));
+        self.orders.push((spec.policy.to_string(), spec.run, order));
         if self
             .fails
-            .is_some_and(|(p, run)| p == spec.policy && run == spec.run)
+            .is_some_and(|(p, run)| p == spec.policy.to_string() && run == spec.run)
         {
             cancel.store(self.interrupted, Ordering::Relaxed);
-            return Err("the machine is on fire".into());
+            let whose = if self.gives_up { "its own " } else { "" };
+            return Err(format!("{whose}the machine is on fire"));
         }
         let app = |_| AppRun {
             completions_s: vec![20.0; spec.completions],
@@ -109,11 +124,16 @@ fn workload(apps: usize) -> Workload {
     }
 }
 
-fn policies() -> Vec<String> {
-    vec!["rr".into(), "hsp".into()]
+fn policies() -> Vec<Contender> {
+    "rr,hsp".parse::<Contenders>().unwrap().0
 }
 
-fn plan<'a>(workload: &'a Workload, policies: &'a [String]) -> Plan<'a> {
+fn labels(policies: &[Contender]) -> String {
+    let labels: Vec<String> = policies.iter().map(ToString::to_string).collect();
+    labels.join("+")
+}
+
+fn plan<'a>(workload: &'a Workload, policies: &'a [Contender]) -> Plan<'a> {
     Plan {
         workload,
         policies,
@@ -352,4 +372,50 @@ fn a_watcher_or_the_user_stops_it() {
     let e = go(&mut lab, &plan(&w, &p));
     assert!(matches!(e, Err(BenchError::Interrupted)));
     assert_eq!(lab.asked.last().unwrap(), "hsp 1");
+}
+
+#[test]
+fn a_contender_that_fails_is_left_out_and_the_others_go_on() {
+    let w = workload(1);
+    let p: Contenders = "eevdf,scx:bpfland -s 5,rr".parse().unwrap();
+    let mut lab = Made {
+        fails: Some(("scx:bpfland -s 5", 2)),
+        gives_up: true,
+        ..Made::default()
+    };
+    let mut steps = Vec::new();
+    let mut watch = |s: Step<'_>| {
+        steps.push((s.done, s.total));
+        ControlFlow::Continue(())
+    };
+    let (kept, stop) = (&mut SoloCache::default(), AtomicBool::new(false));
+    let report = bench(&plan(&w, &p), &mut lab, kept, &mut watch, &stop).unwrap();
+    let runs = &lab.asked[4..];
+    assert_eq!(
+        runs,
+        [
+            "eevdf 1",
+            "scx:bpfland -s 5 1",
+            "rr 1",
+            "eevdf 2",
+            "scx:bpfland -s 5 2",
+            "rr 2",
+            "eevdf 3",
+            "rr 3"
+        ]
+    );
+    // its third run counts as done
+    assert_eq!((steps[10], steps[11]), ((10, 13), (12, 13)));
+    let names: Vec<&str> = report.results.iter().map(|r| r.policy.as_str()).collect();
+    assert_eq!(names, ["eevdf", "rr"]);
+    let [failed] = &report.failed[..] else {
+        panic!("{:?}", report.failed);
+    };
+    assert_eq!(
+        (failed.policy.as_str(), failed.run),
+        ("scx:bpfland -s 5", 2)
+    );
+    assert_eq!(failed.why, "the machine is on fire");
+    let program = failed.scheduler.as_ref().map(|s| s.program.as_str());
+    assert_eq!(program, Some("scx_bpfland"));
 }

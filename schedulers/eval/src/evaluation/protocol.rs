@@ -208,6 +208,7 @@ pub fn evaluate(
             duration_s: r.duration_s,
         });
     Ok(PolicyResult {
+        scheduler: None,
         policy: policy.to_owned(),
         asp,
         asp_by_work,

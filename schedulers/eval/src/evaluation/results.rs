@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The result of a bench: every policy's figures for one workload on one machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
     /// Name of the workload.
     pub workload: String,
@@ -19,6 +19,36 @@ pub struct BenchReport {
     pub environment: Environment,
     /// One entry per policy, in the order they were asked for.
     pub results: Vec<PolicyResult>,
+    /// Contenders without figures, in the order they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedContender>,
+}
+
+/// A contender that failed: it could not be loaded, or was ended before its last run was over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailedContender {
+    /// Its label.
+    pub policy: String,
+    /// The run in which it failed, from 1.
+    pub run: u32,
+    /// The reason.
+    pub why: String,
+    /// The program behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<SchedulerFacts>,
+}
+
+/// The program of an scx scheduler, as one must know it to repeat a bench.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedulerFacts {
+    /// Name of the program.
+    pub program: String,
+    /// What it says of its version; none when it says nothing.
+    pub version: Option<String>,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Release of the kernel it was loaded into.
+    pub kernel: Option<String>,
 }
 
 /// The machine of a bench.
@@ -105,6 +135,9 @@ pub struct Environment {
 pub struct PolicyResult {
     /// Name of the policy, or `eevdf`.
     pub policy: String,
+    /// The program behind it, for an scx scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<SchedulerFacts>,
     /// Aggregate speedup; higher is better.
     pub asp: Measured,
     /// ASP of the work done: each run by itself, with mean instead of geometric-mean completion

@@ -322,6 +322,7 @@ mod tests {
             provider: "declared".into(),
             environment: Default::default(),
             results,
+            failed: Vec::new(),
         };
         let text = |c: &Column| c.shown == Shown::Everywhere;
         let (header, rows) = table(&report(vec![bare.clone()]), text);

@@ -28,6 +28,9 @@ pub fn html(report: &BenchReport) -> String {
     );
     let mut body = header(&title, &subtitle);
     body += &format!("<p class=\"lead\">{}</p>\n", escape(&summary(report)));
+    for line in words::failures(report) {
+        body += &format!("<p class=\"note\">{}</p>\n", escape(&line));
+    }
     body += &aggregate(report);
     body += &slowdowns(report);
     body += &timelines(report);

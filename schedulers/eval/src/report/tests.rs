@@ -1,6 +1,7 @@
 use super::*;
 use crate::evaluation::{
-    evaluate, oracle, AppRun, AppSpec, BenchReport, Environment, MachineFacts, Run, Solo, Timeline,
+    evaluate, oracle, AppRun, AppSpec, BenchReport, Environment, FailedContender, MachineFacts,
+    Run, Solo, Timeline,
 };
 use amp_metrics::{AppId, Nanos};
 use amp_sched::testing::{Fake, Noisy};
@@ -116,6 +117,7 @@ fn report(policies: &[&str]) -> BenchReport {
             more: [("dilation".to_owned(), serde_json::json!(8))].into(),
         },
         results,
+        failed: Vec::new(),
     }
 }
 
@@ -245,4 +247,24 @@ fn an_empty_and_a_minimal_report_can_be_shown() {
     assert!(text(&r, None).contains("1.000"));
     balanced(&html(&r));
     assert!(!html(&r).contains("NaN"));
+}
+
+#[test]
+fn a_contender_that_failed_is_told_with_the_reason() {
+    let mut r = report(&["eevdf", "hsp"]);
+    assert!(!text(&r, None).contains("failed in run"));
+    r.failed = vec![FailedContender {
+        policy: "scx:lavd".into(),
+        run: 2,
+        why: "it ended with status 1: no symbol <cpufreq>".into(),
+        scheduler: None,
+    }];
+    let (text, page) = (text(&r, None), html(&r));
+    let line = "scx:lavd failed in run 2: it ended with status 1: no symbol <cpufreq>\n";
+    assert!(text.contains(line), "{text}");
+    assert!(page.contains("no symbol &lt;cpufreq&gt;"));
+    balanced(&page);
+    let json = serde_json::to_string(&r).unwrap();
+    let read: BenchReport = serde_json::from_str(&json).unwrap();
+    assert_eq!(read.failed, r.failed);
 }

@@ -27,6 +27,9 @@ pub fn text(report: &BenchReport, width: Option<usize>) -> String {
     let (header, rows) = columns::table(report, |c| c.shown == Shown::Everywhere);
     out += &draw([vec![header], rows].concat(), width);
     out.push('\n');
+    for line in words::failures(report) {
+        out += &format!("{line}\n");
+    }
     out += &by_work(report);
     out += "slowdown per application and policy:\n";
     out += &draw(applications(report), width);

@@ -41,6 +41,14 @@ pub fn prediction(report: &BenchReport) -> Option<&'static str> {
     )
 }
 
+/// A line on every contender without figures: why it has none.
+pub fn failures(report: &BenchReport) -> impl Iterator<Item = String> + '_ {
+    report
+        .failed
+        .iter()
+        .map(|f| format!("{} failed in run {}: {}", f.policy, f.run, f.why))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +62,7 @@ mod tests {
             provider: provider.into(),
             environment: Default::default(),
             results: Vec::new(),
+            failed: Vec::new(),
         };
         for (on, provider, wanted) in [
             ("sim", "true", "true values of the phase (provider `true`)"),

@@ -185,7 +185,7 @@ mod tests {
         let got: BenchArgs = serde_json::from_str(&text).unwrap();
         assert_eq!(got, sent);
         assert_eq!((got.on, got.machine.as_deref()), (On::Host, Some("juno")));
-        assert_eq!(got.policies, ["rr", "acfs"]);
+        assert_eq!(got.policies.names(), ["rr", "acfs"]);
         assert_eq!(got.settings, ["acfs.uf=1.5", "rr.threshold=50"]);
         assert_eq!(
             (got.seed, got.runs, got.completions, got.interval),

@@ -8,7 +8,7 @@ mod where_ran;
 
 use super::inputs::WorkDir;
 use super::measure;
-use crate::bench::{BenchArgs, BASELINE};
+use crate::bench::BenchArgs;
 use crate::live::{Live, LiveOptions};
 use crate::provider::{self, why_this};
 use crate::scheduling::Scheduling;
@@ -16,7 +16,7 @@ use amp_eval::evaluation::{AppRun, BenchReport, Environment, MachineFacts, Timel
 use amp_eval::lab::{AloneRecord, Cores, Facts, MixSpec, RunRecord};
 use amp_eval::solos::{self, SoloCache, SoloTimes};
 use amp_eval::workload::Workload;
-use amp_eval::{BenchError, Lab, Plan};
+use amp_eval::{BenchError, Contender, Lab, Plan};
 use amp_host::bad_input;
 use amp_host::realtime::become_real_time;
 use amp_host::topology::{self, Detected};
@@ -132,7 +132,7 @@ impl<'a> HostLab<'a> {
     /// Puts a policy to work.
     fn attach(&self, policy: &str, solos: &[SoloTimes]) -> Result<Scheduling> {
         let known = Some(&self.detected.topology);
-        let policy = Settings::new(&self.args.settings, &self.args.policies)
+        let policy = Settings::new(&self.args.settings, &self.args.policies.names())
             .and_then(|s| s.policy(policy, self.args.seed, known))
             .map_err(bad_input)?;
         let options = LiveOptions {
@@ -161,7 +161,7 @@ impl<'a> HostLab<'a> {
         Ok(s)
     }
 
-    fn record(&self, policy: &str, run: &MixRun, counts: Counts) -> RunRecord {
+    fn record(&self, policy: &Contender, run: &MixRun, counts: Counts) -> RunRecord {
         let types = self.detected.topology.core_types().len();
         let app = |(app, completions): (usize, &Vec<Nanos>)| {
             let on = |t: usize| run.slices.iter().map(|s| s.ran[app][t]).sum::<Nanos>();
@@ -182,7 +182,7 @@ impl<'a> HostLab<'a> {
             duration_s: run.took.as_secs_f64(),
             energy_j: counts.energy_j,
             instructions: counts.instructions,
-            swaps: (policy != BASELINE).then_some(run.swaps),
+            swaps: policy.policy().map(|_| run.swaps),
             timeline: timeline.entries(),
         }
     }
@@ -260,10 +260,15 @@ impl Lab for HostLab<'_> {
     }
 
     fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord> {
-        let mut scheduling = if spec.policy == BASELINE {
-            None
-        } else {
-            Some(self.attach(spec.policy, spec.solos)?)
+        let mut scheduling = match spec.policy {
+            Contender::Kernel => None,
+            Contender::Policy(name) => Some(self.attach(name, spec.solos)?),
+            Contender::Pinned | Contender::Scx(_) => {
+                return Err(bad_input(format!(
+                    "`{}` cannot be run here yet",
+                    spec.policy
+                )))
+            }
         };
         let began = amp_host::clock::now();
         while amp_host::clock::now().saturating_sub(began).0 < SETTLE.as_nanos() as u64 {

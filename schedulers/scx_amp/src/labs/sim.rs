@@ -47,7 +47,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     let no_limit = BenchOptions::default().limit;
     let options = BenchOptions {
         provider: provider(&args.provider)?,
-        settings: Settings::new(&args.settings, &args.policies).map_err(bad_input)?,
+        settings: Settings::new(&args.settings, &args.policies.names()).map_err(bad_input)?,
         interval: Nanos::from_millis(args.interval),
         seed: args.seed,
         runs: args.runs,

@@ -16,10 +16,10 @@ use amp_eval::evaluation::{BenchReport, Environment, MachineFacts, COMPLETIONS};
 use amp_eval::lab::{AloneRecord, Cores, Facts, MixSpec, RunRecord};
 use amp_eval::solos::SoloCache;
 use amp_eval::workload::Workload;
-use amp_eval::{Lab, Plan, Watch};
+use amp_eval::{Contender, Lab, Plan, Watch};
 use amp_machine::MachineFile;
 use amp_metrics::Nanos;
-use amp_sched::policy::Settings;
+use amp_sched::policy::{Settings, BASELINE};
 use amp_sched::{Policy, Topology};
 use std::sync::atomic::AtomicBool;
 
@@ -70,7 +70,7 @@ impl Default for BenchOptions {
 impl BenchOptions {
     /// What a bench of `workload` under `policies` measures by these options. Alone, each program
     /// runs once: the simulated machine repeats itself.
-    pub fn plan<'a>(&self, workload: &'a Workload, policies: &'a [String]) -> Plan<'a> {
+    pub fn plan<'a>(&self, workload: &'a Workload, policies: &'a [Contender]) -> Plan<'a> {
         Plan {
             workload,
             policies,
@@ -129,11 +129,12 @@ impl<'a> SimLab<'a> {
         })
     }
 
-    fn provider_names(&self, policies: &[String]) -> String {
+    fn provider_names(&self, policies: &[Contender]) -> String {
         let options = self.options;
         let mut text = options.provider.name();
         for (policy, spec) in &options.provider_of {
-            if policies.contains(policy) && *spec != options.provider {
+            let of = policies.iter().any(|p| p.policy() == Some(policy));
+            if of && *spec != options.provider {
                 text += &format!(", {policy}: {}", spec.name());
             }
         }
@@ -161,9 +162,10 @@ impl Lab for SimLab<'_> {
             let what = "the interval must be longer than 0";
             return Err(SimError::Parameter(what.to_owned()));
         }
-        for name in plan.policies {
+        for contender in plan.policies {
             let options = self.options;
             let topology = Some(&self.topology);
+            let name = simulated(contender)?;
             options
                 .settings
                 .policy_or_baseline(name, options.seed, topology)?;
@@ -194,7 +196,28 @@ impl Lab for SimLab<'_> {
             ..self.options.clone()
         };
         let (apps, machine) = (&self.apps, self.machine);
-        run_mix(apps, machine, spec.policy, &options, spec.run, cancel)
+        run_mix(
+            apps,
+            machine,
+            simulated(spec.policy)?,
+            &options,
+            spec.run,
+            cancel,
+        )
+    }
+}
+
+/// The name of the policy or baseline that a contender is, if it can be simulated.
+fn simulated(contender: &Contender) -> Result<&str, SimError> {
+    match contender {
+        Contender::Kernel => Ok(BASELINE),
+        Contender::Policy(name) => Ok(name),
+        Contender::Pinned => Err(SimError::Parameter(format!(
+            "`{contender}`: threads cannot be pinned in the simulator yet"
+        ))),
+        Contender::Scx(_) => Err(SimError::Parameter(format!(
+            "`{contender}`: the simulated machine has no kernel to load it into; it goes with --on board or --on host"
+        ))),
     }
 }
 
@@ -213,7 +236,8 @@ pub fn bench(
     options: &BenchOptions,
     watch: &mut Watch<'_>,
 ) -> Result<BenchReport, SimError> {
-    let policies: Vec<String> = policies.iter().map(|p| (*p).to_owned()).collect();
+    let policies: Result<Vec<Contender>, _> = policies.iter().map(|p| p.parse()).collect();
+    let policies = policies?;
     let plan = options.plan(workload, &policies);
     let mut lab = SimLab::new(workload, machine, options)?;
     let never = AtomicBool::new(false);

@@ -208,7 +208,7 @@ fn bad_input_is_named_and_a_watcher_may_stop_it() {
     let mut steps = Vec::new();
     let stop = &mut |s: Step<'_>| match s.what {
         What::Mix { policy, run: 2, .. } => {
-            steps.push(policy.to_owned());
+            steps.push(policy.to_string());
             ControlFlow::Break(())
         }
         _ => ControlFlow::Continue(()),

@@ -195,6 +195,7 @@ fn the_report_has_the_agreed_shape_and_can_be_read_back() {
             ..Environment::default()
         },
         results: vec![r],
+        failed: Vec::new(),
     };
     let text = serde_json::to_string(&report).unwrap();
     let v: serde_json::Value = serde_json::from_str(&text).unwrap();
