@@ -156,7 +156,7 @@ fn table(board: &BenchReport, sim: &BenchReport) {
         "{:<8}{:>18}{:>18}{:>9}{:>20}{:>18}{:>9}",
         "policy", "ASP board", "sim", "oracle", "unfairness board", "sim", "oracle"
     );
-    let unfair = |r: &PolicyResult| r.unfairness_per_run.unwrap_or(r.unfairness);
+    let unfair = |r: &PolicyResult| r.unfairness;
     let exact = |v: Option<f64>| v.map_or_else(|| "–".into(), |value| format!("{value:.3}"));
     let show = |m: Measured| measured(m);
     for (b, s) in board.results.iter().zip(&sim.results) {

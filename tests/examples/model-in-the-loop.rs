@@ -151,10 +151,6 @@ fn show(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn unfairness(r: &PolicyResult) -> Measured {
-    r.unfairness_per_run.unwrap_or(r.unfairness)
-}
-
 /// `a` relative to `b`, percent; their uncertainties are independent.
 fn relative(a: Measured, b: Measured) -> String {
     let percent = 100.0 * (a.value / b.value - 1.0);
@@ -176,8 +172,8 @@ fn row(r: &PolicyResult, provider: &str, truth: Option<&PolicyResult>) {
         provider,
         measured(r.asp),
         to(|r| r.asp),
-        measured(unfairness(r)),
-        to(unfairness),
+        measured(r.unfairness),
+        to(|r| r.unfairness),
         r.edp.map_or_else(|| "–".to_owned(), measured),
     );
 }

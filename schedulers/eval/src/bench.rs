@@ -13,7 +13,7 @@
 use crate::contender::Contender;
 use crate::evaluation::{
     evaluate, oracle, AppSpec, BenchReport, Environment, EvaluationError, FailedContender,
-    PolicyResult, Run, Solo,
+    PolicyResult, Run, Solo, WorkFrom,
 };
 use crate::lab::{Cores, Lab, MixSpec, RunRecord};
 use crate::solos::{KeepError, SoloCache, SoloTimes};
@@ -27,6 +27,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
+mod runs;
+
+pub use runs::{NoRuns, Runs};
+
 /// What is to be measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
@@ -34,8 +38,8 @@ pub struct Plan<'a> {
     pub workload: &'a Workload,
     /// What is to be compared, each once; the baseline may be among them.
     pub policies: &'a [Contender],
-    /// Runs of the mix per policy, ≥ 1; fewer than two give no uncertainty.
-    pub runs: u32,
+    /// Runs of the mix per policy.
+    pub runs: Runs,
     /// Runs of each program alone, on slow cores and with fast ones, ≥ 1.
     pub solo_runs: u32,
     /// Completions of every program that end a run of the mix, ≥ 1.
@@ -49,7 +53,7 @@ pub struct Plan<'a> {
 pub struct Step<'a> {
     /// Steps that are done.
     pub done: u64,
-    /// Steps in all.
+    /// Steps in all, as far as that is known: it may grow.
     pub total: u64,
     /// The step that begins.
     pub what: What<'a>,
@@ -71,7 +75,7 @@ pub enum What<'a> {
         policy: &'a Contender,
         /// Number of the run, from 1.
         run: u32,
-        /// Runs of each policy.
+        /// Runs of this policy, as far as that is known.
         runs: u32,
     },
 }
@@ -157,13 +161,15 @@ pub fn bench<L: Lab>(
     let solos = bench.solos(kept)?;
     let mixes = bench.mixes(&solos)?;
     let facts = bench.lab.facts(plan);
+    // one account of unfinished passes for the whole table
+    let from = work_from(mixes.iter().flatten().flatten());
     let measured = plan.policies.iter().zip(&mixes);
     let results = measured.clone().filter_map(|(policy, mixes)| {
         let records = mixes.as_ref().ok()?;
         Some((policy, policy.to_string(), records))
     });
     let results = results.map(|(policy, name, records)| {
-        let mut result = figures(plan, &name, records, &solos)?;
+        let mut result = figures(plan, &name, records, &solos, from)?;
         result.scheduler = bench.lab.scheduler(policy);
         let sf: Option<Vec<f64>> = solos.iter().map(SoloTimes::speedup).collect();
         result.oracle = sf.and_then(|sf| oracle::of_mix(&name, plan.workload, &sf, &facts.machine));
@@ -199,7 +205,7 @@ impl Plan<'_> {
         if self.policies.is_empty() {
             return Err("no policy is named");
         }
-        if self.runs == 0 || self.completions == 0 || self.solo_runs == 0 {
+        if self.runs == Runs::Exactly(0) || self.completions == 0 || self.solo_runs == 0 {
             return Err("at least one run and one completion are needed");
         }
         Ok(())
@@ -262,8 +268,10 @@ impl<L: Lab> Bench<'_, '_, L> {
             times.filter(enough).cloned()
         };
         let missing = keys.iter().filter(|k| known(kept, k).is_none()).count();
-        let mixes = self.plan.policies.len() * self.plan.runs as usize;
-        self.total = (missing * wanted * 2 + mixes) as u64;
+        let is_baseline = |p: &Contender| *p == Contender::Kernel;
+        let planned = |p| u64::from(self.plan.runs.planned(is_baseline(p), None));
+        let mixes: u64 = self.plan.policies.iter().map(planned).sum();
+        self.total = (missing * wanted * 2) as u64 + mixes;
         let mut out = Vec::with_capacity(keys.len());
         for (app, key) in keys.into_iter().enumerate() {
             // looked up again: a program that is in the mix twice has just been measured
@@ -315,16 +323,25 @@ impl<L: Lab> Bench<'_, '_, L> {
         Ok(times)
     }
 
-    /// The mix under each contender by turns: per contender its runs, or the run in which it failed
-    /// and why. It is left out of later runs then.
+    /// The mix under each contender by turns, as long as there is one that needs more runs: per
+    /// contender its runs, or the run in which it failed and why. It is left out of later runs then.
     fn mixes(&mut self, solos: &[SoloTimes]) -> Result<Vec<Mixes>, BenchError<L::Error>> {
         let plan = self.plan;
         let mut rng = SmallRng::seed_from_u64(plan.seed);
         let mut out: Vec<Mixes> = plan.policies.iter().map(|_| Ok(Vec::new())).collect();
-        for run in 1..=plan.runs {
+        let first = |p: &Contender| plan.runs.planned(*p == Contender::Kernel, None);
+        let mut planned: Vec<u32> = plan.policies.iter().map(first).collect();
+        for run in 1.. {
+            if planned.iter().all(|p| run > *p) {
+                break;
+            }
             let mut order: Vec<usize> = (0..plan.workload.apps.len()).collect();
             order.shuffle(&mut rng);
-            for (policy, mixes) in plan.policies.iter().zip(&mut out) {
+            let contenders = plan.policies.iter().zip(&mut out).zip(&mut planned);
+            for ((policy, mixes), planned) in contenders {
+                if run > *planned {
+                    continue;
+                }
                 let Ok(records) = mixes else {
                     self.done += 1;
                     continue;
@@ -332,7 +349,7 @@ impl<L: Lab> Bench<'_, '_, L> {
                 self.begin(What::Mix {
                     policy,
                     run,
-                    runs: plan.runs,
+                    runs: *planned,
                 })?;
                 let spec = MixSpec {
                     policy,
@@ -342,7 +359,15 @@ impl<L: Lab> Bench<'_, '_, L> {
                     solos,
                 };
                 match self.lab.mix(&spec, self.cancel) {
-                    Ok(record) => records.push(record),
+                    Ok(record) => {
+                        records.push(record);
+                        let from = work_from(records.iter());
+                        let so_far = figures(plan, &policy.to_string(), records, solos, from)?;
+                        let is_baseline = *policy == Contender::Kernel;
+                        let more = plan.runs.planned(is_baseline, Some(&so_far));
+                        self.total += u64::from(more.saturating_sub(*planned));
+                        *planned = more;
+                    }
                     Err(error) => match L::gave_up(&error) {
                         Some(why) if !self.cancel.load(Ordering::Relaxed) => {
                             *mixes = Err((run, why));
@@ -362,12 +387,19 @@ impl<L: Lab> Bench<'_, '_, L> {
     }
 }
 
+/// The account of unfinished passes that all of these runs have.
+fn work_from<'a>(runs: impl IntoIterator<Item = &'a RunRecord>) -> WorkFrom {
+    let from = runs.into_iter().map(|r| r.as_run(None).work_from());
+    from.max().unwrap_or(WorkFrom::Time)
+}
+
 /// The figures of a policy.
 fn figures(
     plan: &Plan<'_>,
     policy: &str,
     records: &[RunRecord],
     solos: &[SoloTimes],
+    from: WorkFrom,
 ) -> Result<PolicyResult, EvaluationError> {
     let specs = plan.workload.apps.iter().map(|a| AppSpec {
         name: a.name.clone(),
@@ -377,7 +409,7 @@ fn figures(
     let times: Vec<Solo> = solos.iter().map(SoloTimes::times).collect();
     let once: Option<f64> = solos.iter().map(|s| s.instructions).sum();
     let runs: Vec<Run> = records.iter().map(|r| r.as_run(once)).collect();
-    let mut result = evaluate(policy, &specs, &times, &runs)?;
+    let mut result = evaluate(policy, &specs, &times, &runs, from)?;
     result.timeline = records
         .first()
         .map_or_else(Vec::new, |r| r.timeline.clone());

@@ -11,10 +11,12 @@
 //! the host renders it.
 
 pub mod oracle;
+mod passes;
 mod protocol;
 mod results;
 mod timeline;
 
+pub use passes::{Pass, Unfinished, WorkFrom};
 pub use protocol::{evaluate, AppRun, AppSpec, EvaluationError, Run, Solo, COMPLETIONS};
 pub use results::{
     AppResult, BenchReport, CoreTypeFacts, Environment, FailedContender, MachineFacts,

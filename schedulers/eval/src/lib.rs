@@ -18,6 +18,6 @@ pub mod report;
 pub mod solos;
 pub mod workload;
 
-pub use bench::{bench, BenchError, Plan, Step, Watch, What};
+pub use bench::{bench, BenchError, Plan, Runs, Step, Watch, What};
 pub use contender::{Contender, Contenders};
 pub use lab::Lab;

@@ -5,6 +5,7 @@ use crate::labs::{board, host, sim};
 use amp_eval::evaluation::BenchReport;
 use amp_eval::report;
 use amp_eval::workload::{App, Workload};
+use amp_eval::Runs;
 use amp_eval::{Contender, Contenders};
 use amp_host::bad_input;
 use amp_machine::CpuList;
@@ -64,9 +65,11 @@ pub struct BenchArgs {
     /// Seed of the start orders
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Runs of the mix per policy, each in another start order; fewer than two give no uncertainty
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
+    /// Runs of the mix per policy, each in another start order: a number (fewer than two give no
+    /// uncertainty), or `auto[:SECS]`, until ASP is known within 1 % or SECS (3600) of the machine's
+    /// time are over [default: 5; 10 for eevdf and for what differs by more than 5 % from run to run]
+    #[arg(long, default_value_t = Runs::Enough, hide_default_value = true, value_name = "N|auto")]
+    pub runs: Runs,
     /// Runs of each program alone, on slow cores and with fast ones
     /// (board, host) [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]

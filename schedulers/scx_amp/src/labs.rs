@@ -55,11 +55,13 @@ fn measure<L: Lab>(
         true => Progress::lines(),
         false => Progress::bar(),
     };
+    let mut announced = 0;
     let mut watch = |step: Step<'_>| {
-        match step.done {
-            0 => progress.expect(step.total),
-            _ => progress.end(),
+        if step.done > 0 {
+            progress.end();
         }
+        progress.expect(step.total.saturating_sub(announced));
+        announced = announced.max(step.total);
         progress.begin(&step.what.to_string());
         ControlFlow::Continue(())
     };

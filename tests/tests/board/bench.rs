@@ -54,9 +54,8 @@ fn hsp_is_near_the_oracle_and_ahead_and_rr_shares_equally() {
             p.policy
         );
         assert!(
-            p.apps
-                .iter()
-                .all(|a| a.completions_s.len() >= RUNS * COMPLETIONS),
+            p.apps.iter().all(|a| a.completions_s.len() == RUNS
+                && a.completions_s.iter().all(|c| c.len() >= COMPLETIONS)),
             "{}: {RUNS} runs of {COMPLETIONS}",
             p.policy
         );

@@ -14,6 +14,7 @@ use crate::error::SimError;
 use crate::provider::ProviderSpec;
 use amp_eval::evaluation::PolicyResult;
 use amp_eval::workload::Workload;
+use amp_eval::Runs;
 use amp_machine::MachineFile;
 use amp_sched::policy::{Settings, SettingsError};
 use serde::Deserialize;
@@ -89,7 +90,7 @@ impl Column {
             provider: self.provider()?,
             provider_of: Vec::new(),
             settings: self.settings()?,
-            runs,
+            runs: Runs::Exactly(runs),
             seed,
             ..BenchOptions::default()
         })

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::contender::Contenders;
-use crate::evaluation::{AppRun, MachineFacts, SchedulerFacts, TimelineEntry};
+use crate::evaluation::{AppRun, MachineFacts, SchedulerFacts, TimelineEntry, Unfinished};
 use crate::lab::{AloneRecord, Facts};
 use crate::workload::App;
 use amp_sched::testing::topology;
@@ -89,6 +89,7 @@ impl Lab for Made {
         }
         let app = |_| AppRun {
             completions_s: vec![20.0; spec.completions],
+            unfinished: Unfinished::NOTHING,
             time_s: vec![1.0, 1.0],
         };
         Ok(RunRecord {
@@ -137,7 +138,7 @@ fn plan<'a>(workload: &'a Workload, policies: &'a [Contender]) -> Plan<'a> {
     Plan {
         workload,
         policies,
-        runs: 3,
+        runs: Runs::Exactly(3),
         solo_runs: 2,
         completions: 3,
         seed: 1,
@@ -328,7 +329,7 @@ fn a_failure_names_policy_and_run() {
             ..plan(&w, &p)
         },
         Plan {
-            runs: 0,
+            runs: Runs::Exactly(0),
             ..plan(&w, &p)
         },
         Plan {

@@ -3,7 +3,19 @@
 //! All applications of a mix start together, one that completes is restarted, and the run ends when
 //! the longest has completed [`COMPLETIONS`] times. Runs of a dynamic scheduler are repeated in
 //! shuffled start order.
+//!
+//! ```text
+//! passes of a run = completions + share of the pass that was cut off
+//! CT of a run     = length of the run / passes                        (time per unit of work)
+//! ASP             = mean over runs of Σ (CT_slow / CT − 1)
+//! STP             = mean over runs of Σ CT_fast / CT
+//! unfairness      = mean over runs of max(W·CT/CT_fast) / min(W·CT/CT_fast)
+//! ```
+//!
+//! Nothing is pooled over runs: a policy that is unfair to another application in every run is
+//! unfair, and an application that completes often in a lucky run does not count more in it.
 
+use crate::evaluation::passes::{Unfinished, WorkFrom};
 use crate::evaluation::results::{AppResult, PolicyResult, RunResult};
 use amp_metrics::uncertainty::Measured;
 use serde::{Deserialize, Serialize};
@@ -36,9 +48,19 @@ pub struct Solo {
 pub struct AppRun {
     /// Its completion times, in seconds.
     pub completions_s: Vec<f64>,
+    /// How far it was in the pass that the end of the run cut off.
+    #[serde(default)]
+    pub unfinished: Unfinished,
     /// CPU time per core type, fastest first, in seconds; empty when nobody counted.
     #[serde(default)]
     pub time_s: Vec<f64>,
+}
+
+impl AppRun {
+    /// Passes through its work, the part of the unfinished one included.
+    pub fn passes(&self, from: WorkFrom) -> f64 {
+        self.completions_s.len() as f64 + self.unfinished.share(from)
+    }
 }
 
 /// One run of the mix under a policy.
@@ -57,6 +79,18 @@ pub struct Run {
     /// Pairs of threads that changed places; none for the baseline.
     #[serde(default)]
     pub swaps: Option<u64>,
+}
+
+impl Run {
+    /// What the work of its unfinished passes can be known from: instructions when they were
+    /// counted for every application.
+    pub fn work_from(&self) -> WorkFrom {
+        let counted = |a: &AppRun| a.unfinished.by_instructions.is_some();
+        match self.apps.iter().all(counted) {
+            true => WorkFrom::Instructions,
+            false => WorkFrom::Time,
+        }
+    }
 }
 
 /// Why there is no result.
@@ -103,24 +137,46 @@ pub enum EvaluationError {
 struct Times {
     slow: Measured,
     fast: Measured,
-    sched: Measured,
-    /// Geometric mean of each run.
-    per_run: Vec<f64>,
-    /// Arithmetic mean of each run.
-    mean_per_run: Vec<f64>,
+    weight: f64,
+    /// Time per pass of each run.
+    by_work: Vec<f64>,
+    /// Geometric mean of the completion times of each run.
+    geometric: Vec<f64>,
+    /// Relative uncertainty of the time per pass within a single run.
+    within: Option<f64>,
 }
 
-/// The figures of `policy` from the applications' solo times and the runs of the mix.
+impl Times {
+    /// Time per pass over all runs: the inverse of the mean rate.
+    fn sched(&self) -> Measured {
+        let rates: Vec<f64> = self.by_work.iter().map(|t| 1.0 / t).collect();
+        match Measured::mean(&rates) {
+            Some(rate) if rates.len() >= 2 => rate.powf(-1.0),
+            _ => {
+                let value = self.by_work.first().copied().unwrap_or(f64::NAN);
+                Measured {
+                    value,
+                    u: self.within.map(|u| u * value),
+                }
+            }
+        }
+    }
+}
+
+/// A figure of a whole mix, from the completion times that `of` gives for each application.
+type Figure = fn(&[Times], &dyn Fn(&Times) -> Measured) -> Measured;
+
+/// The figures of `policy` from the applications' solo times and the runs of the mix; `from` says
+/// which account of unfinished passes to use.
 ///
-/// CT_slow, CT_fast and CT_sched are geometric means over all completions. ASP = Σ(CT_slow/CT_sched
-/// − 1) and unfairness = max/min of W·CT_sched/CT_fast [PMCTrack eq. 1-2] follow from them. Their
-/// uncertainty is propagated from that of the times; with two or more runs the part of the mix is
-/// taken from the scatter of the runs' own figures instead, because within a run one application's
-/// luck is another's misfortune. It is unknown when any input has a single observation.
+/// ASP, STP and unfairness are figures of each run by itself, by the work done over the whole run,
+/// and averaged. Uncertainties of solo times are propagated; the part of the mix is the scatter of
+/// the runs' own figures. With a single run it is that of its completion times. It is unknown when
+/// any input has a single observation.
 ///
-/// The geometric mean counts completions, not time: a program that completes often on a fast core
-/// and seldom on a slow one looks faster by it than the work it gets done.
-/// [`PolicyResult::asp_by_work`] is the ASP of the latter.
+/// [`PolicyResult::asp_gm`] is the papers' aggregate speedup, from the geometric mean of a run's
+/// completion times. A geometric mean counts passes and not time: a program that completes often on
+/// a fast core and seldom on a slow one looks faster than its work is.
 ///
 /// # Errors
 /// When times are missing or not positive; the error names the application.
@@ -129,7 +185,90 @@ pub fn evaluate(
     apps: &[AppSpec],
     solos: &[Solo],
     runs: &[Run],
+    from: WorkFrom,
 ) -> Result<PolicyResult, EvaluationError> {
+    check(policy, apps, solos, runs)?;
+    let times: Vec<Times> = (0..apps.len())
+        .map(|i| sum_up(&apps[i], &solos[i], runs, i, from))
+        .collect::<Result<_, _>>()?;
+
+    // of a run: what it did, taken for exact, so that only the scatter between runs counts
+    let of_run = |figure: Figure, r: usize| {
+        let run = |t: &Times| Measured::exact(t.by_work[r]);
+        figure(&times, &run).value
+    };
+    let averaged = |figure: Figure, of_runs: &[f64]| {
+        let solo_part = figure(&times, &|t: &Times| Measured::exact(t.sched().value));
+        match Measured::mean(of_runs) {
+            Some(mean) if of_runs.len() >= 2 => Measured {
+                value: mean.value,
+                u: solo_part.with_further(mean.u).u,
+            },
+            _ => figure(&times, &Times::sched),
+        }
+    };
+    let each =
+        |figure: Figure| -> Vec<f64> { (0..runs.len()).map(|r| of_run(figure, r)).collect() };
+    let (asps, stps, unfairnesses) = (each(asp), each(stp), each(unfairness));
+    let geometric = |r: usize| asp(&times, &|t: &Times| Measured::exact(t.geometric[r])).value;
+    let geometric: Vec<f64> = (0..runs.len()).map(geometric).collect();
+    let asp_all = averaged(asp, &asps);
+    let asp_gm = Measured::mean(&geometric).map(|mean| Measured {
+        value: mean.value,
+        u: match runs.len() {
+            1 => asp_all.u,
+            _ => {
+                asp(&times, &|t: &Times| Measured::exact(t.sched().value))
+                    .with_further(mean.u)
+                    .u
+            }
+        },
+    });
+
+    let edp = |r: &Run| match (r.energy_j, r.instructions) {
+        (Some(e), Some(i)) if i > 0.0 => Some(e * r.duration_s / i),
+        _ => None,
+    };
+    let all = |of: &dyn Fn(&Run) -> Option<f64>| {
+        let values: Option<Vec<f64>> = runs.iter().map(of).collect();
+        values.and_then(|v| Measured::mean(&v))
+    };
+    let duration: f64 = runs.iter().map(|r| r.duration_s).sum();
+    let swaps: Option<u64> = runs.iter().map(|r| r.swaps).sum();
+    let results = runs.iter().enumerate().map(|(r, run)| RunResult {
+        asp: asps[r],
+        asp_gm: Some(geometric[r]),
+        stp: Some(stps[r]),
+        unfairness: unfairnesses[r],
+        edp: edp(run),
+        duration_s: run.duration_s,
+    });
+    Ok(PolicyResult {
+        policy: policy.to_owned(),
+        scheduler: None,
+        asp: asp_all,
+        asp_gm,
+        stp: Some(averaged(stp, &stps)),
+        unfairness: averaged(unfairness, &unfairnesses),
+        edp: all(&edp),
+        energy_j: all(&|r| r.energy_j),
+        swaps_per_s: swaps.map(|s| s as f64 / duration),
+        work_from: Some(from),
+        apps: (0..apps.len())
+            .map(|i| app_result(&apps[i], &times[i], runs, i, from))
+            .collect(),
+        runs: results.collect(),
+        oracle: None,
+        timeline: Vec::new(),
+    })
+}
+
+fn check(
+    policy: &str,
+    apps: &[AppSpec],
+    solos: &[Solo],
+    runs: &[Run],
+) -> Result<(), EvaluationError> {
     if runs.is_empty() || apps.is_empty() {
         return Err(EvaluationError::NoRun(policy.to_owned()));
     }
@@ -146,159 +285,91 @@ pub fn evaluate(
     for (i, run) in runs.iter().enumerate() {
         same(run.apps.len(), "applications in a run")?;
         if !(run.duration_s.is_finite() && run.duration_s > 0.0) {
-            let duration_s = run.duration_s;
-            let policy = policy.to_owned();
             return Err(EvaluationError::Duration {
-                policy,
+                policy: policy.to_owned(),
                 run: i + 1,
-                duration_s,
+                duration_s: run.duration_s,
             });
         }
     }
-    let times: Vec<Times> = (0..apps.len())
-        .map(|i| sum_up(&apps[i].name, &solos[i], runs, i))
-        .collect::<Result<_, _>>()?;
-
-    let weights: Vec<f64> = apps.iter().map(|a| f64::from(a.weight) / 100.0).collect();
-    let pooled = figures(&times, &weights, |t| t.sched);
-    let of_runs = |of: fn(&Times) -> &[f64]| -> Vec<(f64, f64)> {
-        let of_run = |r: usize| figures(&times, &weights, |t| Measured::exact(of(t)[r]));
-        let all = (0..runs.len()).map(of_run);
-        all.map(|(asp, unfairness)| (asp.value, unfairness.value))
-            .collect()
-    };
-    let per_run = of_runs(|t| &t.per_run);
-    // the solos' part by propagation, the mix's from the scatter between runs
-    let solo_only = figures(&times, &weights, |t| Measured::exact(t.sched.value));
-    let scattered = |m: Measured, values: &[f64]| {
-        m.with_further(Measured::mean(values).and_then(|mean| mean.u))
-    };
-    let (asps, unfairnesses): (Vec<f64>, Vec<f64>) = per_run.iter().copied().unzip();
-    let (asp, unfairness) = if runs.len() >= 2 {
-        (
-            scattered(solo_only.0, &asps),
-            scattered(solo_only.1, &unfairnesses),
-        )
-    } else {
-        pooled
-    };
-    let by_work: Vec<f64> = of_runs(|t| &t.mean_per_run).iter().map(|r| r.0).collect();
-    let asp_by_work = Measured::mean(&by_work).map(|mean| Measured {
-        value: mean.value,
-        u: scattered(solo_only.0, &by_work).u,
-    });
-
-    let edp = |r: &Run| match (r.energy_j, r.instructions) {
-        (Some(e), Some(i)) if i > 0.0 => Some(e * r.duration_s / i),
-        _ => None,
-    };
-    let all = |of: &dyn Fn(&Run) -> Option<f64>| {
-        let values: Option<Vec<f64>> = runs.iter().map(of).collect();
-        values.and_then(|v| Measured::mean(&v))
-    };
-    let duration: f64 = runs.iter().map(|r| r.duration_s).sum();
-    let swaps: Option<u64> = runs.iter().map(|r| r.swaps).sum();
-    let results = runs
-        .iter()
-        .zip(&per_run)
-        .map(|(r, (asp, unfairness))| RunResult {
-            asp: *asp,
-            unfairness: *unfairness,
-            edp: edp(r),
-            duration_s: r.duration_s,
-        });
-    Ok(PolicyResult {
-        scheduler: None,
-        policy: policy.to_owned(),
-        asp,
-        asp_by_work,
-        unfairness,
-        unfairness_per_run: (runs.len() >= 2)
-            .then(|| Measured::mean(&per_run.iter().map(|r| r.1).collect::<Vec<_>>()))
-            .flatten(),
-        edp: all(&edp),
-        energy_j: all(&|r| r.energy_j),
-        swaps_per_s: swaps.map(|s| s as f64 / duration),
-        apps: (0..apps.len())
-            .map(|i| app_result(&apps[i], &times[i], runs, i))
-            .collect(),
-        runs: results.collect(),
-        oracle: None,
-        timeline: Vec::new(),
-    })
+    Ok(())
 }
 
-fn sum_up(name: &str, solo: &Solo, runs: &[Run], i: usize) -> Result<Times, EvaluationError> {
+fn sum_up(
+    app: &AppSpec,
+    solo: &Solo,
+    runs: &[Run],
+    i: usize,
+    from: WorkFrom,
+) -> Result<Times, EvaluationError> {
     let mean = |times: &[f64], what: &str| {
         Measured::geometric_mean(times).ok_or_else(|| EvaluationError::Times {
-            app: name.to_owned(),
+            app: app.name.clone(),
             what: what.to_owned(),
         })
     };
-    let completions: Vec<&[f64]> = runs.iter().map(|r| &r.apps[i].completions_s[..]).collect();
-    let (mut geometric, mut arithmetic) = (Vec::new(), Vec::new());
-    for (r, c) in completions.iter().enumerate() {
-        geometric.push(mean(c, &format!("run {} of the mix", r + 1))?.value);
-        // there are times, and all are positive, or there would be no geometric mean
-        arithmetic.push(c.iter().sum::<f64>() / c.len() as f64);
+    let (mut geometric, mut by_work) = (Vec::new(), Vec::new());
+    for (r, run) in runs.iter().enumerate() {
+        let a = &run.apps[i];
+        geometric.push(mean(&a.completions_s, &format!("run {} of the mix", r + 1))?.value);
+        // there is a completion, or there would be no geometric mean
+        by_work.push(run.duration_s / a.passes(from));
     }
-    let bad = || EvaluationError::Times {
-        app: name.to_owned(),
-        what: "the mix".to_owned(),
-    };
+    let within = |r: &Run| Measured::mean(&r.apps[i].completions_s)?.relative();
     Ok(Times {
         slow: mean(&solo.slow_s, "alone on slow cores")?,
         fast: mean(&solo.fast_s, "alone with fast cores")?,
-        sched: Measured::geometric_mean_of_runs(&completions).ok_or_else(bad)?,
-        per_run: geometric,
-        mean_per_run: arithmetic,
+        weight: f64::from(app.weight) / 100.0,
+        by_work,
+        geometric,
+        within: runs.first().and_then(within),
     })
 }
 
-/// ASP and unfairness, with `sched` as completion time in the mix.
-fn figures(
-    times: &[Times],
-    weights: &[f64],
-    sched: impl Fn(&Times) -> Measured,
-) -> (Measured, Measured) {
-    let asp = times
-        .iter()
-        .map(|t| t.slow / sched(t) - Measured::exact(1.0))
-        .sum();
-    let slowdowns: Vec<Measured> = times
-        .iter()
-        .zip(weights)
-        .map(|(t, w)| (sched(t) / t.fast).scale(*w))
-        .collect();
-    // Times are positive (sum_up) and weights too, so there is an extreme; a weight of 0 makes all
-    // alike.
-    let unfairness = Measured::max_over_min(&slowdowns).unwrap_or(Measured::single(1.0));
-    (asp, unfairness)
+fn asp(times: &[Times], ct: &dyn Fn(&Times) -> Measured) -> Measured {
+    let gain = |t: &Times| t.slow / ct(t) - Measured::exact(1.0);
+    times.iter().map(gain).sum()
 }
 
-fn app_result(app: &AppSpec, t: &Times, runs: &[Run], i: usize) -> AppResult {
-    let slowdown = t.sched / t.fast;
-    let speedup = t.slow / t.sched;
-    let counted: f64 = runs.iter().flat_map(|r| &r.apps[i].time_s).sum();
-    let big: f64 = runs.iter().filter_map(|r| r.apps[i].time_s.first()).sum();
+fn stp(times: &[Times], ct: &dyn Fn(&Times) -> Measured) -> Measured {
+    times.iter().map(|t| t.fast / ct(t)).sum()
+}
+
+fn unfairness(times: &[Times], ct: &dyn Fn(&Times) -> Measured) -> Measured {
+    let slowdowns = times.iter().map(|t| (ct(t) / t.fast).scale(t.weight));
+    let slowdowns: Vec<Measured> = slowdowns.collect();
+    // Times are positive (sum_up) and weights too, so there is an extreme; a weight of 0 makes all
+    // alike.
+    Measured::max_over_min(&slowdowns).unwrap_or(Measured::single(1.0))
+}
+
+fn app_result(app: &AppSpec, t: &Times, runs: &[Run], i: usize, from: WorkFrom) -> AppResult {
+    let sched = t.sched();
+    let (slowdown, speedup) = (sched / t.fast, t.slow / sched);
+    let mine = || runs.iter().map(|r| &r.apps[i]);
+    let counted: f64 = mine().flat_map(|a| &a.time_s).sum();
+    let big: f64 = mine().filter_map(|a| a.time_s.first()).sum();
     AppResult {
         name: app.name.clone(),
         weight: app.weight,
         ct_slow_s: t.slow.value,
         ct_fast_s: t.fast.value,
-        ct_sched_s: t.sched.value,
+        ct_sched_s: sched.value,
         slowdown: slowdown.value,
         speedup: speedup.value,
         ct_slow_u: t.slow.u,
         ct_fast_u: t.fast.u,
-        ct_sched_u: t.sched.u,
+        ct_sched_u: sched.u,
         slowdown_u: slowdown.u,
         speedup_u: speedup.u,
         big_time_share: (counted > 0.0).then(|| big / counted),
-        completions_s: runs
-            .iter()
-            .flat_map(|r| r.apps[i].completions_s.clone())
-            .collect(),
+        completions_s: mine().map(|a| a.completions_s.clone()).collect(),
+        unfinished_share: mine().map(|a| a.unfinished.share(from)).collect(),
+        unfinished_by_time: match from {
+            // the other account beside it, where there are both
+            WorkFrom::Instructions => mine().filter_map(|a| a.unfinished.by_time).collect(),
+            WorkFrom::Time => Vec::new(),
+        },
     }
 }
 

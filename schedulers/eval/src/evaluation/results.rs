@@ -1,5 +1,6 @@
 //! What `bench --json` writes.
 
+use crate::evaluation::passes::WorkFrom;
 use amp_metrics::uncertainty::Measured;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -138,20 +139,20 @@ pub struct PolicyResult {
     /// The program behind it, for an scx scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerFacts>,
-    /// Aggregate speedup; higher is better.
+    /// Aggregate speedup by the work done over the whole run, unfinished passes included: each run by
+    /// itself, averaged over the runs. Higher is better.
     pub asp: Measured,
-    /// ASP of the work done: each run by itself, with mean instead of geometric-mean completion
-    /// times, averaged over the runs. `asp` differs from it where an application's completion times
-    /// differ much.
+    /// The papers' aggregate speedup: by the geometric mean of a run's completion times, averaged
+    /// over the runs [PMCTrack eq. 1].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asp_by_work: Option<Measured>,
-    /// Unfairness, the largest weighted slowdown over the smallest; 1 is ideal. From the pooled
-    /// `apps`, so that it can be recomputed from them.
+    pub asp_gm: Option<Measured>,
+    /// System throughput: the sum of speeds relative to having the fast cores alone, averaged over
+    /// the runs. Higher is better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stp: Option<Measured>,
+    /// Unfairness, the largest weighted slowdown over the smallest, of each run by itself, averaged
+    /// over the runs; 1 is ideal.
     pub unfairness: Measured,
-    /// Mean of what each repeated run's own unfairness was. A policy that is unfair to another
-    /// application in every run looks fair in `unfairness`, and unfair here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unfairness_per_run: Option<Measured>,
     /// Energy × time / instructions, in J·s per instruction; lower is better. None where energy is
     /// not known.
     #[serde(default)]
@@ -162,6 +163,9 @@ pub struct PolicyResult {
     /// Pairs of threads that changed places, per second. None for the baseline.
     #[serde(default)]
     pub swaps_per_s: Option<f64>,
+    /// What the work of unfinished passes is known from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_from: Option<WorkFrom>,
     /// The applications, in the order of the workload file.
     pub apps: Vec<AppResult>,
     /// The repeated runs by themselves.
@@ -176,11 +180,12 @@ pub struct PolicyResult {
 }
 
 impl PolicyResult {
-    /// [`PolicyResult::asp_by_work`] where it differs from `asp` by more than 2 %.
-    pub fn other_asp(&self) -> Option<Measured> {
-        let other = self.asp_by_work?;
-        let apart = (other.value - self.asp.value).abs();
-        (apart > 0.02 * self.asp.value.abs()).then_some(other)
+    /// Standard deviation of ASP from run to run, relative to its mean; `None` with fewer than two
+    /// runs.
+    pub fn spread(&self) -> Option<f64> {
+        let asps: Vec<f64> = self.runs.iter().map(|r| r.asp).collect();
+        let mean = Measured::mean(&asps)?;
+        Some(mean.u? * (asps.len() as f64).sqrt() / mean.value.abs())
     }
 }
 
@@ -197,7 +202,8 @@ pub struct AppResult {
     pub ct_slow_s: f64,
     /// Completion time alone with all fast cores available, in seconds.
     pub ct_fast_s: f64,
-    /// Completion time in the mix, in seconds: geometric mean of `completions_s`.
+    /// Completion time in the mix, in seconds: length of a run over the passes in it, unfinished
+    /// ones included. Over several runs the inverse of the mean rate.
     pub ct_sched_s: f64,
     /// `ct_sched_s / ct_fast_s`.
     pub slowdown: f64,
@@ -222,8 +228,16 @@ pub struct AppResult {
     /// counted.
     #[serde(default)]
     pub big_time_share: Option<f64>,
-    /// Every completion time in the mix, run after run, in seconds.
-    pub completions_s: Vec<f64>,
+    /// Every completion time in the mix, in seconds: a list per run.
+    pub completions_s: Vec<Vec<f64>>,
+    /// Share of the work, 0 to 1, that was done in the pass which the end of the run cut off: one
+    /// per run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfinished_share: Vec<f64>,
+    /// The same share from CPU time per core type, where `unfinished_share` is from instructions
+    /// and both are known: a check of the one by the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfinished_by_time: Vec<f64>,
 }
 
 fn default_weight() -> u32 {
@@ -233,8 +247,14 @@ fn default_weight() -> u32 {
 /// The figures of one of several repeated runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// Aggregate speedup.
+    /// Aggregate speedup by work.
     pub asp: f64,
+    /// Aggregate speedup by geometric means of completion times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asp_gm: Option<f64>,
+    /// System throughput.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stp: Option<f64>,
     /// Unfairness.
     pub unfairness: f64,
     /// EDP in J·s per instruction.

@@ -84,10 +84,30 @@ pub const COLUMNS: &[Column] = &[
         shown: Shown::Everywhere,
         chart: Some(Chart {
             title: "Aggregate speedup (ASP)",
-            note: "against slow cores only",
+            note: "by work done, against slow cores only",
             origin: 0.0,
             scale: 1.0,
         }),
+    },
+    Column {
+        key: "asp_gm",
+        title: "ASP (geometric mean)",
+        unit: "",
+        better: Better::Higher,
+        of: |r| r.asp_gm.map(Figure::Measured),
+        predicted: None,
+        shown: Shown::Page,
+        chart: None,
+    },
+    Column {
+        key: "stp",
+        title: "STP",
+        unit: "",
+        better: Better::Higher,
+        of: |r| r.stp.map(Figure::Measured),
+        predicted: None,
+        shown: Shown::Everywhere,
+        chart: None,
     },
     Column {
         key: "unfairness",
@@ -103,26 +123,6 @@ pub const COLUMNS: &[Column] = &[
             origin: 1.0,
             scale: 1.0,
         }),
-    },
-    Column {
-        key: "unfairness_per_run",
-        title: "unfairness per run",
-        unit: "",
-        better: Better::One,
-        of: |r| r.unfairness_per_run.map(Figure::Measured),
-        predicted: None,
-        shown: Shown::Everywhere,
-        chart: None,
-    },
-    Column {
-        key: "asp_by_work",
-        title: "ASP by work",
-        unit: "",
-        better: Better::Higher,
-        of: |r| r.asp_by_work.map(Figure::Measured),
-        predicted: None,
-        shown: Shown::Page,
-        chart: None,
     },
     Column {
         key: "edp",
@@ -264,13 +264,15 @@ mod tests {
 
     fn result() -> PolicyResult {
         let text = r#"{"policy":"p","asp":{"value":2.5,"u":0.1},"unfairness":{"value":1.5,"u":0.2},
-            "unfairness_per_run":{"value":1.75,"u":0.1},"asp_by_work":{"value":2.25,"u":null},
+            "asp_gm":{"value":2.25,"u":null},"stp":{"value":4.75,"u":0.1},
             "edp":{"value":1e-9,"u":1e-11},"energy_j":{"value":40.0,"u":1.0},"swaps_per_s":1.25,"apps":[],
             "oracle":{"asp":3.0,"unfairness":1.25,"big_time_share":[],"slowdown":[]}}"#;
         let mut r: PolicyResult = serde_json::from_str(text).unwrap();
         r.runs = vec![
             RunResult {
                 asp: 2.5,
+                asp_gm: None,
+                stp: None,
                 unfairness: 1.5,
                 edp: None,
                 duration_s: 1.0
@@ -326,11 +328,8 @@ mod tests {
         };
         let text = |c: &Column| c.shown == Shown::Everywhere;
         let (header, rows) = table(&report(vec![bare.clone()]), text);
-        assert_eq!(
-            header,
-            ["policy", "ASP", "unfairness", "unfairness per run"]
-        );
-        assert_eq!(rows, [["p", "2.50 ± 0.10", "1.50 ± 0.20", "1.75 ± 0.10"]]);
+        assert_eq!(header, ["policy", "ASP", "STP", "unfairness"]);
+        assert_eq!(rows, [["p", "2.50 ± 0.10", "4.75 ± 0.10", "1.50 ± 0.20"]]);
         let (header, rows) = table(&report(vec![bare, result()]), |_| true);
         assert_eq!(header[5..8], ["EDP (J·s/instr.)", "energy (J)", "swaps/s"]);
         assert_eq!(header[9..], ["steady-state ASP", "steady-state unfairness"]);

@@ -85,6 +85,10 @@ fn aggregate(report: &BenchReport) -> String {
         out += " <span class=\"key\"><i class=\"diamond\"></i></span>";
         out += &escape(prediction);
     }
+    if let Some(note) = words::work(report) {
+        out += " ";
+        out += note;
+    }
     if let Some(note) = words::stand_in(report) {
         out += "</p><p class=\"note\">";
         out += &escape(&note);
@@ -176,20 +180,27 @@ fn tables(report: &BenchReport) -> String {
         .iter()
         .flat_map(|r| r.apps.iter().map(move |a| (r, a)))
         .map(|(r, a)| {
-            let times: Vec<String> = a.completions_s.iter().map(|c| rounded(*c, 3)).collect();
+            let run = |c: &Vec<f64>| {
+                let times: Vec<String> = c.iter().map(|c| rounded(*c, 3)).collect();
+                times.join(", ")
+            };
+            let runs: Vec<String> = a.completions_s.iter().map(run).collect();
+            let shares = a.unfinished_share.iter().map(|s| percent(Some(*s)));
             vec![
                 r.policy.clone(),
                 a.name.clone(),
                 rounded(a.ct_sched_s, 3),
-                times.join(", "),
+                runs.join(" | "),
+                shares.collect::<Vec<_>>().join(" | "),
             ]
         })
         .collect();
     let columns = [
         "policy",
         "application",
-        "geometric mean (s)",
-        "completions (s)",
+        "time per pass (s)",
+        "completions, run by run (s)",
+        "share of the pass cut off",
     ];
     out += &table(&columns.map(str::to_owned), &rows);
     out + "</details></section>\n"

@@ -1,7 +1,7 @@
 use super::*;
 use crate::evaluation::{
     evaluate, oracle, AppRun, AppSpec, BenchReport, Environment, FailedContender, MachineFacts,
-    Run, Solo, Timeline,
+    Run, Solo, Timeline, Unfinished, WorkFrom,
 };
 use amp_metrics::{AppId, Nanos};
 use amp_sched::testing::{Fake, Noisy};
@@ -77,16 +77,19 @@ fn report(policies: &[&str]) -> BenchReport {
                     }
                 }
             }
-            let apps = completions
-                .into_iter()
-                .zip(&keys)
-                .map(|(completions_s, k)| AppRun {
-                    completions_s,
-                    time_s: fake.thread(*k).runtime[..2]
-                        .iter()
-                        .map(|t| t.as_secs_f64())
-                        .collect(),
-                });
+            let apps =
+                completions
+                    .into_iter()
+                    .zip(&keys)
+                    .zip(&done)
+                    .map(|((completions_s, k), done)| AppRun {
+                        completions_s,
+                        unfinished: Unfinished::exactly(done / 30.0),
+                        time_s: fake.thread(*k).runtime[..2]
+                            .iter()
+                            .map(|t| t.as_secs_f64())
+                            .collect(),
+                    });
             runs.push(Run {
                 apps: apps.collect(),
                 duration_s: fake.snapshot.now.as_secs_f64(),
@@ -98,7 +101,7 @@ fn report(policies: &[&str]) -> BenchReport {
                 entries = timeline.entries();
             }
         }
-        let mut r = evaluate(name, &specs, &solos, &runs).unwrap();
+        let mut r = evaluate(name, &specs, &solos, &runs, WorkFrom::Instructions).unwrap();
         r.oracle = oracle::of_policy(name, &sf, &[], 2, 6);
         r.timeline = entries;
         results.push(r);
@@ -242,7 +245,7 @@ fn an_empty_and_a_minimal_report_can_be_shown() {
     let minimal = r#"{"workload":"w","machine":{"name":"m","big":1,"small":1},"on":"host","provider":"declared",
         "environment":{"virtual_time":false},
         "results":[{"policy":"rr","asp":{"value":0.0,"u":null},"unfairness":{"value":1.0,"u":null},"apps":[
-          {"name":"a","ct_slow_s":1.0,"ct_fast_s":1.0,"ct_sched_s":1.0,"slowdown":1.0,"speedup":1.0,"completions_s":[1.0]}]}]}"#;
+          {"name":"a","ct_slow_s":1.0,"ct_fast_s":1.0,"ct_sched_s":1.0,"slowdown":1.0,"speedup":1.0,"completions_s":[[1.0]]}]}]}"#;
     let r: BenchReport = serde_json::from_str(minimal).unwrap();
     assert!(text(&r, None).contains("1.000"));
     balanced(&html(&r));

@@ -30,7 +30,6 @@ pub fn text(report: &BenchReport, width: Option<usize>) -> String {
     for line in words::failures(report) {
         out += &format!("{line}\n");
     }
-    out += &by_work(report);
     out += "slowdown per application and policy:\n";
     out += &draw(applications(report), width);
     out.push('\n');
@@ -49,6 +48,7 @@ fn notes(report: &BenchReport) -> String {
         );
     }
     out.push("Slowdown: against having the fast cores to itself.".into());
+    out.extend(words::work(report).map(str::to_owned));
     let mut out = out.join(" ") + "\n";
     for note in [
         words::stand_in(report),
@@ -67,22 +67,6 @@ fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_uppercase().to_string());
     first.unwrap_or_default() + letters.as_str()
-}
-
-/// A line on policies whose ASP depends on the kind of mean; nothing where there is none.
-fn by_work(report: &BenchReport) -> String {
-    let differ = report.results.iter().filter_map(|r| {
-        let asp = measured(r.other_asp()?);
-        Some(format!("{} {asp}", r.policy))
-    });
-    let differ: Vec<String> = differ.collect();
-    if differ.is_empty() {
-        return String::new();
-    }
-    format!(
-        "ASP by the work done (mean instead of geometric-mean completion times) differs: {}.\n",
-        differ.join(", ")
-    )
 }
 
 /// The slowdown of application number `i` under a policy.

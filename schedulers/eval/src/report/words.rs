@@ -1,6 +1,6 @@
 //! What the report says in words, alike in text and on the page.
 
-use crate::evaluation::BenchReport;
+use crate::evaluation::{BenchReport, WorkFrom};
 use amp_sched::policy::BASELINE;
 
 /// Where the speedup factors were from.
@@ -47,6 +47,17 @@ pub fn failures(report: &BenchReport) -> impl Iterator<Item = String> + '_ {
         .failed
         .iter()
         .map(|f| format!("{} failed in run {}: {}", f.policy, f.run, f.why))
+}
+
+/// What the work of passes that the end of a run cut off is known from.
+pub fn work(report: &BenchReport) -> Option<&'static str> {
+    let from = report.results.iter().find_map(|r| r.work_from)?;
+    Some(match from {
+        WorkFrom::Instructions => "Unfinished passes count by the instructions they retired.",
+        WorkFrom::Time => {
+            "Unfinished passes count by their CPU time per core type: no instructions were counted per program."
+        }
+    })
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(got.settings, ["acfs.uf=1.5", "rr.threshold=50"]);
         assert_eq!(
             (got.seed, got.runs, got.completions, got.interval),
-            (7, 2, 4, 20)
+            (7, amp_eval::Runs::Exactly(2), 4, 20)
         );
         assert_eq!(
             (got.timeout, got.solo_runs, got.html),

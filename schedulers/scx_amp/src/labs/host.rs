@@ -3,6 +3,7 @@
 
 mod apps;
 mod counts;
+mod passes;
 mod session;
 mod where_ran;
 
@@ -12,7 +13,7 @@ use crate::bench::BenchArgs;
 use crate::live::{Live, LiveOptions};
 use crate::provider::{self, why_this};
 use crate::scheduling::Scheduling;
-use amp_eval::evaluation::{AppRun, BenchReport, Environment, MachineFacts, Timeline};
+use amp_eval::evaluation::{AppRun, BenchReport, Environment, MachineFacts, Pass, Timeline};
 use amp_eval::lab::{AloneRecord, Cores, Facts, MixSpec, RunRecord};
 use amp_eval::solos::{self, SoloCache, SoloTimes};
 use amp_eval::workload::Workload;
@@ -29,6 +30,7 @@ use amp_sched::policy::Settings;
 use anyhow::Result;
 use apps::{Launcher, Program};
 use counts::{Counts, Meter};
+use passes::InstructionCounter;
 use session::{MixRun, Rules, Under};
 use std::sync::atomic::AtomicBool;
 
@@ -44,6 +46,8 @@ struct HostLab<'a> {
     programs: Vec<Program>,
     launcher: Launcher,
     meter: Meter,
+    /// Counts instructions of each program; none where the provider needs the counters.
+    counter: Option<InstructionCounter>,
     /// Where the programs run; it goes with the laboratory.
     _workdir: WorkDir,
 }
@@ -98,6 +102,7 @@ impl<'a> HostLab<'a> {
                 cpus: detected.llc_of.keys().copied().collect(),
             },
             meter,
+            counter: None,
             _workdir: workdir,
             detected,
         })
@@ -109,6 +114,8 @@ impl<'a> HostLab<'a> {
             interval: Nanos::from_millis(self.args.interval),
             limit: Nanos(self.args.timeout_s().saturating_mul(1_000_000_000)),
             cancel,
+            core_types: self.detected.topology.core_types().len(),
+            counter: None,
         }
     }
 
@@ -161,12 +168,34 @@ impl<'a> HostLab<'a> {
         Ok(s)
     }
 
-    fn record(&self, policy: &Contender, run: &MixRun, counts: Counts) -> RunRecord {
+    /// Speeds of a program on each core type, that of the slowest one being 1: measured alone on the
+    /// slowest and the fastest, and between them by capacity.
+    fn speeds(&self, alone: &SoloTimes) -> Vec<f64> {
+        let types = self.detected.topology.core_types();
+        let capacity = |t: Option<&amp_sched::CoreType>| t.map_or(1.0, |t| f64::from(t.capacity));
+        let (most, least) = (capacity(types.first()), capacity(types.last()));
+        let sf = alone.speedup().unwrap_or(most / least);
+        let speed = |t: &amp_sched::CoreType| {
+            let place = (capacity(Some(t)) - least) / (most - least).max(1.0);
+            1.0 + (sf - 1.0) * place
+        };
+        let mut speeds: Vec<f64> = types.iter().map(speed).collect();
+        // alike capacities tell nothing; the order of the types does
+        if let Some(first) = speeds.first_mut() {
+            *first = sf;
+        }
+        speeds
+    }
+
+    fn record(&self, spec: &MixSpec<'_>, run: &MixRun, counts: Counts) -> RunRecord {
         let types = self.detected.topology.core_types().len();
-        let app = |(app, completions): (usize, &Vec<Nanos>)| {
+        let app = |(app, finished): (usize, &Vec<Pass>)| {
             let on = |t: usize| run.slices.iter().map(|s| s.ran[app][t]).sum::<Nanos>();
+            let speeds = spec.solos.get(app).map(|s| self.speeds(s));
+            let cut_off = run.cut_off.get(app).and_then(Option::as_ref);
             AppRun {
-                completions_s: completions.iter().map(|c| c.as_secs_f64()).collect(),
+                completions_s: finished.iter().map(|p| p.took_s).collect(),
+                unfinished: passes::unfinished(finished, cut_off, &speeds.unwrap_or_default()),
                 time_s: (0..types).map(|t| on(t).as_secs_f64()).collect(),
             }
         };
@@ -178,11 +207,11 @@ impl<'a> HostLab<'a> {
             }
         }
         RunRecord {
-            apps: run.completions.iter().enumerate().map(app).collect(),
+            apps: run.finished.iter().enumerate().map(app).collect(),
             duration_s: run.took.as_secs_f64(),
             energy_j: counts.energy_j,
             instructions: counts.instructions,
-            swaps: policy.policy().map(|_| run.swaps),
+            swaps: spec.policy.policy().map(|_| run.swaps),
             timeline: timeline.entries(),
         }
     }
@@ -211,8 +240,13 @@ impl Lab for HostLab<'_> {
 
     fn prepare(&mut self, _: &Plan<'_>) -> Result<()> {
         // one that is not possible here is refused before anything is measured
-        if self.args.provider != "declared" {
-            provider::prepare(&mut self.inventory()?, &self.args.provider)?;
+        let mut inventory = self.inventory()?;
+        let counts = match self.args.provider.as_str() {
+            "declared" => false,
+            name => !provider::prepare(&mut inventory, name)?.sets.is_empty(),
+        };
+        if !counts && inventory.has_pmu() {
+            self.counter = Some(InstructionCounter::of(&inventory));
         }
         match become_real_time() {
             Ok(()) => self.keep_off_fast_cores()?,
@@ -283,6 +317,10 @@ impl Lab for HostLab<'_> {
         };
         let before = self.meter.read()?;
         let rules = self.rules(spec.completions, cancel);
+        let rules = Rules {
+            counter: self.counter.as_ref(),
+            ..rules
+        };
         let meter = &mut self.meter;
         let (programs, launcher) = (&self.programs, &self.launcher);
         let mut each_interval = || meter.interval();
@@ -295,6 +333,6 @@ impl Lab for HostLab<'_> {
             &mut each_interval,
         )?;
         let counts = self.meter.read()?.since(before);
-        Ok(self.record(spec.policy, &run, counts))
+        Ok(self.record(spec, &run, counts))
     }
 }

@@ -2,9 +2,9 @@
 
 use super::BenchOptions;
 use crate::error::SimError;
-use crate::machine::{Discipline, MachineOptions, SimMachine};
+use crate::machine::{AppStats, Discipline, MachineOptions, SimMachine};
 use crate::scenario::SimApp;
-use amp_eval::evaluation::{AppRun, Timeline, TimelineEntry};
+use amp_eval::evaluation::{AppRun, Timeline, TimelineEntry, Unfinished};
 use amp_eval::lab::RunRecord;
 use amp_machine::MachineFile;
 use amp_metrics::{Nanos, MAX_CORE_TYPES};
@@ -89,25 +89,30 @@ pub fn run_mix(
         }
     }
     let swaps = engine.as_ref().map(|e| e.totals().swaps);
-    Ok(record(&sim, apps.len(), swaps, timeline.entries()))
+    Ok(record(&sim, apps, swaps, timeline.entries()))
 }
 
 /// What the machine did.
 fn record(
     sim: &SimMachine,
-    apps: usize,
+    apps: &[SimApp],
     swaps: Option<u64>,
     timeline: Vec<TimelineEntry>,
 ) -> RunRecord {
     let types = sim.topology().core_types().len();
-    let stats: Vec<_> = (0..apps).filter_map(|i| sim.app_stats(i)).collect();
-    let app = |s: &&crate::machine::AppStats| AppRun {
+    let stats: Vec<&AppStats> = (0..apps.len()).filter_map(|i| sim.app_stats(i)).collect();
+    let once: Vec<f64> = apps.iter().map(|a| a.instructions).collect();
+    let app = |(s, once): (&&AppStats, &f64)| AppRun {
         completions_s: s.completions.iter().map(|c| c.as_secs_f64()).collect(),
+        unfinished: {
+            let passes = s.instructions.iter().sum::<f64>() / once;
+            Unfinished::exactly(passes - s.completions.len() as f64)
+        },
         time_s: s.runtime[..types].iter().map(|t| t.as_secs_f64()).collect(),
     };
     let busy: Option<f64> = stats.iter().map(|s| s.energy_j).sum();
     RunRecord {
-        apps: stats.iter().map(app).collect(),
+        apps: stats.iter().zip(&once).map(app).collect(),
         duration_s: sim.now().as_secs_f64(),
         energy_j: busy.map(|e| e + sim.stats().idle_energy_j),
         instructions: Some(stats.iter().flat_map(|s| s.instructions).sum()),

@@ -16,7 +16,7 @@ use amp_eval::evaluation::{BenchReport, Environment, MachineFacts, COMPLETIONS};
 use amp_eval::lab::{AloneRecord, Cores, Facts, MixSpec, RunRecord};
 use amp_eval::solos::SoloCache;
 use amp_eval::workload::Workload;
-use amp_eval::{Contender, Lab, Plan, Watch};
+use amp_eval::{Contender, Lab, Plan, Runs, Watch};
 use amp_machine::MachineFile;
 use amp_metrics::Nanos;
 use amp_sched::policy::{Settings, BASELINE};
@@ -36,8 +36,8 @@ pub struct BenchOptions {
     pub interval: Nanos,
     /// Seed of the start orders, of policies that draw lots, and of the noise of providers.
     pub seed: u64,
-    /// Runs of the mix per policy, each in another start order and with other noise; ≥ 1.
-    pub runs: u32,
+    /// Runs of the mix per policy, each in another start order and with other noise.
+    pub runs: Runs,
     /// Completions of the longest application that end a run; ≥ 1.
     pub completions: usize,
     /// The longest a run may take, in simulated time; the largest value is no limit.
@@ -58,7 +58,7 @@ impl Default for BenchOptions {
             settings: Settings::default(),
             interval: Nanos::from_millis(100),
             seed: 1,
-            runs: 5,
+            runs: Runs::Exactly(5),
             completions: COMPLETIONS,
             limit: Nanos(u64::MAX),
             most_events: 200_000_000,

@@ -83,7 +83,7 @@ fn following_phases_saves_energy_over_a_static_assignment() {
     let edp = |provider| {
         let options = BenchOptions {
             provider,
-            runs: 2,
+            runs: amp_eval::Runs::Exactly(2),
             ..BenchOptions::default()
         };
         let go = &mut |_: Step<'_>| ControlFlow::Continue(());

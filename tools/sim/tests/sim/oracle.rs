@@ -1,7 +1,7 @@
 //! Steady single-threaded mixes: the simulated figures are those of the analytic oracle [TR5028].
 
 use crate::common::{solo, NEVER};
-use amp_eval::evaluation::{evaluate, oracle, AppSpec, Solo};
+use amp_eval::evaluation::{evaluate, oracle, AppSpec, Solo, WorkFrom};
 use amp_machine::MachineFile;
 use amp_sched::policy::Settings;
 use amp_sim::bench::{run_mix, BenchOptions};
@@ -103,7 +103,9 @@ fn a_hundred_steady_mixes_meet_the_oracle() {
                 &NEVER,
             )
             .unwrap();
-            let got = evaluate(policy, &c.specs, &c.solos, &[run.as_run(None)]).unwrap();
+            let runs = [run.as_run(None)];
+            let from = WorkFrom::Instructions;
+            let got = evaluate(policy, &c.specs, &c.solos, &runs, from).unwrap();
             let want = oracle::of_policy(policy, &c.sf, &[], c.big, c.sf.len()).unwrap();
             let asp = (got.asp.value / want.asp - 1.0).abs();
             let unfairness = (got.unfairness.value / want.unfairness - 1.0).abs();
@@ -126,4 +128,43 @@ fn a_hundred_steady_mixes_meet_the_oracle() {
             "{policy}: {asp:.2} %, {unfairness:.2} %"
         );
     }
+}
+
+/// Mixes of programs of seconds, where a pass that is cut off weighs most: whatever the policy, and
+/// under the stand-in for the kernel's scheduler, nobody gets more work out of the cores than the
+/// best placement does. By geometric means of completion times eevdf does.
+#[test]
+fn nobody_is_above_the_analytic_maximum() {
+    let mut rng = ChaCha8Rng::seed_from_u64(2026);
+    let (mut above_by_gm, mut nearest) = (0, 0.0f64);
+    for i in 0..200u32 {
+        let (machine, mut apps, sf, big) = mix(&mut rng);
+        for app in &mut apps {
+            app.instructions /= rng.random_range(100.0..300.0);
+        }
+        let solos: Vec<Solo> = apps.iter().map(|a| solo(a, &machine, &options())).collect();
+        let specs = apps.iter().map(|a| AppSpec {
+            name: a.name.clone(),
+            weight: 100,
+        });
+        let specs: Vec<AppSpec> = specs.collect();
+        let most = oracle::of_policy("hsp", &sf, &[], big, sf.len())
+            .unwrap()
+            .asp;
+        for policy in std::iter::once(&"eevdf").chain(amp_sched::policy::NAMES) {
+            let run = run_mix(&apps, &machine, policy, &options(), i + 1, &NEVER).unwrap();
+            let runs = [run.as_run(None)];
+            let got = evaluate(policy, &specs, &solos, &runs, WorkFrom::Instructions).unwrap();
+            assert!(
+                got.asp.value <= most * (1.0 + 1e-9) + 1e-9,
+                "{policy}, mix {i}: {:?} of {most}, NB {big}, SF {sf:.2?}",
+                got.asp
+            );
+            nearest = nearest.max(got.asp.value / most);
+            above_by_gm += u32::from(got.asp_gm.unwrap().value > most * 1.01);
+        }
+    }
+    println!("nearest: {nearest:.4} of the maximum; above it by geometric means: {above_by_gm}");
+    // or the mixes are none that this measure was made for
+    assert!(above_by_gm > 0 && nearest > 0.9);
 }

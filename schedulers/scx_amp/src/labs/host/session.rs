@@ -2,9 +2,11 @@
 //! is over when each has completed often enough.
 
 use super::apps::{wait_any, Launcher, Process, Program};
+use super::passes::{Begun, InstructionCounter};
 use super::where_ran::{PerType, WhereRan};
 use crate::bench::Interrupted;
 use crate::scheduling::Scheduling;
+use amp_eval::evaluation::Pass;
 use amp_host::clock;
 use amp_metrics::Nanos;
 use amp_sched::Topology;
@@ -30,6 +32,10 @@ pub struct Rules<'a> {
     pub limit: Nanos,
     /// Set when the user wants to stop.
     pub cancel: &'a AtomicBool,
+    /// Core types of the machine.
+    pub core_types: usize,
+    /// Counts instructions of the programs, where nobody else needs the counters.
+    pub counter: Option<&'a InstructionCounter>,
 }
 
 /// What one interval saw.
@@ -46,14 +52,22 @@ pub struct Slice {
 /// What a run yielded.
 #[derive(Clone, Debug, Default)]
 pub struct MixRun {
-    /// Completion times per application, in the order of the programs.
-    pub completions: Vec<Vec<Nanos>>,
+    /// The passes that each application finished, in the order of the programs.
+    pub finished: Vec<Vec<Pass>>,
+    /// The pass of each that the end of the run cut off, if there was one.
+    pub cut_off: Vec<Option<Pass>>,
     /// Interval by interval.
     pub slices: Vec<Slice>,
     /// Length of the run.
     pub took: Nanos,
     /// Threads moved from one core type to another by the policy.
     pub swaps: u64,
+}
+
+/// A program at work.
+struct Running {
+    process: Process,
+    pass: Begun,
 }
 
 /// Runs the mix once, starting the programs in `order` (indices into `programs`), and calls
@@ -70,16 +84,17 @@ pub fn run(
     mut under: Under<'_>,
     each_interval: &mut dyn FnMut() -> Result<()>,
 ) -> Result<MixRun> {
-    let mut running: Vec<Option<Process>> = programs.iter().map(|_| None).collect();
+    let mut running: Vec<Option<Running>> = programs.iter().map(|_| None).collect();
+    let types = rules.core_types;
     let mut out = MixRun {
-        completions: vec![Vec::new(); programs.len()],
+        finished: vec![Vec::new(); programs.len()],
         ..MixRun::default()
     };
     let mut where_ran = WhereRan::default();
     let start = clock::now();
     let swaps_before = under.swaps();
     for &i in order {
-        running[i] = Some(under.start(i, &programs[i], launcher)?);
+        running[i] = Some(under.start(i, &programs[i], launcher, rules)?);
     }
     let mut last_tick = start;
     loop {
@@ -90,7 +105,7 @@ pub fn run(
         if now.saturating_sub(start) > rules.limit {
             let slow: Vec<&str> = programs
                 .iter()
-                .zip(&out.completions)
+                .zip(&out.finished)
                 .filter(|(_, c)| c.len() < rules.completions)
                 .map(|(p, _)| p.name.as_str())
                 .collect();
@@ -103,22 +118,27 @@ pub fn run(
         }
         for i in 0..programs.len() {
             let Some(r) = &mut running[i] else { continue };
-            if !r.ended()? {
+            if !r.process.ended()? {
                 continue;
             }
-            out.completions[i].push(clock::now().saturating_sub(r.started));
+            out.finished[i].push(r.pass.pass(types));
             running[i] = None;
-            if out.completions.iter().any(|c| c.len() < rules.completions) {
-                running[i] = Some(under.start(i, &programs[i], launcher)?);
+            if out.finished.iter().any(|c| c.len() < rules.completions) {
+                running[i] = Some(under.start(i, &programs[i], launcher, rules)?);
             }
         }
-        let done = out.completions.iter().all(|c| c.len() >= rules.completions);
+        let done = out.finished.iter().all(|c| c.len() >= rules.completions);
         if done || now.saturating_sub(last_tick) >= rules.interval {
             let pids: Vec<Option<i32>> = running
                 .iter()
-                .map(|r| r.as_ref().map(Process::pid))
+                .map(|r| r.as_ref().map(|r| r.process.pid()))
                 .collect();
             let ran = under.tick(&mut where_ran, &pids)?;
+            for (r, ran) in running.iter_mut().zip(&ran) {
+                if let Some(r) = r {
+                    r.pass.ran(ran, now);
+                }
+            }
             each_interval()?;
             let (from, to) = (last_tick.saturating_sub(start), now.saturating_sub(start));
             out.slices.push(Slice { from, to, ran });
@@ -129,20 +149,29 @@ pub fn run(
         }
         let next = last_tick + rules.interval;
         let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
-        wait_any(running.iter().flatten(), wait)?;
+        wait_any(running.iter().flatten().map(|r| &r.process), wait)?;
     }
+    let cut_off = |r: &mut Option<Running>| r.as_mut().map(|r| r.pass.pass(types));
+    out.cut_off = running.iter_mut().map(cut_off).collect();
     out.took = clock::now().saturating_sub(start);
     out.swaps = under.swaps() - swaps_before;
     Ok(out)
 }
 
 impl Under<'_> {
-    fn start(&mut self, app: usize, program: &Program, launcher: &Launcher) -> Result<Process> {
-        let r = launcher.start(program, None)?;
+    fn start(
+        &mut self,
+        app: usize,
+        program: &Program,
+        launcher: &Launcher,
+        rules: &Rules<'_>,
+    ) -> Result<Running> {
+        let process = launcher.start(program, None)?;
         if let Under::Policy(s) = self {
-            s.app_started(app, r.pid());
+            s.app_started(app, process.pid());
         }
-        Ok(r)
+        let pass = Begun::new(process.pid(), process.started, rules.counter);
+        Ok(Running { process, pass })
     }
 
     fn tick(&mut self, seen: &mut WhereRan, pids: &[Option<i32>]) -> Result<Vec<PerType>> {
