@@ -13,7 +13,7 @@
 use crate::contender::Contender;
 use crate::evaluation::{
     evaluate, oracle, AppSpec, BenchReport, Environment, EvaluationError, FailedContender,
-    PolicyResult, Run, Solo, WorkFrom,
+    MachineFacts, PinnedFacts, PolicyResult, Run, Solo, WorkFrom,
 };
 use crate::lab::{Cores, Lab, MixSpec, RunRecord};
 use crate::solos::{KeepError, SoloCache, SoloTimes};
@@ -27,8 +27,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
+pub mod pinned;
 mod runs;
 
+use pinned::Placement;
 pub use runs::{NoRuns, Runs};
 
 /// What is to be measured.
@@ -69,6 +71,13 @@ pub enum What<'a> {
         /// Where.
         cores: Cores,
     },
+    /// A run of the mix with a placement by pinned threads, to find the best one.
+    Pinned {
+        /// Number of the placement, from 1.
+        placement: usize,
+        /// Placements in all.
+        of: usize,
+    },
     /// A run of the mix.
     Mix {
         /// Under this policy, or another contender.
@@ -84,6 +93,7 @@ impl fmt::Display for What<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             What::Alone { app, cores } => write!(f, "{app} alone, {cores}"),
+            What::Pinned { placement, of } => write!(f, "pinned, placement {placement} of {of}"),
             What::Mix { policy, run, runs } => write!(f, "{policy}, run {run} of {runs}"),
         }
     }
@@ -159,8 +169,12 @@ pub fn bench<L: Lab>(
         total: 0,
     };
     let solos = bench.solos(kept)?;
-    let mixes = bench.mixes(&solos)?;
     let facts = bench.lab.facts(plan);
+    let pinned = match plan.policies.contains(&Contender::Pinned) {
+        true => Some(bench.best_pinned(&facts.machine, &solos)?),
+        false => None,
+    };
+    let mixes = bench.mixes(&solos, pinned.as_ref())?;
     // one account of unfinished passes for the whole table
     let from = work_from(mixes.iter().flatten().flatten());
     let measured = plan.policies.iter().zip(&mixes);
@@ -171,6 +185,11 @@ pub fn bench<L: Lab>(
     let results = results.map(|(policy, name, records)| {
         let mut result = figures(plan, &name, records, &solos, from)?;
         result.scheduler = bench.lab.scheduler(policy);
+        if *policy == Contender::Pinned {
+            result.pinned = pinned
+                .as_ref()
+                .map(|p| p.facts(plan.workload, &facts.machine));
+        }
         let sf: Option<Vec<f64>> = solos.iter().map(SoloTimes::speedup).collect();
         result.oracle = sf.and_then(|sf| oracle::of_mix(&name, plan.workload, &sf, &facts.machine));
         Ok(result)
@@ -323,9 +342,69 @@ impl<L: Lab> Bench<'_, '_, L> {
         Ok(times)
     }
 
+    /// Tries every placement by pinned threads once, where there are few; chooses by speedup factors
+    /// where there are many.
+    fn best_pinned(
+        &mut self,
+        machine: &MachineFacts,
+        solos: &[SoloTimes],
+    ) -> Result<Best, BenchError<L::Error>> {
+        let plan = self.plan;
+        let Some(all) = pinned::placements(plan.workload, machine, pinned::MOST) else {
+            let sf = solos.iter().map(|s| s.speedup().unwrap_or(1.0));
+            return Ok(Best {
+                placement: pinned::by_speedup(plan.workload, machine, &sf.collect::<Vec<f64>>()),
+                tried: Vec::new(),
+            });
+        };
+        self.total += all.len() as u64;
+        let order: Vec<usize> = (0..plan.workload.apps.len()).collect();
+        let policy = &Contender::Pinned;
+        let mut best: Option<(f64, Placement)> = None;
+        let mut tried = Vec::new();
+        let of = all.len();
+        for (i, placement) in all.into_iter().enumerate() {
+            self.begin(What::Pinned {
+                placement: i + 1,
+                of,
+            })?;
+            let spec = MixSpec {
+                policy,
+                run: 1,
+                order: &order,
+                pinned: Some(&placement),
+                completions: plan.completions,
+                solos,
+            };
+            let record = self.lab.mix(&spec, self.cancel).map_err(|error| {
+                self.failed(BenchError::Mix {
+                    policy: policy.to_string(),
+                    run: 1,
+                    error,
+                })
+            })?;
+            let from = work_from([&record]);
+            let name = policy.to_string();
+            let asp = figures(plan, &name, &[record], solos, from)?.asp.value;
+            tried.push(asp);
+            if best.as_ref().is_none_or(|(most, _)| asp > *most) {
+                best = Some((asp, placement));
+            }
+        }
+        Ok(Best {
+            // there is always one: every program on the last core type, if nowhere else
+            placement: best.map(|(_, p)| p).unwrap_or_default(),
+            tried,
+        })
+    }
+
     /// The mix under each contender by turns, as long as there is one that needs more runs: per
     /// contender its runs, or the run in which it failed and why. It is left out of later runs then.
-    fn mixes(&mut self, solos: &[SoloTimes]) -> Result<Vec<Mixes>, BenchError<L::Error>> {
+    fn mixes(
+        &mut self,
+        solos: &[SoloTimes],
+        pinned: Option<&Best>,
+    ) -> Result<Vec<Mixes>, BenchError<L::Error>> {
         let plan = self.plan;
         let mut rng = SmallRng::seed_from_u64(plan.seed);
         let mut out: Vec<Mixes> = plan.policies.iter().map(|_| Ok(Vec::new())).collect();
@@ -355,6 +434,10 @@ impl<L: Lab> Bench<'_, '_, L> {
                     policy,
                     run,
                     order: &order,
+                    pinned: match policy {
+                        Contender::Pinned => pinned.map(|p| &p.placement[..]),
+                        _ => None,
+                    },
                     completions: plan.completions,
                     solos,
                 };
@@ -384,6 +467,26 @@ impl<L: Lab> Bench<'_, '_, L> {
             }
         }
         Ok(out)
+    }
+}
+
+/// The best placement by pinned threads.
+struct Best {
+    placement: Placement,
+    /// ASP of every placement that was tried.
+    tried: Vec<f64>,
+}
+
+impl Best {
+    fn facts(&self, workload: &Workload, machine: &MachineFacts) -> PinnedFacts {
+        let apps = workload.apps.iter().zip(&self.placement);
+        let named = |t: &Option<usize>| t.map_or("any".to_owned(), |t| machine.core_type_name(t));
+        let extreme = |f: fn(f64, f64) -> f64| self.tried.iter().copied().reduce(f);
+        PinnedFacts {
+            placement: apps.map(|(a, t)| (a.name.clone(), named(t))).collect(),
+            tried: self.tried.len(),
+            asp_of_best_and_worst: extreme(f64::max).zip(extreme(f64::min)),
+        }
     }
 }
 

@@ -20,6 +20,6 @@ pub use passes::{Pass, Unfinished, WorkFrom};
 pub use protocol::{evaluate, AppRun, AppSpec, EvaluationError, Run, Solo, COMPLETIONS};
 pub use results::{
     AppResult, BenchReport, CoreTypeFacts, Environment, FailedContender, MachineFacts,
-    OracleResult, PolicyResult, RunResult, SchedulerFacts, TimelineEntry,
+    OracleResult, PinnedFacts, PolicyResult, RunResult, SchedulerFacts, TimelineEntry,
 };
 pub use timeline::Timeline;

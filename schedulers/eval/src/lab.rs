@@ -65,6 +65,9 @@ pub struct MixSpec<'a> {
     /// The order in which programs start, as indices into the workload: the same for every policy.
     /// A laboratory that draws its own start order from seed and run number may leave it.
     pub order: &'a [usize],
+    /// The core type of each application, where the contender pins them: its position in the list of
+    /// core types, fastest first, or `None` to leave it free.
+    pub pinned: Option<&'a [Option<usize>]>,
     /// Completions of every program that end the run.
     pub completions: usize,
     /// The programs alone, in the order of the workload.

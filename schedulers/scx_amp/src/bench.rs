@@ -234,11 +234,6 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
     }
     for contender in args.policies.iter() {
         match (contender, args.on) {
-            (Contender::Pinned, _) => {
-                return Err(bad_input(format!(
-                    "--policies: `{contender}` is not there yet: threads cannot be pinned in this version"
-                )))
-            }
             (Contender::Scx(_), On::Sim) => {
                 return Err(bad_input(format!(
                     "--policies: `{contender}` needs a kernel to load it into, and the simulator has none: it goes with --on board or --on host"

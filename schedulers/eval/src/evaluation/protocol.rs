@@ -246,6 +246,7 @@ pub fn evaluate(
     Ok(PolicyResult {
         policy: policy.to_owned(),
         scheduler: None,
+        pinned: None,
         asp: asp_all,
         asp_gm,
         stp: Some(averaged(stp, &stps)),

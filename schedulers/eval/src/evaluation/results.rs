@@ -131,6 +131,19 @@ pub struct Environment {
     pub more: BTreeMap<String, serde_json::Value>,
 }
 
+/// Which placement by pinned threads was the best.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PinnedFacts {
+    /// Core type of each application, by name; `any` for one that was left free.
+    pub placement: BTreeMap<String, String>,
+    /// Placements that were tried, one run each; 0 when there were too many, and the order of
+    /// speedup factors chose.
+    pub tried: usize,
+    /// ASP of the best and of the worst placement that was tried: what there is to win.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asp_of_best_and_worst: Option<(f64, f64)>,
+}
+
 /// The figures of one policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyResult {
@@ -139,6 +152,9 @@ pub struct PolicyResult {
     /// The program behind it, for an scx scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerFacts>,
+    /// The placement behind it, for `pinned`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<PinnedFacts>,
     /// Aggregate speedup by the work done over the whole run, unfinished passes included: each run by
     /// itself, averaged over the runs. Higher is better.
     pub asp: Measured,

@@ -89,6 +89,10 @@ fn aggregate(report: &BenchReport) -> String {
         out += " ";
         out += note;
     }
+    if let Some(note) = words::pinned(report) {
+        out += "</p><p class=\"note\">";
+        out += &escape(&note);
+    }
     if let Some(note) = words::stand_in(report) {
         out += "</p><p class=\"note\">";
         out += &escape(&note);

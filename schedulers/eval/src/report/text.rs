@@ -51,6 +51,7 @@ fn notes(report: &BenchReport) -> String {
     out.extend(words::work(report).map(str::to_owned));
     let mut out = out.join(" ") + "\n";
     for note in [
+        words::pinned(report),
         words::stand_in(report),
         words::prediction(report).map(capital),
         report

@@ -1,5 +1,6 @@
 //! What the report says in words, alike in text and on the page.
 
+use crate::contender::PINNED;
 use crate::evaluation::{BenchReport, WorkFrom};
 use amp_sched::policy::BASELINE;
 
@@ -47,6 +48,23 @@ pub fn failures(report: &BenchReport) -> impl Iterator<Item = String> + '_ {
         .failed
         .iter()
         .map(|f| format!("{} failed in run {}: {}", f.policy, f.run, f.why))
+}
+
+/// Which placement by pinned threads was the best, and what there was to win.
+pub fn pinned(report: &BenchReport) -> Option<String> {
+    let pinned = report.results.iter().find_map(|r| r.pinned.as_ref())?;
+    let fastest = report.machine.core_type_name(0);
+    let on_fast = pinned.placement.iter().filter(|(_, t)| **t == fastest);
+    let on_fast: Vec<&str> = on_fast.map(|(app, _)| app.as_str()).collect();
+    let how = match pinned.asp_of_best_and_worst {
+        Some((best, worst)) => format!(
+            "the best of {} placements, tried once each: ASP from {worst:.3} to {best:.3}",
+            pinned.tried
+        ),
+        None => "chosen by speedup factors: there are too many placements to try".to_owned(),
+    };
+    let on_fast = on_fast.join(", ");
+    Some(format!("{PINNED}: {on_fast} on {fastest}; {how}."))
 }
 
 /// What the work of passes that the end of a run cut off is known from.

@@ -91,6 +91,7 @@ impl<'a> HostLab<'a> {
             name: a.name.clone(),
             command: a.command.clone().unwrap_or_default(),
             weight: a.weight,
+            cpus: None,
         });
         Ok(HostLab {
             args,
@@ -295,9 +296,9 @@ impl Lab for HostLab<'_> {
 
     fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord> {
         let mut scheduling = match spec.policy {
-            Contender::Kernel => None,
+            Contender::Kernel | Contender::Pinned => None,
             Contender::Policy(name) => Some(self.attach(name, spec.solos)?),
-            Contender::Pinned | Contender::Scx(_) => {
+            Contender::Scx(_) => {
                 return Err(bad_input(format!(
                     "`{}` cannot be run here yet",
                     spec.policy
@@ -322,10 +323,20 @@ impl Lab for HostLab<'_> {
             ..rules
         };
         let meter = &mut self.meter;
-        let (programs, launcher) = (&self.programs, &self.launcher);
+        let launcher = &self.launcher;
+        let types = self.detected.topology.core_types();
+        let cpus = |app: usize| {
+            let t = spec.pinned?.get(app).copied().flatten()?;
+            types.get(t).map(|t| t.cpus.clone())
+        };
+        let there = |(app, p): (usize, &Program)| Program {
+            cpus: cpus(app),
+            ..p.clone()
+        };
+        let programs: Vec<Program> = self.programs.iter().enumerate().map(there).collect();
         let mut each_interval = || meter.interval();
         let run = session::run(
-            programs,
+            &programs,
             spec.order,
             launcher,
             &rules,

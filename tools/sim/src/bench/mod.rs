@@ -195,10 +195,19 @@ impl Lab for SimLab<'_> {
             completions: spec.completions,
             ..self.options.clone()
         };
-        let (apps, machine) = (&self.apps, self.machine);
+        let types = self.topology.core_types();
+        let cpus = |app: usize| {
+            let t = spec.pinned?.get(app).copied().flatten()?;
+            types.get(t).map(|t| t.cpus.clone())
+        };
+        let there = |(i, app): (usize, &SimApp)| SimApp {
+            affinity: cpus(i).or_else(|| app.affinity.clone()),
+            ..app.clone()
+        };
+        let apps: Vec<SimApp> = self.apps.iter().enumerate().map(there).collect();
         run_mix(
-            apps,
-            machine,
+            &apps,
+            self.machine,
             simulated(spec.policy)?,
             &options,
             spec.run,
@@ -210,11 +219,8 @@ impl Lab for SimLab<'_> {
 /// The name of the policy or baseline that a contender is, if it can be simulated.
 fn simulated(contender: &Contender) -> Result<&str, SimError> {
     match contender {
-        Contender::Kernel => Ok(BASELINE),
+        Contender::Kernel | Contender::Pinned => Ok(BASELINE),
         Contender::Policy(name) => Ok(name),
-        Contender::Pinned => Err(SimError::Parameter(format!(
-            "`{contender}`: threads cannot be pinned in the simulator yet"
-        ))),
         Contender::Scx(_) => Err(SimError::Parameter(format!(
             "`{contender}`: the simulated machine has no kernel to load it into; it goes with --on board or --on host"
         ))),

@@ -109,6 +109,41 @@ fn the_protocol_and_the_same_bytes_for_the_same_seed() {
     );
 }
 
+/// The reference for steady programs is the analytic optimum, and the worst placement is worse.
+#[test]
+fn the_best_pinned_placement_is_the_optimum_of_steady_programs() {
+    let app = |(i, sf): (usize, &f64)| {
+        format!(
+            "[[app]]\nname = \"a{i}\"\ninstructions = 20e9\n\
+             phases = [{{ instructions = 1e9, ips_big = {sf}e9, ips_small = 1e9 }}]\n"
+        )
+    };
+    let apps: Vec<String> = [1.2, 3.0, 1.6, 2.4].iter().enumerate().map(app).collect();
+    let mix = workload(&format!("name = \"steady\"\n{}", apps.concat()));
+    let options = BenchOptions::default();
+    let report = bench(&mix, &machine(), &["hsp", "pinned"], &options, &mut |_| {
+        ControlFlow::Continue(())
+    });
+    let report = report.unwrap();
+    let (hsp, pinned) = (&report.results[0], &report.results[1]);
+    let facts = pinned.pinned.as_ref().unwrap();
+    assert_eq!((facts.tried, hsp.pinned.is_none()), (6, true));
+    let (best, worst) = facts.asp_of_best_and_worst.unwrap();
+    // 3.0 and 2.4 on the fast cores, or 1.2 and 1.6
+    assert!(
+        (best - 3.4).abs() < 1e-3 && (worst - 0.8).abs() < 1e-3,
+        "{facts:?}"
+    );
+    assert!((pinned.asp.value - 3.4).abs() < 1e-3, "{:?}", pinned.asp);
+    assert_eq!(facts.placement["a1"], report.machine.core_type_name(0));
+    assert!((hsp.asp.value / pinned.asp.value - 1.0).abs() < 0.02);
+    let text = amp_eval::report::text(&report, None);
+    assert!(
+        text.contains("a1, a3 on") && text.contains("best of 6 placements"),
+        "{text}"
+    );
+}
+
 #[test]
 fn every_policy_there_is_can_be_run() {
     let options = BenchOptions {

@@ -19,6 +19,8 @@ pub struct Program {
     pub command: Vec<String>,
     /// Scheduling weight, 100 = nice 0.
     pub weight: u32,
+    /// The CPUs it is pinned to in a run of the mix; all when `None`.
+    pub cpus: Option<Vec<u32>>,
 }
 
 /// How programs are started.
@@ -96,6 +98,7 @@ mod tests {
                 name: "p".into(),
                 command: command.iter().map(|s| (*s).into()).collect(),
                 weight: 100,
+                cpus: None,
             };
             launcher.start(&program, None).unwrap_err().to_string()
         };

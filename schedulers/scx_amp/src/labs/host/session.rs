@@ -166,7 +166,7 @@ impl Under<'_> {
         launcher: &Launcher,
         rules: &Rules<'_>,
     ) -> Result<Running> {
-        let process = launcher.start(program, None)?;
+        let process = launcher.start(program, program.cpus.as_deref())?;
         if let Under::Policy(s) = self {
             s.app_started(app, process.pid());
         }

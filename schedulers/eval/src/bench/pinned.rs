@@ -1,0 +1,178 @@
+//! Placements by pinned threads: the reference that no policy needs to know anything for.
+//!
+//! A pinned placement gives every program a core type for the whole run. The best one is what
+//! somebody reaches who knows the programs and has the time to try. A policy can beat it where
+//! programs have phases, or where sharing a core pays.
+
+use crate::evaluation::MachineFacts;
+use crate::workload::Workload;
+
+/// Placements that are all tried; where there are more, the order of speedup factors chooses one.
+pub const MOST: usize = 30;
+
+/// A core type per application, as its position in the machine's list, fastest first. `None` lets
+/// the application use all of them.
+pub type Placement = Vec<Option<usize>>;
+
+/// Every placement of `workload` that fills the fast cores first: single-threaded programs on the
+/// core types in order, as many on each as it has CPUs; parallel programs on one type or anywhere.
+/// Programs beyond the number of CPUs are spread in proportion. Nothing when there are more than
+/// `most`.
+pub fn placements(
+    workload: &Workload,
+    machine: &MachineFacts,
+    most: usize,
+) -> Option<Vec<Placement>> {
+    let single = |i: &usize| workload.apps[*i].threads <= 1;
+    let (singles, parallel): (Vec<usize>, Vec<usize>) =
+        (0..workload.apps.len()).partition(|i| single(i));
+    let room = room(singles.len(), machine);
+    let mut out: Vec<Placement> = Vec::new();
+    let start: Placement = vec![None; workload.apps.len()];
+    choose(&start, &singles, &room, 0, most, &mut out)?;
+    for app in parallel {
+        let types = 0..machine.core_types.len();
+        let choices = || types.clone().map(Some).chain([None]);
+        if out.len() * choices().count() > most {
+            return None;
+        }
+        let with = |p: &Placement| {
+            let p = p.clone();
+            choices().map(move |choice| {
+                let mut p = p.clone();
+                p[app] = choice;
+                p
+            })
+        };
+        out = out.iter().flat_map(with).collect();
+    }
+    Some(out)
+}
+
+/// The placement by speedup factors: single-threaded programs of the largest ones on the fastest
+/// cores, parallel ones anywhere.
+pub fn by_speedup(workload: &Workload, machine: &MachineFacts, sf: &[f64]) -> Placement {
+    let mut singles: Vec<usize> = (0..workload.apps.len())
+        .filter(|i| workload.apps[*i].threads <= 1)
+        .collect();
+    let factor = |i: usize| sf.get(i).copied().unwrap_or(1.0);
+    singles.sort_by(|a, b| factor(*b).total_cmp(&factor(*a)));
+    let mut out: Placement = vec![None; workload.apps.len()];
+    let (singles, mut next) = (singles.len(), singles.into_iter());
+    for (t, room) in room(singles, machine).into_iter().enumerate() {
+        for app in next.by_ref().take(room) {
+            out[app] = Some(t);
+        }
+    }
+    out
+}
+
+/// How many of `n` single-threaded programs go on each core type.
+fn room(n: usize, machine: &MachineFacts) -> Vec<usize> {
+    let cpus: Vec<usize> = machine.core_types.iter().map(|t| t.cpus).collect();
+    let all: usize = cpus.iter().sum();
+    let mut left = n;
+    let last = cpus.len().saturating_sub(1);
+    let mut out = Vec::with_capacity(cpus.len());
+    for (t, c) in cpus.iter().enumerate() {
+        let here = match (t == last, n > all) {
+            (true, _) => left,
+            (false, true) => (n * c).div_ceil(all.max(1)).min(left),
+            (false, false) => (*c).min(left),
+        };
+        out.push(here);
+        left -= here;
+    }
+    out
+}
+
+/// Adds to `out` every way to give the programs from number `t` on their types: `room[t]` of `left`
+/// are of type `t`.
+fn choose(
+    so_far: &Placement,
+    left: &[usize],
+    room: &[usize],
+    t: usize,
+    most: usize,
+    out: &mut Vec<Placement>,
+) -> Option<()> {
+    let Some(&here) = room.get(t) else {
+        out.push(so_far.clone());
+        return (out.len() <= most).then_some(());
+    };
+    // each subset of the right size, as bits; a mix has few programs, or too many subsets anyway
+    if left.len() >= 24 {
+        return None;
+    }
+    for subset in 0u32..1 << left.len() {
+        if subset.count_ones() as usize != here {
+            continue;
+        }
+        let mut p = so_far.clone();
+        let mut rest = Vec::new();
+        for (bit, &app) in left.iter().enumerate() {
+            match subset >> bit & 1 {
+                1 => p[app] = Some(t),
+                _ => rest.push(app),
+            }
+        }
+        choose(&p, &rest, room, t + 1, most, out)?;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amp_sched::testing::topology;
+    use std::path::Path;
+
+    fn workload(threads: &[u32]) -> Workload {
+        let app = |(i, t): (usize, &u32)| {
+            format!("[[app]]\nname = \"a{i}\"\nthreads = {t}\ncommand = [\"true\"]\n")
+        };
+        let apps: Vec<String> = threads.iter().enumerate().map(app).collect();
+        let text = format!("name = \"mix\"\n{}", apps.concat());
+        Workload::parse(Path::new("mix.toml"), &text).unwrap()
+    }
+
+    fn machine(cpus: &[u32]) -> MachineFacts {
+        MachineFacts::of("m", &topology(cpus))
+    }
+
+    fn number(threads: &[u32], cpus: &[u32]) -> Option<usize> {
+        placements(&workload(threads), &machine(cpus), MOST).map(|p| p.len())
+    }
+
+    #[test]
+    fn every_way_to_fill_the_fast_cores() {
+        // two of six, two of four, one of three and one of the two others
+        assert_eq!(number(&[1; 6], &[2, 4]), Some(15));
+        assert_eq!(number(&[1; 4], &[2, 2]), Some(6));
+        assert_eq!(number(&[1; 3], &[1, 1, 1]), Some(6));
+        // fewer programs than fast cores; too many ways
+        assert_eq!(number(&[1, 1], &[4, 4]), Some(1));
+        assert_eq!(number(&[1; 12], &[2, 10]), None);
+        assert_eq!(number(&[1; 40], &[2, 10]), None);
+        // a parallel one beside them: on either type, or anywhere
+        assert_eq!(number(&[1, 1, 1, 3], &[2, 4]), Some(9));
+        let all = placements(&workload(&[1; 4]), &machine(&[2, 2]), MOST).unwrap();
+        let big = |p: &Placement| p.iter().filter(|t| **t == Some(0)).count();
+        assert!(all.iter().all(|p| big(p) == 2));
+        let different: std::collections::HashSet<_> = all.iter().collect();
+        assert_eq!(different.len(), 6);
+        // twice as many programs as CPUs: in proportion
+        let all = placements(&workload(&[1; 6]), &machine(&[1, 2]), MOST).unwrap();
+        assert!(all.iter().all(|p| big(p) == 2) && all.len() == 15);
+    }
+
+    #[test]
+    fn largest_factors_on_the_fastest_cores() {
+        let p = by_speedup(
+            &workload(&[1, 4, 1, 1]),
+            &machine(&[1, 4]),
+            &[1.5, 9.0, 3.0, 2.0],
+        );
+        assert_eq!(p, [Some(1), None, Some(0), Some(1)]);
+    }
+}
