@@ -117,6 +117,16 @@ fn split_by_list(facts: &[CpuFacts], big: &CpuList) -> Result<Vec<CoreType>> {
     Ok(vec![part("big", true), part("little", false)])
 }
 
+/// Whether `f` is of the core type of the faster CPUs `group`, which has one at least. The kernel's
+/// capacities are of designs; ratings differ within a design, and only a gap tells two apart.
+fn same_type(group: &[CpuFacts], f: &CpuFacts) -> bool {
+    let last = &group[group.len() - 1];
+    match f.rated && last.rated {
+        true => f64::from(last.capacity) < sysfs::TWO_DESIGNS * f64::from(f.capacity),
+        false => f64::from(f.capacity) >= SAME_TYPE * f64::from(group[0].capacity),
+    }
+}
+
 /// Groups CPUs by capacity, fastest first; by kind where capacity does not differ.
 fn group(facts: &[CpuFacts]) -> Vec<CoreType> {
     let mut sorted = facts.to_vec();
@@ -124,7 +134,7 @@ fn group(facts: &[CpuFacts]) -> Vec<CoreType> {
     let mut groups: Vec<Vec<CpuFacts>> = Vec::new();
     for f in sorted {
         match groups.last_mut() {
-            Some(g) if f64::from(f.capacity) >= SAME_TYPE * f64::from(g[0].capacity) => g.push(f),
+            Some(g) if same_type(g, &f) => g.push(f),
             _ => groups.push(vec![f]),
         }
     }
@@ -213,6 +223,7 @@ mod tests {
         let fact = |(i, c): (usize, &u32)| CpuFacts {
             id: i as u32,
             capacity: *c,
+            rated: false,
             little: false,
         };
         caps.iter().enumerate().map(fact).collect()
@@ -242,6 +253,36 @@ mod tests {
         let got: Vec<_> = t.iter().map(|t| t.cpus.clone()).collect();
         assert_eq!(got, [vec![4], vec![2, 3], vec![0, 1]]);
         assert_eq!(group(&cpus(&[1024, 1009, 1024, 1009])).len(), 1);
+    }
+
+    /// The ranks of an eight-core Ryzen, and those of one with two kinds of Zen cores.
+    #[test]
+    fn preferred_cores_are_of_one_type_and_compact_ones_of_another() {
+        let ranks = |ranks: &[u32]| {
+            let sysfs = tempfile::tempdir().unwrap();
+            let cpu = |i: usize| {
+                sysfs
+                    .path()
+                    .join(format!("devices/system/cpu/cpu{i}/cpufreq"))
+            };
+            for (i, rank) in ranks.iter().enumerate() {
+                std::fs::create_dir_all(cpu(i)).unwrap();
+                let file = cpu(i).join("amd_pstate_prefcore_ranking");
+                std::fs::write(file, format!("{rank}\n")).unwrap();
+            }
+            let online = format!("0-{}\n", ranks.len() - 1);
+            std::fs::write(sysfs.path().join("devices/system/cpu/online"), online).unwrap();
+            let found = detect_under(sysfs.path(), None).unwrap();
+            let types = found.topology.core_types().iter();
+            types.map(|t| t.cpus.clone()).collect::<Vec<_>>()
+        };
+        let alike = [236, 231, 226, 221, 216, 211, 206, 201];
+        assert_eq!(ranks(&alike), [(0..8).collect::<Vec<u32>>()]);
+        // sixteen: the last is 1.47 times below the first, each 1.03 below the one before
+        let alike: Vec<u32> = (0..16).map(|i| 236 - 5 * i).collect();
+        assert_eq!(ranks(&alike), [(0..16).collect::<Vec<u32>>()]);
+        let two = [196, 191, 186, 181, 125, 120, 115, 110];
+        assert_eq!(ranks(&two), [vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
     }
 
     #[test]

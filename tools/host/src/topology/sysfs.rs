@@ -17,9 +17,10 @@ const RATINGS: [&str; 5] = [
     "cpu_capacity",
     "cpufreq/cpuinfo_max_freq",
 ];
-/// Cores of two designs differ by this factor at least; cores of one design differ by binning and
-/// turbo.
-const TWO_DESIGNS: f64 = 1.3;
+/// Between the ratings of two designs is a gap of this factor at least. Cores of one design differ
+/// by binning and turbo, from each to the next by little: the ranks of AMD's preferred cores go
+/// down by 5 in 236.
+pub(super) const TWO_DESIGNS: f64 = 1.3;
 /// Capacity of the fastest CPU, and of every CPU where nothing rates them.
 const FULL_CAPACITY: u64 = 1024;
 /// The cache level that counts as the last one where CPUs have it. A level beyond is memory's.
@@ -33,6 +34,9 @@ pub(super) struct CpuFacts {
     pub id: u32,
     /// 1024 for the fastest CPU.
     pub capacity: u32,
+    /// Whether the capacity is what firmware or the frequency driver make of the CPU, not the
+    /// kernel's scheduler.
+    pub rated: bool,
     /// Whether it is of the slower design, for CPUs of one capacity.
     pub little: bool,
 }
@@ -107,9 +111,7 @@ impl Cpus {
     fn facts(&self, online: &[u32]) -> Vec<CpuFacts> {
         let ratings = self.ratings(online);
         let most = ratings.iter().copied().max().unwrap_or(0);
-        let least = ratings.iter().copied().min().unwrap_or(0);
-        let mean = ratings.iter().sum::<u64>() / (ratings.len() as u64).max(1);
-        let two_designs = most as f64 >= TWO_DESIGNS * least as f64;
+        let slower_design = below_gap(&ratings);
         let cpus = online.iter().zip(ratings);
         let mut facts: Vec<CpuFacts> = cpus
             .map(|(&id, rating)| {
@@ -117,7 +119,8 @@ impl Cpus {
                 CpuFacts {
                     id,
                     capacity: self.kernels(id).unwrap_or(scaled as u32),
-                    little: two_designs && rating < mean,
+                    rated: self.kernels(id).is_none(),
+                    little: slower_design.is_some_and(|most| rating <= most),
                 }
             })
             .collect();
@@ -219,6 +222,18 @@ impl Cpus {
     }
 }
 
+/// The highest rating of the slower design: the one below the widest gap, if that is wide enough.
+fn below_gap(ratings: &[u64]) -> Option<u64> {
+    let mut sorted = ratings.to_vec();
+    sorted.sort_unstable();
+    let gap = |pair: &[u64]| pair[1] as f64 / pair[0] as f64;
+    let widest = sorted
+        .windows(2)
+        .max_by(|a, b| gap(a).total_cmp(&gap(b)))
+        .filter(|pair| gap(pair) >= TWO_DESIGNS)?;
+    Some(widest[0])
+}
+
 /// Whether these capacities are of several core types.
 fn differ(capacities: &[u32]) -> bool {
     let most = capacities.iter().copied().max().unwrap_or(0);
@@ -236,6 +251,7 @@ fn by_design(facts: &mut [CpuFacts], slower: &BTreeSet<u32>) {
     let big = capacity(facts, false);
     let little = capacity(facts, true).min(big);
     for f in facts {
+        f.rated = false;
         f.little = slower.contains(&f.id);
         f.capacity = if f.little { little } else { big };
     }
