@@ -6,7 +6,7 @@ use amp_host::{bad_input, user};
 use anyhow::{bail, Result};
 use clap::Args;
 use rustix::fd::OwnedFd;
-use rustix::process::{pidfd_open, Pid, PidfdFlags, Resource};
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,26 +135,6 @@ pub fn ran(tid: i32) -> f64 {
     first.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) as f64 * 1e-9
 }
 
-/// Lets us open as many files as the system allows, the hard limit raised where we may: each event
-/// needs one per thread or CPU. Programs that were started before keep their limit.
-pub fn open_many_files() {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let raise = |to: Option<u64>| {
-        let limit = rustix::process::Rlimit {
-            current: to,
-            maximum: to,
-        };
-        rustix::process::setrlimit(Resource::Nofile, limit)
-    };
-    let system = std::fs::read_to_string("/proc/sys/fs/nr_open");
-    let system = system.ok().and_then(|t| t.trim().parse().ok());
-    let above = system.filter(|s| limit.maximum.is_some_and(|m| m < *s));
-    // only a privileged process may have more than its hard limit; the old one may do
-    if above.is_none_or(|s| raise(Some(s)).is_err()) {
-        let _ = raise(limit.maximum);
-    }
-}
-
 /// Options that choose what is watched.
 #[derive(Args, Debug)]
 pub struct TargetArgs {
@@ -216,7 +196,7 @@ impl TargetArgs {
             everywhere: self.all_cpus,
             timeout: self.timeout.map(Duration::from_millis),
         };
-        open_many_files();
+        amp_host::limits::open_many_files();
         // Among hundreds of busy threads we would get our turns late. Without the right to it we
         // are one of them.
         let _ = rustix::process::setpriority_process(None, FIRST);

@@ -4,6 +4,10 @@
 //! The mechanism is loaded for threads of scheduling class `SCHED_EXT` only; whoever is in the
 //! group, or in one below it, is put into that class, and put back when it leaves or the scheduler
 //! ends. Threads inherit the class from who creates them.
+//!
+//! The kernel ranks `SCHED_EXT` below its fair class: a thread of the group runs where no other
+//! thread wants to, and gets 5 % of a CPU that others keep busy. Kernels before 7.0 give it nothing
+//! there, and end the scheduler after some seconds; they are refused.
 
 use amp_host::bad_input;
 use anyhow::{Context, Result};
@@ -16,6 +20,35 @@ const SCHED_EXT: i32 = 7;
 /// Where control groups are mounted, for a path that is not absolute.
 const ROOT: &str = "/sys/fs/cgroup";
 
+/// The first kernel that keeps a share of each CPU for `SCHED_EXT`.
+const KEEPS_A_SHARE: (u32, u32) = (7, 0);
+
+/// What the user should know before the group is put into `SCHED_EXT`.
+pub const BELOW_OTHERS: &str =
+    "--only-cgroup: the kernel runs threads of other groups first; the group gets what they leave, \
+     and 5 % of a CPU that they keep busy";
+
+/// Checks that the kernel named `release` (as `uname -r` says) lets threads of `SCHED_EXT` run
+/// beside busy threads of the fair class.
+///
+/// # Errors
+/// [`amp_host::BadInput`] when it does not.
+fn check_kernel(release: &str) -> Result<()> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|n| n.parse::<u32>().ok());
+    match (number(), number()) {
+        (Some(major), Some(minor)) if (major, minor) < KEEPS_A_SHARE => Err(bad_input(format!(
+            "--only-cgroup: on Linux {} a busy thread outside of the group would keep the group's threads from its \
+             CPU for good, and the kernel would end the scheduler: use Linux {}.{} or newer, or schedule all threads",
+            release.trim(),
+            KEEPS_A_SHARE.0,
+            KEEPS_A_SHARE.1
+        ))),
+        // what cannot be read is left to the kernel
+        _ => Ok(()),
+    }
+}
+
 /// The threads of a control group, kept in class `SCHED_EXT` until this is dropped.
 #[derive(Debug)]
 pub struct OnlyCgroup {
@@ -27,7 +60,7 @@ impl OnlyCgroup {
     /// The group at `path`, absolute or below `/sys/fs/cgroup`. Takes nobody yet.
     ///
     /// # Errors
-    /// [`amp_host::BadInput`] when it is not a control group.
+    /// [`amp_host::BadInput`] when it is not a control group, or the kernel is too old for this.
     pub fn new(path: &Path) -> Result<OnlyCgroup> {
         let dir = Path::new(ROOT).join(path);
         if !dir.join("cgroup.procs").is_file() {
@@ -37,6 +70,8 @@ impl OnlyCgroup {
                 dir.display()
             )));
         }
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        check_kernel(&release.unwrap_or_default())?;
         Ok(OnlyCgroup {
             dir,
             taken: HashSet::new(),
@@ -118,6 +153,18 @@ fn set_class(tid: i32, class: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_that_starve_the_group_are_refused() {
+        for old in ["6.18.15+deb13-cloud-amd64\n", "6.19.0"] {
+            let e = check_kernel(old).unwrap_err();
+            assert!(e.is::<amp_host::BadInput>());
+            assert!(e.to_string().contains("7.0 or newer"), "{e}");
+        }
+        for new in ["7.0.13+deb13-cloud-amd64\n", "7.3.4", "10.1-rc1", "", "x"] {
+            assert!(check_kernel(new).is_ok(), "{new}");
+        }
+    }
 
     #[test]
     fn what_is_no_control_group_is_told() {

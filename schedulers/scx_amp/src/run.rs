@@ -85,12 +85,17 @@ pub enum Event {
 /// When the scheduler cannot be loaded, or the kernel ends it.
 pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
     args.policy_for(None)?;
+    // 256 CPUs with two sets of five events have 2,560 descriptors; the usual limit is 1,024
+    amp_host::limits::open_many_files();
     check_name(&args.provider)?;
     let mut only = args
         .only_cgroup
         .as_deref()
         .map(OnlyCgroup::new)
         .transpose()?;
+    if only.is_some() {
+        log::warn!("{}", crate::only::BELOW_OTHERS);
+    }
     let interval = Nanos::from_millis(args.interval);
     let mut running = Running::begin(args, interval, only.is_some())?;
     let sender = sender.clone();

@@ -55,3 +55,38 @@ fn threads_of_the_group_are_scheduled_and_no_others() {
     assert!(names.iter().all(|n| !n.starts_with("outside")), "{names:?}");
     assert_eq!((r.line("status"), r.line("state")), ("0", "disabled"));
 }
+
+/// Six busy threads in the group and six outside of it, on six CPUs.
+const FULL: &str = r#"
+sleep 5
+mkdir -p /sys/fs/cgroup/user.slice
+scx_amp run --policy rr --only-cgroup user.slice 2>/tmp/log & pid=$!
+i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done
+(echo $BASHPID >/sys/fs/cgroup/user.slice/cgroup.procs; exec amp-workload bench spin --name inside --threads 6 --seconds 4 --json) >/tmp/inside & in=$!
+amp-workload bench spin --name outside --threads 6 --seconds 4 --json >/tmp/outside
+wait $in
+cat /tmp/inside /tmp/outside
+echo "attached $(cat /sys/kernel/sched_ext/state)"
+kill $pid; wait $pid; echo "status $?"
+echo "warned $(grep -c 'runs threads of other groups first' /tmp/log)"
+"#;
+
+#[test]
+fn on_a_full_machine_the_group_keeps_what_the_kernel_says_and_the_user_is_told() {
+    let r = Lab::board("juno").run(FULL).ok();
+    assert_eq!((r.line("attached"), r.line("status")), ("enabled", "0"));
+    assert_eq!(r.line("warned"), "1");
+    let json = r.json();
+    let ran: Vec<f64> = json
+        .iter()
+        .map(|j| {
+            let threads = j["cpu_ms"].as_array().unwrap().iter();
+            let cpus = threads.flat_map(|t| t.as_array().unwrap());
+            cpus.filter_map(serde_json::Value::as_f64).sum()
+        })
+        .collect();
+    let share = ran[0] / (ran[0] + ran[1]);
+    println!("the group's share is {share:.3}");
+    // 5 % of each CPU, less what the windows in which the kernel gives them leave over
+    assert!((0.04..0.5).contains(&share), "{share}");
+}

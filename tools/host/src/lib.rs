@@ -4,6 +4,7 @@
 //! topology  core types, last-level caches, SMT, from sysfs
 //! affinity  on which CPUs a thread runs
 //! launch    programs: started, held before their first instruction, watched, ended
+//! limits    how many files may be open
 //! user      who stands behind `sudo`
 //! realtime  a thread that measures
 //! clock     monotonic time
@@ -19,6 +20,7 @@ pub mod affinity;
 pub mod clock;
 pub mod input;
 pub mod launch;
+pub mod limits;
 pub mod output;
 pub mod progress;
 pub mod realtime;

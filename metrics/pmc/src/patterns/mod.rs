@@ -72,7 +72,7 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
         }),
         None => attain::measure(&inventory, &plans)?,
     };
-    target::open_many_files();
+    amp_host::limits::open_many_files();
     let quiet = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
     let held = target::hold(&args.command, quiet)?;
     let mut watch = watch::Watch::start(&plans, held.pid())?;
