@@ -69,6 +69,8 @@ impl Lab {
         let mut run = Run::new(
             Guest::PlainX86 {
                 cpus: 4,
+                sockets: 1,
+                threads: 1,
                 memory_mib: 2048,
             },
             "",
@@ -79,6 +81,19 @@ impl Lab {
             alone: false,
             show: beside_the_test,
         }
+    }
+
+    /// The same with `sockets` times `cores` CPUs of one thread each; every socket has a last-level
+    /// cache of its own.
+    pub fn x86_sockets(kernel: KernelChoice, sockets: u32, cores: u32) -> Lab {
+        let mut lab = Lab::x86(kernel);
+        lab.run.guest = Guest::PlainX86 {
+            cpus: sockets * cores,
+            sockets,
+            threads: 1,
+            memory_mib: 2048,
+        };
+        lab
     }
 
     /// Runs while no other guest does.

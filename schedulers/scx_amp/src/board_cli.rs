@@ -154,6 +154,8 @@ fn request(a: &GuestArgs, script: String, cache: &Cache) -> Result<Run> {
     let guest = match &a.plain {
         Some(_) => Guest::PlainX86 {
             cpus: a.cpus,
+            sockets: 1,
+            threads: 1,
             memory_mib: 2048,
         },
         None => Guest::amp(&a.machine)?,

@@ -41,6 +41,10 @@ pub enum Guest {
     PlainX86 {
         /// Number of CPUs.
         cpus: u32,
+        /// Sockets that they are spread over, each with a last-level cache of its own.
+        sockets: u32,
+        /// Hardware threads per core.
+        threads: u32,
         /// Memory in MiB.
         memory_mib: u32,
     },
@@ -357,9 +361,16 @@ impl Run {
                         .arg(self.plugin_option(plugin, source, &file));
                 }
             }
-            Guest::PlainX86 { cpus, memory_mib } => {
+            Guest::PlainX86 {
+                cpus,
+                sockets,
+                threads,
+                memory_mib,
+            } => {
                 c.args(["-M", "q35", "-cpu", "max"]);
-                c.args(["-smp", &cpus.to_string(), "-m", &memory_mib.to_string()]);
+                let cores = cpus / (sockets * threads).max(1);
+                let smp = format!("{cpus},sockets={sockets},cores={cores},threads={threads}");
+                c.args(["-smp", &smp, "-m", &memory_mib.to_string()]);
                 // Reading the emulated TSC is cheap and the vCPUs agree on it; the watchdog would
                 // fall back on slow ones.
                 c.args([
