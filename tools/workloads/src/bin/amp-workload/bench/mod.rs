@@ -5,6 +5,7 @@
 //! schedulers are compared by.
 
 mod churn;
+mod message;
 mod occupancy;
 mod pingpong;
 mod spin;
@@ -32,6 +33,8 @@ enum Bench {
     Churn(churn::Args),
     /// Busy threads, recognisable by name
     Spin(spin::Args),
+    /// How long a reader waits for a writer that goes on computing
+    Message(message::Args),
     /// Latency of timer wake-ups
     Wake(wake::Args),
 }
@@ -47,6 +50,7 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::PipeEcho(a) => pingpong::echo_process(a),
         Bench::Churn(a) => churn::run(a),
         Bench::Spin(a) => spin::run(a),
+        Bench::Message(a) => message::run(a),
         Bench::Wake(a) => wake::run(a),
     }
 }
