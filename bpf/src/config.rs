@@ -1,7 +1,7 @@
 //! What a machine looks like and how the mechanism is to behave on it.
 
 use crate::shared::{MAX_CPUS, MAX_QUEUES, MAX_SLOTS, MAX_TYPES};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -119,12 +119,16 @@ impl Config {
         }
         // Queues in order of type; within a type in order of cache.
         let mut queues: BTreeMap<(u8, u32), u8> = BTreeMap::new();
-        let llc_of = |cpu: usize| self.llc.get(cpu).copied().unwrap_or(0);
-        for cpu in (0..MAX_CPUS).filter(|c| listed[*c]) {
+        let listed = || (0..MAX_CPUS).filter(|c| listed[*c]);
+        let llc = |cpu: usize| self.llc.get(cpu).copied().unwrap_or(0);
+        let groups: BTreeSet<(u8, u32)> = listed().map(|c| (cpu_type[c], llc(c))).collect();
+        // More groups than there are queues: neighbours share one, so that no type has to do
+        // without caches altogether. Firmware that names no shared cache gives each CPU its own.
+        let shared_by = groups.len().div_ceil(MAX_QUEUES - n).max(1);
+        let nth = |g: (u8, u32)| groups.range((g.0, 0)..g).count();
+        let llc_of = |cpu: usize| (nth((cpu_type[cpu], llc(cpu))) / shared_by) as u32;
+        for cpu in listed() {
             queues.insert((cpu_type[cpu], llc_of(cpu)), 0);
-        }
-        if queues.len() > MAX_QUEUES {
-            return Err(ConfigError::Queues(queues.len()));
         }
         let mut queue_type = vec![last; MAX_QUEUES + 1];
         let mut type_queue = vec![queues.len() as u32; MAX_TYPES + 1];
@@ -183,9 +187,6 @@ pub enum ConfigError {
     /// A CPU of two types.
     #[error("CPU {0} belongs to more than one core type")]
     Twice(u32),
-    /// Too many caches.
-    #[error("{0} groups of CPUs of one type behind one cache: at most {MAX_QUEUES} are supported")]
-    Queues(usize),
     /// Table size out of range.
     #[error("a table of {0} slots: must be 2 to {last}", last = MAX_SLOTS - 1)]
     Slots(u32),
@@ -243,6 +244,28 @@ mod tests {
         assert_eq!(&l.cpu_queue[..6], [1, 2, 3, 4, 0, 0]);
         assert_eq!(&l.type_queue[..4], [0, 1, 3, 5]);
         assert_eq!(&l.queue_type[..5], [0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn more_caches_than_queues_share_them() {
+        let mut c = Config::new(vec![
+            CoreType {
+                cpus: (0..96).collect(),
+                capacity: 1024,
+            },
+            CoreType {
+                cpus: (96..128).collect(),
+                capacity: 500,
+            },
+        ]);
+        c.llc = (0..128).collect();
+        let l = c.layout().unwrap();
+        assert!(l.nr_queues <= MAX_QUEUES as u32, "{}", l.nr_queues);
+        // 128 caches for 61 queues: three CPUs each
+        assert_eq!(l.nr_queues, 32 + 11);
+        assert_eq!(&l.cpu_queue[..7], [0, 0, 0, 1, 1, 1, 2]);
+        assert_eq!(&l.cpu_queue[94..100], [31, 31, 32, 32, 32, 33]);
+        assert_eq!(&l.type_queue[..3], [0, 32, 43]);
     }
 
     #[test]

@@ -429,6 +429,9 @@ fn open_and_load(
     ro.rotate_ns = ns(config.rotate_after);
     ro.timer_ns = ns(config.timer);
     ro.may_count = config.counters;
+    ro.partial = config.only_sched_ext;
+    ro.enq_immed = scx_utils::scx_enums.SCX_ENQ_IMMED;
+    let immed = ro.enq_immed != 0;
     // attached when there is something to count
     skel.progs.amp_switch.set_autoattach(false);
     skel.progs.amp_switch.set_autoload(config.counters);
@@ -457,7 +460,18 @@ fn open_and_load(
     } else {
         0
     };
-    skel.struct_ops.amp_ops_mut().flags = *compat::SCX_OPS_ENQ_LAST | partial;
+    // Either way a thread leaves a CPU that a higher class takes; the callback is on its way out.
+    let ops = skel.struct_ops.amp_ops_mut();
+    if immed {
+        ops.cpu_release = std::ptr::null_mut();
+        skel.progs.amp_cpu_release.set_autoload(false);
+    } else {
+        // Nor does such a kernel keep a share of a CPU from real-time threads (6.18, 6.19), and
+        // threads pinned to that CPU are not our stall: the longest wait that the kernel allows.
+        ops.timeout_ms = 30_000;
+    }
+    skel.struct_ops.amp_ops_mut().flags =
+        *compat::SCX_OPS_ENQ_LAST | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED | partial;
     scx_ops_load!(skel, amp_ops, uei).map_err(|e| ("loading the BPF programs", e))
 }
 

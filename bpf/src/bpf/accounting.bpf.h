@@ -35,13 +35,36 @@ static __always_inline void fold(const struct task_struct *p, struct amp_slot *s
 	s->vtime += ran;
 }
 
+/* What a slice adds to the virtual time of @s. */
+static __always_inline u64 virtual_slice(const struct amp_slot *s)
+{
+	return s->weight == 100 ? slice_ns : slice_ns * 100 / (s->weight ?: 1);
+}
+
 /*
- * Lets @s live on virtual clock @to, keeping its lead or lag within bounds. Sleep is not saved up:
- * a thread that slept is owed one slice at most.
+ * The virtual time by which @s is to have had a slice, which queues are in order of. Heavy threads
+ * come early by it, and a light one that wakes up does not get in the way of a heavy one.
+ */
+static __always_inline u64 deadline(const struct amp_slot *s)
+{
+	return s->vtime + virtual_slice(s);
+}
+
+/* What a thread that slept is owed at most: one slice, in its own time or in that of weight 100. */
+static __always_inline u64 sleep_credit(const struct amp_slot *s)
+{
+	u64 own = virtual_slice(s);
+
+	return own < slice_ns ? own : slice_ns;
+}
+
+/*
+ * Lets @s live on virtual clock @to, keeping its lead or lag within bounds. Sleep is not saved up,
+ * see sleep_credit().
  */
 static __always_inline void set_clock(struct amp_slot *s, u32 to, bool slept)
 {
-	s64 lead, max_lead = MAX_LEAD * slice_ns, max_lag = slept ? slice_ns : MAX_LAG * slice_ns + rotate_ns;
+	s64 lead, max_lead = MAX_LEAD * slice_ns, max_lag = slept ? sleep_credit(s) : MAX_LAG * slice_ns + rotate_ns;
 	u32 from = s->clock;
 
 	if (from >= AMP_NR_CLOCKS || to >= AMP_NR_CLOCKS)
@@ -58,13 +81,18 @@ static __always_inline void set_clock(struct amp_slot *s, u32 to, bool slept)
 /* Takes from @s what it saved up asleep, for a wake-up that goes past the queues. */
 static __always_inline void forget_sleep(struct amp_slot *s)
 {
-	u64 least = shared.clock[s->clock & 15] - slice_ns;
+	u64 least = shared.clock[s->clock & 15] - sleep_credit(s);
 
 	if (time_before(s->vtime, least))
 		s->vtime = least;
 }
 
-/* Lets a virtual clock follow its foremost running thread. */
+/*
+ * Lets a virtual clock follow the threads that begin to run, or go on after a slice: those had
+ * waited longest, so that hardly anybody in a queue is behind the clock. Where they are at the end
+ * of a slice would be too far, by 100 slices for a thread of weight 1, and whoever wakes up would
+ * queue behind them.
+ */
 static __always_inline void advance_clock(const struct amp_slot *s)
 {
 	u32 c = s->clock;

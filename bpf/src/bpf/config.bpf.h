@@ -7,6 +7,9 @@
 #define __AMP_CONFIG_H
 
 #define MSEC 1000000ULL
+/* the kernel's: priorities below it are real-time or deadline; sched_setscheduler()'s number */
+#define MAX_RT_PRIO 100
+#define SCHED_EXT_POLICY 7
 
 const volatile u32 nr_cpus = 1;
 const volatile u32 nr_types = 1;
@@ -22,6 +25,13 @@ const volatile u32 type_capacity[AMP_MAX_TYPES];
 /* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
 const volatile u32 type_load[AMP_MAX_TYPES];
 const volatile bool smt = false;
+/* threads that do not ask for us are in the kernel's fair class, which comes before ours */
+const volatile bool partial = false;
+/*
+ * SCX_ENQ_IMMED where the kernel has it (7.1), else 0: what goes to a CPU to run at once comes back
+ * to amp_enqueue() if a higher class has or takes that CPU. Older kernels call amp_cpu_release().
+ */
+const volatile u64 enq_immed = 0;
 /* whether user space may ever set counters */
 const volatile bool may_count = false;
 
@@ -110,6 +120,14 @@ static __always_inline struct amp_cpu *cpu_record(u32 cpu)
 static __always_inline u32 cpu_of_task(const struct task_struct *p)
 {
 	return p->thread_info.cpu;
+}
+
+/* Whether @cpu runs a thread of a class above ours. To be called under RCU's lock. */
+static __always_inline bool taken_away(s32 cpu)
+{
+	const struct task_struct *p = __COMPAT_scx_bpf_cpu_curr(cpu);
+
+	return p && (p->prio < MAX_RT_PRIO || (partial && p->pid && p->policy != SCHED_EXT_POLICY));
 }
 
 #define count(cpu, field) (cpu_record(cpu)->field++)

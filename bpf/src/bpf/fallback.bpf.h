@@ -89,7 +89,8 @@ __noinline bool sort_queue(u64 q)
 			break;
 		if (to == STAYS || !s)
 			continue;
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_key(s->vtime, index));
+		to = reachable_queue(p, to);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_key(deadline(s), index));
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0);
 		moved = true;
 	}
@@ -233,6 +234,22 @@ __noinline enum wait waited(u32 index, u64 now)
 }
 
 /*
+ * A CPU that may run @p now: its last one unless a higher class has that; -EBUSY if a higher class
+ * has all of them.
+ */
+static s32 open_cpu(const struct task_struct *p)
+{
+	s32 last = scx_bpf_task_cpu(p), cpu;
+
+	if (bpf_cpumask_test_cpu(last, p->cpus_ptr) && !taken_away(last))
+		return last;
+	bpf_for(cpu, 0, nr_cpus)
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !taken_away(cpu))
+			return cpu;
+	return -EBUSY;
+}
+
+/*
  * Looks at the threads that wait in @q: those that a CPU of a slower type may take by now, those
  * that have waited too long altogether (their CPUs may be full of pinned or real-time threads), and
  * those that a CPU gone idle at the wrong moment has overlooked. Returns the core types whose idle
@@ -241,7 +258,7 @@ __noinline enum wait waited(u32 index, u64 now)
 __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 {
 	struct task_struct *p;
-	bool relief;
+	bool relief, asked = false;
 	u32 seen = 0;
 
 	if (!scx_bpf_dsq_nr_queued(q)) {
@@ -262,13 +279,24 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 		__sink(seen);
 		if (seen > MAX_SCAN)
 			break;
-		if (w == WAITED_TOO_LONG &&
-		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | scx_bpf_task_cpu(p), SCX_ENQ_HEAD)) {
-			shared.nr_rescued++;
-			break;
+		if (w == WAITED_TOO_LONG) {
+			s32 cpu = open_cpu(p);
+
+			if (cpu >= 0 && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, SCX_ENQ_HEAD)) {
+				shared.nr_rescued++;
+				break;
+			}
 		}
 		if (w != WAITED_LITTLE)
 			relief = true;
+		/* wake_idle() may choose one that it may not use */
+		if (!asked && p->nr_cpus_allowed > 1 && p->nr_cpus_allowed < nr_cpus && w != WAITED_LITTLE) {
+			s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+			asked = cpu >= 0;
+			if (asked)
+				scx_bpf_kick_cpu(cpu, 0);
+		}
 	}
 	bpf_rcu_read_unlock();
 	if (q == AMP_FAIR_QUEUE)
@@ -278,6 +306,22 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 		return (2U << type) - 1;
 	__sync_fetch_and_or(&shared.relief, 1ULL << (q & 63));
 	return ~0U;
+}
+
+/*
+ * Takes back what waits on a CPU that a higher class has, on kernels that can from here. Not all
+ * that goes to a CPU is inserted with enq_immed.
+ */
+__noinline int take_back(void)
+{
+	u32 cpu;
+
+	bpf_rcu_read_lock();
+	bpf_for(cpu, 0, nr_cpus)
+		if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0 && taken_away(cpu))
+			scx_bpf_dsq_reenq(SCX_DSQ_LOCAL_ON | cpu, 0);
+	bpf_rcu_read_unlock();
+	return 0;
 }
 
 static int amp_timer(void *map, int *key, struct timer_cell *cell)
@@ -302,6 +346,8 @@ static int amp_timer(void *map, int *key, struct timer_cell *cell)
 	}
 	if (types)
 		wake_idle(types);
+	if (enq_immed)
+		take_back();
 	bpf_timer_start(&cell->timer, timer_ns, 0);
 	return 0;
 }

@@ -120,6 +120,7 @@ s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake
 	struct amp_slot *s = slot_of(p);
 	u64 exec = p->se.sum_exec_runtime, burst;
 	s32 cpu = bpf_get_smp_processor_id();
+	u64 immed = 0;
 
 	if (!s)
 		return prev_cpu;
@@ -129,17 +130,24 @@ s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake
 	s->brief = burst < short_run_ns / 4;
 	/* it slept before its turn on a new core type: there is no latency to measure */
 	s->placed_at = 0;
+	if (slot_index(p) != AMP_UNTRACKED)
+		forget_sleep(s);
 	if (!(wake_flags & wake_sync()) || !hand_over(p, s, cpu, prev_cpu)) {
 		if (claim_prev(s, prev_cpu)) {
 			cpu = prev_cpu;
 		} else {
-			cpu = pick_idle(p, s, prev_cpu, wake_flags, burst < short_run_ns);
+			/*
+			 * not SCX_WAKE_SYNC, which here was refused or not said: the kernel's own
+			 * search would hand the waker's CPU over all the same
+			 */
+			cpu = pick_idle(p, s, prev_cpu, wake_flags & ~wake_sync(), burst < short_run_ns);
 			if (cpu < 0)
 				return prev_cpu;
 		}
+		immed = enq_immed;
 	}
 	s->state = AMP_QUEUED;
-	scx_bpf_dsq_insert(p, dsq_local(), slice_ns, 0);
+	scx_bpf_dsq_insert(p, dsq_local(), slice_ns, immed);
 	return cpu;
 }
 

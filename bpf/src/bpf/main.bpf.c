@@ -70,6 +70,16 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(amp_init)
 	return start_timer();
 }
 
+/*
+ * A higher class takes @cpu: what was put there, or was running, goes where it can run. Not called
+ * where enq_immed does it.
+ */
+void BPF_STRUCT_OPS(amp_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	cpu_record(cpu)->slot = 0;
+	scx_bpf_reenqueue_local();
+}
+
 void BPF_STRUCT_OPS(amp_exit, struct scx_exit_info *ei)
 {
 	UEI_RECORD(uei, ei);
@@ -81,6 +91,7 @@ SCX_OPS_DEFINE(amp_ops,
 	       .dispatch	= (void *)amp_dispatch,
 	       .running		= (void *)amp_running,
 	       .tick		= (void *)amp_tick,
+	       .cpu_release	= (void *)amp_cpu_release,
 	       .set_weight	= (void *)amp_set_weight,
 	       .set_cpumask	= (void *)amp_set_cpumask,
 	       .enable		= (void *)amp_enable,

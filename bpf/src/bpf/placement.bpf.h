@@ -65,6 +65,27 @@ static __always_inline u32 queue_near(u32 type, u32 cpu, u32 index)
 }
 
 /*
+ * @q if @p may use one of its CPUs, else the first queue of the same core type that has one: a type
+ * has a queue per last-level cache.
+ */
+static u32 reachable_queue(const struct task_struct *p, u32 q)
+{
+	u32 type = queue_type[q & 63] & (AMP_MAX_TYPES - 1), cpu, other = q;
+
+	if (nr_queues == nr_types || p->nr_cpus_allowed >= nr_cpus || type_queue[type + 1] - type_queue[type] < 2)
+		return q;
+	bpf_for(cpu, 0, nr_cpus) {
+		if (type_of(cpu) != type || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		if (queue_of(cpu) == q)
+			return q;
+		if (other == q)
+			other = queue_of(cpu);
+	}
+	return other;
+}
+
+/*
  * Chooses a queue for @p and moves its virtual time to that queue's clock. @victim is a CPU that
  * has to give up somebody else's thread for it, or negative.
  */
@@ -101,7 +122,7 @@ static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_
 	}
 	if (type >= nr_types)
 		type = type_of(cpu);
-	q = *victim >= 0 ? queue_of(*victim) : queue_near(type, cpu, index);
+	q = *victim >= 0 ? queue_of(*victim) : reachable_queue(p, queue_near(type, cpu, index));
 	if (index != AMP_UNTRACKED)
 		set_clock(s, clock_for(type), slept);
 	if (want >= nr_types && type + 1 < nr_types)
@@ -116,15 +137,49 @@ static __always_inline bool ahead(const struct amp_slot *s)
 }
 
 /*
- * A thread that wakes up and has used less than its share takes the CPU that it ran on last, if
- * that is of @type.
+ * Whether a thread that wakes up runs at once in place of the one that @cpu runs: because it has
+ * used less than its share, or because the other's turn is over much later than its own would be.
+ * Says to the other that it has had its turn, so that it queues.
  */
-static __always_inline void preempt(const struct amp_slot *s, u32 type)
+static __always_inline bool preempts(const struct amp_slot *s, u32 cpu)
 {
-	u32 c = s->clock;
+	struct amp_cpu *c = cpu_record(cpu);
+	u32 index = c->slot;
+	struct amp_slot *r;
+	u64 now;
 
-	if (c < AMP_NR_CLOCKS && type_of(s->cpu) == type && time_before(s->vtime + slice_ns / 2, shared.clock[c]))
-		scx_bpf_kick_cpu(s->cpu, SCX_KICK_PREEMPT);
+	if (index == AMP_UNTRACKED)
+		return false;
+	r = slot_at(index);
+	if (!r || r == s)
+		return false;
+	/* it is about to sleep: to go on after it is cheaper than two switches */
+	if (r->brief && !c->ticked)
+		return false;
+	/* each on its own clock: taken from another core type, a thread keeps that one's for a slice */
+	now = shared.clock[s->clock & 15];
+	if (!time_before(s->vtime + virtual_slice(s) / 2, now) &&
+	    (s64)(deadline(s) - now + slice_ns / 4) >= (s64)(deadline(r) - shared.clock[r->clock & 15]))
+		return false;
+	c->ticked = 1;
+	return true;
+}
+
+/*
+ * Whether @p, which wakes up, belongs on @cpu's core type and runs there at once: the CPU itself and
+ * not its queue, whose first thread may be another one.
+ */
+static bool wakes_on(const struct task_struct *p, struct amp_slot *s, u32 cpu)
+{
+	u32 want = placement_of(s), type = type_of(cpu);
+
+	if (want < nr_types && nearest_type(want, s->allowed) != type)
+		return false;
+	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) ||
+	    taken_away(cpu))
+		return false;
+	set_clock(s, clock_for(type), true);
+	return preempts(s, cpu);
 }
 
 /*
@@ -141,6 +196,35 @@ __noinline int kick_idle(u32 type)
 	return 0;
 }
 
+/*
+ * Where a thread without a slot of its own queues: behind where it was by what it has used of its
+ * slice, and not further behind the clock than others.
+ */
+static __always_inline u64 untracked_vtime(const struct task_struct *p, u32 type)
+{
+	u64 left = p->scx.slice, used = left < slice_ns ? slice_ns - left : 0, weight = p->scx.weight ?: 1;
+	u64 vtime = key_vtime(p->scx.dsq_vtime) + used * 100 / weight;
+	u64 least = shared.clock[clock_for(type) & 15] - slice_ns, most = least + MAX_LEAD * slice_ns;
+
+	if (time_before(vtime, least))
+		return least;
+	return time_before(most, vtime) ? most : vtime;
+}
+
+/*
+ * Whether @p must not leave its CPU for now: it has disabled migration. BPF's own entry disables it
+ * too, for the current thread; twice when a higher class takes the CPU from that thread, because
+ * amp_cpu_release() leads to amp_enqueue().
+ */
+static __always_inline bool stuck(const struct task_struct *p, u64 enq_flags)
+{
+	u32 own = enq_flags & SCX_ENQ_REENQ && !enq_immed ? 2 : 1;
+
+	if (p != bpf_get_current_task_btf() || !__scx_prolog_disables_migration)
+		return true;
+	return p->migration_disabled > own;
+}
+
 void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	u32 index = slot_index(p), cpu = cpu_of_task(p), q;
@@ -151,6 +235,23 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!s)
 		return;
 	s->state = AMP_QUEUED;
+	if (p->migration_disabled && stuck(p, enq_flags)) {
+		if (index != AMP_UNTRACKED)
+			fold(p, s);
+		scx_bpf_dsq_insert(p, dsq_local(), slice_ns, enq_flags);
+		return;
+	}
+	/*
+	 * From amp_cpu_release(), where the kernel's search below takes the thread for one that
+	 * cannot migrate, see stuck().
+	 */
+	if (!enq_immed && enq_flags & SCX_ENQ_REENQ) {
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (idle >= 0) {
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | idle, slice_ns, enq_flags);
+			return;
+		}
+	}
 
 	/*
 	 * A thread with one CPU has nothing to choose. Waking up or yielding it goes straight to
@@ -165,9 +266,15 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 			/* the kernel's own work for this CPU does not wait for a slice to end */
 			if (p->flags & PF_KTHREAD) {
 				enq_flags |= SCX_ENQ_PREEMPT;
-			} else {
-				forget_sleep(s);
-				local = !ahead(s);
+			} else if (index != AMP_UNTRACKED) {
+				/* amp_select_cpu() is not asked for such a thread */
+				s->brief = p->se.sum_exec_runtime - s->burst_start < short_run_ns / 4;
+				s->burst_start = p->se.sum_exec_runtime;
+				set_clock(s, clock_for(type_of(cpu)), true);
+				if (preempts(s, cpu))
+					enq_flags |= SCX_ENQ_PREEMPT;
+				else
+					local = !ahead(s);
 			}
 		}
 		if (local) {
@@ -186,29 +293,32 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!__COMPAT_is_enq_cpu_selected(enq_flags)) {
 		idle = pick_idle(p, s, cpu, 0, false);
 		if (idle >= 0) {
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | idle, slice_ns, enq_flags);
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | idle, slice_ns, enq_flags | enq_immed);
 			return;
 		}
 	}
 	if (!shared.crowded)
 		shared.crowded = 1;
+	/* no CPU is idle: it may run where it ran last, unless a thread placed elsewhere is in its way */
+	if (enq_flags & enq_wakeup() && index != AMP_UNTRACKED && !shared.foreign && wakes_on(p, s, s->cpu)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | s->cpu, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
+		return;
+	}
 	q = choose_queue(p, s, index, cpu, enq_flags & enq_wakeup(), &victim);
 	s->queued_at = now_ns();
 	if (!shared.backlog_since[q & 63])
 		shared.backlog_since[q & 63] = s->queued_at;
 	count(cpu, nr_queued);
-	vtime = s->vtime;
+	vtime = deadline(s);
 	/* on its way to another core type: at once, whatever its turn */
 	if (s->placed_at || s->rotation != AMP_ANY)
 		vtime = shared.clock[s->clock & 15] - 2 * slice_ns;
 	/* untracked: charged for the part of its slice that is gone */
 	if (index == AMP_UNTRACKED)
-		vtime = key_vtime(p->scx.dsq_vtime) + slice_ns - p->scx.slice;
+		vtime = untracked_vtime(p, queue_type[q & 63]);
 	scx_bpf_dsq_insert_vtime(p, q, slice_ns, queue_key(vtime, index), enq_flags);
 	if (victim >= 0)
 		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
-	else if (enq_flags & enq_wakeup())
-		preempt(s, queue_type[q & 63]);
 	/*
 	 * A CPU may have found the queue empty a moment ago and be going idle now. A thread on its
 	 * way to another core type is in a hurry, so all of them are asked; otherwise only the
@@ -217,11 +327,27 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	if (s->placed_at || s->rotation != AMP_ANY)
 		kick_idle(queue_type[q & 63]);
 	else
-		scx_bpf_kick_cpu(s->cpu, SCX_KICK_IDLE);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 /* Threads looked at per queue and call; the rest gets its turn at the next one. */
 #define MAX_SCAN 64
+
+/* Whether a CPU of @type is idle that @p may use; @idle is the kernel's mask of idle CPUs. */
+static bool idle_for(const struct task_struct *p, u32 type, const struct cpumask *idle)
+{
+	struct type_mask *m = bpf_map_lookup_elem(&type_masks, &type);
+	u32 cpu;
+
+	if (!m || !m->mask || !bpf_cpumask_intersects(cast_mask(m->mask), idle))
+		return false;
+	if (p->nr_cpus_allowed >= nr_cpus)
+		return true;
+	bpf_for(cpu, 0, nr_cpus)
+		if (type_of(cpu) == type && bpf_cpumask_test_cpu(cpu, idle) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			return true;
+	return false;
+}
 
 /*
  * Whether @p, whose slice is over, may go on running on a CPU of @type if nobody has waited longer.
@@ -254,12 +380,9 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 		return true;
 	idle = scx_bpf_get_idle_cpumask();
 	bpf_for(t, first, end) {
-		u32 key = t;
-		struct type_mask *m = bpf_map_lookup_elem(&type_masks, &key);
-
-		if (!m || !m->mask || !(s->allowed & 1 << t))
+		if (!(s->allowed & 1 << t))
 			continue;
-		if (displaceable & 1 << t || bpf_cpumask_intersects(cast_mask(m->mask), idle)) {
+		if ((displaceable & 1 << t && foreign_cpu(p, t, false) >= 0) || idle_for(p, t, idle)) {
 			better = true;
 			break;
 		}
@@ -279,9 +402,9 @@ static bool comes_first(u64 q, s32 cpu, struct amp_slot *s, u32 index, u32 clock
 	u32 seen = 0;
 	u64 key;
 
-	if (index != AMP_UNTRACKED && s->clock != clock)
+	if (index != AMP_UNTRACKED)
 		set_clock(s, clock, false);
-	key = queue_key(s->vtime, 0);
+	key = queue_key(deadline(s), 0);
 	bpf_for_each(scx_dsq, p, q, 0) {
 		seen++;
 		__sink(seen);
@@ -345,12 +468,50 @@ static bool take(u32 q, s32 cpu, bool down)
 		__sink(seen);
 		if (seen > MAX_SCAN)
 			break;
-		if (may_take(p, cpu, any, now) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0)) {
+		if (may_take(p, cpu, any, now) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, enq_immed)) {
 			taken = true;
 			break;
 		}
 	}
 	return taken;
+}
+
+#define NOBODY (~0ULL >> 1)
+
+/* The deadline of the first thread of @q, NOBODY if it is empty. */
+static u64 head_of(u64 q)
+{
+	struct task_struct *p;
+	u64 at = NOBODY;
+
+	bpf_for_each(scx_dsq, p, q, 0) {
+		at = key_vtime(p->scx.dsq_vtime);
+		break;
+	}
+	return at;
+}
+
+/* How far a queue may fall behind another one of its type, in slices. */
+#define MAX_BEHIND 4
+
+/*
+ * Takes a thread from another queue of the same core type if that queue has fallen far behind the
+ * deadline @mine: the CPUs behind one cache have more to do than those behind the other. All queues
+ * of a type are on one virtual clock.
+ */
+static bool take_behind(s32 cpu, u32 type, u32 own, u64 mine)
+{
+	u32 q, first = type_queue[type & (AMP_MAX_TYPES - 1)], end = type_queue[(type & (AMP_MAX_TYPES - 1)) + 1];
+
+	if (nr_queues == nr_types || end - first < 2 || mine == NOBODY)
+		return false;
+	bpf_for(q, first, end) {
+		if (q == own || !scx_bpf_dsq_nr_queued(q))
+			continue;
+		if (time_before(head_of(q) + MAX_BEHIND * slice_ns, mine) && take(q, cpu, false))
+			return true;
+	}
+	return false;
 }
 
 /* The work of other queues, for a CPU whose own are empty. */
@@ -391,18 +552,24 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 		if (s && may_stay(prev, s, index, type)) {
 			if (index != AMP_UNTRACKED)
 				fold(prev, s);
-			if (comes_first(own, cpu, s, index, clock_for(type)) && scx_bpf_dsq_move_to_local(own, 0))
+			if (nr_queues != nr_types && take_behind(cpu, type, own, deadline(s)))
+				return;
+			if (comes_first(own, cpu, s, index, clock_for(type)) && scx_bpf_dsq_move_to_local(own, enq_immed))
 				return;
 			if (shared.fallback && comes_first(AMP_FAIR_QUEUE, cpu, s, index, AMP_FAIR_CLOCK) &&
-			    scx_bpf_dsq_move_to_local(AMP_FAIR_QUEUE, 0))
+			    scx_bpf_dsq_move_to_local(AMP_FAIR_QUEUE, enq_immed))
 				return;
+			if (index != AMP_UNTRACKED)
+				advance_clock(s);
 			scx_bpf_task_set_slice(prev, slice_ns);
 			return;
 		}
 	}
-	if (scx_bpf_dsq_move_to_local(own, 0))
+	if (nr_queues != nr_types && take_behind(cpu, type, own, head_of(own)))
 		return;
-	if (shared.fallback && scx_bpf_dsq_move_to_local(AMP_FAIR_QUEUE, 0))
+	if (scx_bpf_dsq_move_to_local(own, enq_immed))
+		return;
+	if (shared.fallback && scx_bpf_dsq_move_to_local(AMP_FAIR_QUEUE, enq_immed))
 		return;
 	if (!take_other(cpu, type, own))
 		cpu_record(cpu)->slot = 0;
@@ -462,6 +629,7 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 	s->cpu = cpu;
 	s->core_type = type;
 	s->state = AMP_BEGAN;
+	advance_clock(s);
 	if (s->placed_at || c->foreign || s->placement != AMP_ANY || s->rotation != AMP_ANY)
 		note_placement(s, cpu, type);
 }
@@ -477,6 +645,8 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	c->ticked = 1;
 	if (!s || index == AMP_UNTRACKED)
 		return;
+	/* not any more, whatever its last burst was */
+	s->brief = 0;
 	fold(p, s);
 	/*
 	 * whoever is at his first tick was charged by a switch not long ago, and will be by another
@@ -485,7 +655,6 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 		count_tick(cpu, index, p->se.sum_exec_runtime);
 	if ((s->clock == AMP_FAIR_CLOCK) != !!shared.fallback)
 		set_clock(s, clock_for(s->core_type), false);
-	advance_clock(s);
 }
 
 #endif

@@ -4,11 +4,14 @@
 //! One program, so that guests of different tests run beside each other ([`amp_tests::Lab`]):
 //! virtual time does not mind.
 
+mod affinity;
 mod bench;
+mod caches;
 mod collect;
 mod complaints;
 mod counters;
 mod counts;
+mod higher_class;
 mod hot_change;
 mod hotplug;
 mod lifecycle;
@@ -21,3 +24,4 @@ mod pmc;
 mod repeatability;
 mod setup;
 mod taken;
+mod wakeups;

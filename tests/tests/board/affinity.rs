@@ -1,0 +1,49 @@
+//! Threads that may use some CPUs of a core type only.
+
+use amp_tests::{Lab, Reply};
+
+const PLACE: &str = r#"
+sleep 5
+/place run 0-1:1024,2-5:446 secs=0 swap=0 heartbeat=5000 >/tmp/log 2>&1 & pid=$!
+until grep -q ^VERIFIED /tmp/log; do kill -0 $pid || { cat /tmp/log; exit 1; }; sleep 0.1; done
+sleep 0.5
+PART
+kill -INT $pid; wait $pid
+grep -q 'DETACHED, state=disabled' /tmp/log
+echo "stalls $(dmesg | grep -c -i -e 'stall' -e 'sched_ext.*error')"
+"#;
+
+fn placed(part: &str) -> Reply {
+    let r = Lab::board("juno")
+        .program("place")
+        .run(&PLACE.replace("PART", part))
+        .ok();
+    assert_eq!(r.line("stalls"), "0");
+    r
+}
+
+/// CPU 1 is idle all the time, but neither of them may use it.
+#[test]
+fn a_thread_stays_where_it_may_run_while_a_faster_cpu_idles_that_it_may_not_use() {
+    let r = placed(
+        r#"amp-workload bench spin --pin 0 --name A --seconds 4 --json >/tmp/a & a=$!
+taskset 0xd amp-workload bench spin --name B --seconds 4 --json >/tmp/b & b=$!
+sleep 0.5
+before=$(awk '/nr_migrations/ {n += $3} END {print n}' /proc/$b/task/*/sched)
+sleep 3
+after=$(awk '/nr_migrations/ {n += $3} END {print n}' /proc/$b/task/*/sched)
+echo "migrations $((after - before))"
+wait $a $b; cat /tmp/a /tmp/b"#,
+    );
+    let migrations: u32 = r.line("migrations").parse().unwrap();
+    let json = r.json();
+    let ran = |j: &serde_json::Value| -> f64 {
+        let on = j["cpu_ms"][0].as_array().unwrap();
+        on.iter().map(|ms| ms.as_f64().unwrap()).sum::<f64>() / 4e3
+    };
+    assert_eq!(json.len(), 2);
+    let (a, b) = (ran(&json[0]), ran(&json[1]));
+    println!("A {a:.3}, B {b:.3} of a CPU, {migrations} migrations of B in 3 s");
+    assert!(a + b >= 1.96, "{a} and {b}");
+    assert!(migrations < 15, "{migrations} migrations in 3 s");
+}

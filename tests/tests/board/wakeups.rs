@@ -1,0 +1,128 @@
+//! Threads that wake up beside busy ones, and light threads beside heavy ones, under the mechanism
+//! alone and under the kernel's own scheduler on the same boot.
+
+use amp_tests::{Lab, Reply};
+
+/// Each part runs first without a scheduler of ours (`eevdf`), then with (`amp`).
+const AROUND: &str = r#"
+sleep 5
+eevdf=eevdf; amp=amp
+part() {
+PART
+}
+part eevdf
+/place run 0-1:1024,2-5:446 secs=0 swap=0 heartbeat=5000 >/tmp/log 2>&1 & pid=$!
+until grep -q ^VERIFIED /tmp/log; do kill -0 $pid || { cat /tmp/log; exit 1; }; sleep 0.1; done
+sleep 0.5
+part amp
+kill -INT $pid; wait $pid
+grep -q 'DETACHED, state=disabled' /tmp/log
+echo "stalls $(dmesg | grep -c -i -e 'stall' -e 'sched_ext.*error')"
+"#;
+
+fn both(part: &str) -> Reply {
+    let r = Lab::board("juno")
+        .program("place")
+        .run(&AROUND.replace("PART", part))
+        .ok();
+    assert_eq!(r.line("stalls"), "0");
+    r
+}
+
+/// The figures that `what` of `scheduler` printed, in ms.
+fn ms(r: &Reply, scheduler: &str, what: &str) -> Vec<f64> {
+    let key = format!("{scheduler}-{what}");
+    let all: Vec<f64> = r
+        .lines(&key)
+        .flat_map(|l| l.split([' ', ',', '[', ']']).filter_map(|n| n.parse().ok()))
+        .map(|ns: f64| ns / 1e6)
+        .collect();
+    assert!(!all.is_empty(), "{key} in:\n{}", r.0.console);
+    all
+}
+
+fn mean(of: &[f64]) -> f64 {
+    of.iter().sum::<f64>() / of.len() as f64
+}
+
+fn most(of: &[f64]) -> f64 {
+    of.iter().copied().fold(0.0, f64::max)
+}
+
+/// Half a slice of the mechanism. Who waits for a slice to end waits longer in the mean.
+const HALF_A_SLICE_MS: f64 = 2.5;
+
+#[test]
+fn a_pinned_thread_that_wakes_up_beside_busy_ones_does_not_wait_for_a_slice_to_end() {
+    let r = both(
+        r#"for n in 3 6 12; do
+    amp-workload bench spin --threads $n --seconds 600 >/dev/null & s=$!
+    sleep 0.3
+    for c in 0 1 2 3; do amp-workload bench wake --pin $c --period-us 10000 --rounds 100 --json >/tmp/w$c & w[$c]=$!; done
+    wait ${w[0]} ${w[1]} ${w[2]} ${w[3]}
+    kill $s; wait $s
+    for c in 0 1 2 3; do
+        echo "$1-$n-p50 $(sed 's/.*"p50"://;s/,.*//' /tmp/w$c)"
+        echo "$1-$n-p90 $(sed 's/.*"p90"://;s/,.*//' /tmp/w$c)"
+    done
+done"#,
+    );
+    for n in [3, 6, 12] {
+        let of = |who: &str, p: &str| ms(&r, who, &format!("{n}-{p}"));
+        println!(
+            "{n} spinners, eevdf: p50 {:.2?} p90 {:.2?} ms",
+            of("eevdf", "p50"),
+            of("eevdf", "p90")
+        );
+        println!(
+            "{n} spinners, amp: p50 {:.2?} p90 {:.2?} ms",
+            of("amp", "p50"),
+            of("amp", "p90")
+        );
+    }
+    for n in [3, 6, 12] {
+        let p50 = ms(&r, "amp", &format!("{n}-p50"));
+        assert_eq!(p50.len(), 4);
+        assert!(most(&p50) < HALF_A_SLICE_MS, "{n} spinners: {p50:?} ms");
+        let p90 = ms(&r, "amp", &format!("{n}-p90"));
+        assert!(mean(&p90) < HALF_A_SLICE_MS, "{n} spinners: {p90:?} ms");
+    }
+}
+
+#[test]
+fn nice_19_takes_no_more_from_a_thread_of_nice_0_than_under_eevdf() {
+    let nineteen = ["19"; 18].join(" ");
+    let r = both(&format!(
+        r#"/place spin hog 18 30 {nineteen} >/dev/null & s=$!
+    sleep 0.5
+    amp-workload bench spin --threads 1 --seconds 3 --json >/tmp/zero
+    for c in 1 4; do
+        amp-workload bench wake --pin $c --period-us 10000 --rounds 100 --json >/tmp/w
+        echo "$1-wake-p90 $(sed 's/.*"p90"://;s/,.*//' /tmp/w)"
+    done
+    kill $s; wait $s
+    echo "$1-ran $(sed 's/.*"cpu_ms"://;s/,"idle.*//' /tmp/zero)""#
+    ));
+    let share = |who: &str| ms(&r, who, "ran").iter().sum::<f64>() * 1e6 / 3e3;
+    let (theirs, ours) = (share("eevdf"), share("amp"));
+    println!("eevdf {theirs:.3}, amp {ours:.3} of a CPU beside 18 hogs of nice 19");
+    println!(
+        "wake-ups, p90 in ms: eevdf {:.2?}, amp {:.2?}",
+        ms(&r, "eevdf", "wake-p90"),
+        ms(&r, "amp", "wake-p90")
+    );
+    assert!(ours >= theirs - 0.03, "{ours} of a CPU, eevdf {theirs}");
+    assert!(most(&ms(&r, "amp", "wake-p90")) < HALF_A_SLICE_MS);
+}
+
+/// It did not before the kernel's search was kept from handing the writer's CPU over, either: the
+/// reader's own CPU is idle, and is tried first.
+#[test]
+fn a_reader_does_not_wait_for_a_writer_that_goes_on_computing() {
+    let r = both(
+        r#"amp-workload bench message --json >/tmp/m; echo "$1-p90 $(sed 's/.*"p90"://;s/,.*//' /tmp/m)""#,
+    );
+    let (theirs, ours) = (ms(&r, "eevdf", "p90")[0], ms(&r, "amp", "p90")[0]);
+    println!("p90 {ours:.2} ms, eevdf {theirs:.2}");
+    assert!(ours < 1.0, "{ours} ms");
+}
