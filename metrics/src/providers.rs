@@ -8,6 +8,7 @@ pub mod declared;
 mod energy;
 mod exec;
 mod file;
+mod fused;
 mod history;
 mod ipc_sampling;
 mod model;
@@ -22,6 +23,7 @@ pub use declared::{Declarations, Declared, Speedups};
 pub use energy::WithEnergy;
 pub use exec::{Exec, ExecFile, PROTOCOL};
 pub use file::{files_of, load, ProviderFileError, KINDS};
+pub use fused::Fused;
 pub use history::{History, HistorySettings};
 pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
 pub use model::{Model, PlatformModel, MAX_METRICS};
@@ -105,14 +107,6 @@ pub enum ProviderError {
         /// What a trial said.
         why: String,
     },
-    /// The model there is is too rough to be chosen without being asked for.
-    #[error("provider `model`: `{model}` states a standard error of {error} of its speedup factors, above {AUTO_MODEL_ERROR}: ask for `model` by name to use it all the same")]
-    Rough {
-        /// Its name.
-        model: String,
-        /// Standard error that the model states.
-        error: f64,
-    },
     /// There is no model for this platform.
     #[error("provider `model`: no model fits this machine ({}): write one (models/README.md) and name its file", why.join("; "))]
     NoModel {
@@ -146,6 +140,15 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         make: |_| Ok(Box::new(Declared::new(Declarations::default()))),
     },
     ProviderEntry {
+        name: "fused",
+        summary: "the platform model where one fits, corrected by the measured ratio of instruction rates; without a model, that alone",
+        remembers: false,
+        make: |context| {
+            let model = context.and_then(|c| model_for(c, PlatformModel::fits_in_part).ok());
+            Ok(Box::new(Fused::new(model.map(Model::new))))
+        },
+    },
+    ProviderEntry {
         name: "ipc-sampling",
         summary: "the ratio of what a thread did on each core type, which it has to visit by turns",
         remembers: false,
@@ -173,7 +176,7 @@ pub const PROVIDERS: &[ProviderEntry] = &[
             None => Err(ProviderError::NoModel {
                 why: vec!["the machine is not known".to_owned()],
             }),
-            Some(context) => Ok(Box::new(Model::new(model_for(context)?))),
+            Some(context) => Ok(Box::new(Model::new(model_for(context, PlatformModel::fits)?))),
         },
     },
     ProviderEntry {
@@ -185,11 +188,7 @@ pub const PROVIDERS: &[ProviderEntry] = &[
 ];
 
 /// The order in which `auto` tries: the first that is possible is taken.
-const AUTO: &[&str] = &["model", "remembered", "declared"];
-
-/// Standard error of the speedup factor up to which `auto` trusts a model. The published models'
-/// mean absolute errors are 0.13 to 0.19 [TD]; a worse one has to be asked for by name.
-pub const AUTO_MODEL_ERROR: f64 = 0.3;
+const AUTO: &[&str] = &["fused", "declared"];
 
 /// There is no such provider.
 #[derive(Debug, Error, PartialEq)]
@@ -319,18 +318,12 @@ pub fn check(
 fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
     let mut passed_over = Vec::new();
     let mut last = None;
+    // `fused` does with or without a model: without one, say why
+    if let Err(e) = model_for(context, PlatformModel::fits_in_part) {
+        passed_over.push(("model", e.to_string()));
+    }
     for name in AUTO {
-        let rough = match *name {
-            "model" => model_for(context).and_then(|m| match m.error() {
-                e if e > AUTO_MODEL_ERROR => Err(ProviderError::Rough {
-                    model: m.name.clone(),
-                    error: e,
-                }),
-                _ => Ok(()),
-            }),
-            _ => Ok(()),
-        };
-        match rough.and_then(|()| prepare(name, context)) {
+        match prepare(name, context) {
             Ok(prepared) => {
                 return Ok(Prepared {
                     passed_over,
@@ -351,11 +344,14 @@ fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
     }))
 }
 
-/// The first model that is for this machine: of the context's folder, then of the shipped ones.
-fn model_for(context: &Context<'_>) -> Result<PlatformModel, ProviderError> {
+/// The first model that `fits` this machine: of the context's folder, then of the shipped ones.
+fn model_for(
+    context: &Context<'_>,
+    fits: fn(&PlatformModel, &Pmus) -> Result<(), String>,
+) -> Result<PlatformModel, ProviderError> {
     let mut why = Vec::new();
     let mut try_one = |model: Result<PlatformModel, ProviderFileError>, name: &str| match model {
-        Ok(m) => match m.fits(context.pmus) {
+        Ok(m) => match fits(&m, context.pmus) {
             Ok(()) => Some(m),
             Err(reason) => {
                 why.push(format!("{name}: {reason}"));
@@ -477,17 +473,20 @@ mod tests {
             let found = p.passed_over.iter().find(|(name, _)| *name == n);
             found.map(|(_, why)| why.clone()).unwrap()
         };
-        assert!(of("remembered").contains("perf_event_paranoid is 3"));
+        assert!(of("fused").contains("perf_event_paranoid is 3"));
         assert!(of("model").contains("no model fits"));
         let e = prepare("ipc-sampling", &denied).unwrap_err();
         assert!(matches!(e, ProviderError::NoCounters { .. }), "{e}");
     }
 
     #[test]
-    fn with_counters_and_no_model_auto_samples() {
+    fn with_counters_and_no_model_auto_measures() {
         let pmus = generic(4);
         let p = prepare("auto", &context(&pmus)).unwrap();
-        assert_eq!(p.provider.name(), "remembered");
-        assert_eq!(p.passed_over.len(), 1);
+        assert_eq!(p.provider.name(), "fused");
+        let [(name, why)] = &p.passed_over[..] else {
+            panic!("{:?}", p.passed_over)
+        };
+        assert!(*name == "model" && why.contains("no model fits"), "{why}");
     }
 }

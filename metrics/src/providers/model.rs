@@ -13,7 +13,7 @@ pub use platform::PlatformModel;
 
 use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
-use crate::event::{EventError, EventSet, EventSets, MAX_EVENTS};
+use crate::event::{EventError, EventSet, EventSets, EventSpec, MAX_EVENTS};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::multiplex::{self, Observation, Rounds, Step, Strategy};
 use crate::pmu::Pmus;
@@ -28,6 +28,8 @@ pub const MAX_STUMPS: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
+    /// Core type that it was measured on.
+    on: CoreTypeId,
     prediction: Prediction,
     oldest: Nanos,
     coverage: f64,
@@ -173,6 +175,7 @@ impl Model {
             };
             if let (Some(place), true) = (place, prediction.value.is_finite()) {
                 *place = Some(Known {
+                    on: r.core_type,
                     prediction,
                     oldest: complete.oldest,
                     coverage: complete.coverage,
@@ -180,6 +183,34 @@ impl Model {
                 });
             }
         }
+    }
+
+    /// The present estimate of a factor, with the core type that it was measured on.
+    pub(super) fn heard(
+        &self,
+        thread: ThreadKey,
+        metric: MetricId,
+    ) -> Option<(CoreTypeId, Estimate)> {
+        let on = self.known(thread, metric)?.on;
+        Some((on, self.estimate(thread, metric)?))
+    }
+
+    /// The event sets of core type `t`, resolved.
+    pub(super) fn sets_of(&self, pmus: &Pmus, t: CoreTypeId) -> Result<Vec<EventSet>, EventError> {
+        let model = self.model.core_types.get(t.index());
+        let resolve = |set: &Vec<(String, EventSpec)>| {
+            let events = set
+                .iter()
+                .map(|(name, spec)| Ok(pmus.resolve(t, spec)?.named(name)));
+            Ok(EventSet {
+                events: events.collect::<Result<_, EventError>>()?,
+            })
+        };
+        model
+            .map_or(&[][..], |m| &m.sets)
+            .iter()
+            .map(resolve)
+            .collect()
     }
 
     fn known(&self, thread: ThreadKey, metric: MetricId) -> Option<&Known> {
@@ -203,17 +234,9 @@ impl Provider for Model {
 
     fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
         let mut sets = EventSets::default();
-        for (t, model) in pmus.core_types().zip(&self.model.core_types) {
-            for set in &model.sets {
-                let events = set
-                    .iter()
-                    .map(|(name, spec)| Ok(pmus.resolve(t, spec)?.named(name)));
-                sets.push(
-                    t,
-                    EventSet {
-                        events: events.collect::<Result<_, EventError>>()?,
-                    },
-                );
+        for t in pmus.core_types() {
+            for set in self.sets_of(pmus, t)? {
+                sets.push(t, set);
             }
         }
         Ok(sets)

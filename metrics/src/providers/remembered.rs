@@ -17,8 +17,9 @@ use rustc_hash::FxHashMap;
 
 /// Names that are remembered; the one that was met longest ago makes room.
 const MOST_NAMES: usize = 1024;
-/// Weight of a thread's factor in the running average of its name, for each interval in which the
-/// thread ran. Small, so that the average is over the phases of a program.
+/// Least weight of a thread's factor in the running average of its name, for each interval in which
+/// the thread ran; the n-th weighs 1/n until then. Small, so that the average is over the phases of
+/// a program.
 const NEW: f64 = 0.05;
 
 /// A factor over threads of one name.
@@ -27,6 +28,8 @@ struct Known {
     mean: f64,
     /// Running mean of the squared departures from it.
     variance: f64,
+    /// Values in it.
+    n: u32,
     at: Nanos,
 }
 
@@ -35,11 +38,14 @@ impl Known {
         let k = known.get_or_insert(Known {
             mean: value,
             variance: 0.0,
+            n: 0,
             at: now,
         });
+        k.n = k.n.saturating_add(1);
+        let weight = (1.0 / f64::from(k.n)).max(NEW);
         let d = value - k.mean;
-        k.mean += NEW * d;
-        k.variance = (1.0 - NEW) * (k.variance + NEW * d * d);
+        k.mean += weight * d;
+        k.variance = (1.0 - weight) * (k.variance + weight * d * d);
         k.at = now;
     }
 }
@@ -273,6 +279,25 @@ mod tests {
         assert!(e.value < 3.0 && e.value > 2.0, "{e:?}");
         assert!(e.uncertainty.unwrap() > 0.1, "{e:?}");
         assert_eq!(e.age, Nanos::from_millis(100));
+    }
+
+    #[test]
+    fn the_first_factors_weigh_alike_and_a_long_past_fades() {
+        let mut lab = Lab::new();
+        for (slot, sf) in [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)] {
+            lab.knows(slot, sf);
+            lab.run(&[(slot, "sh")]);
+        }
+        lab.run(&[(5, "sh")]);
+        let (value, _) = lab.says(5).unwrap();
+        assert!((value - 2.5).abs() < 1e-9, "{value}");
+        lab.knows(6, 1.0);
+        for _ in 0..200 {
+            lab.run(&[(6, "sh")]);
+        }
+        lab.run(&[(7, "sh")]);
+        let (value, _) = lab.says(7).unwrap();
+        assert!((value - 1.0).abs() < 0.01, "{value}");
     }
 
     #[test]

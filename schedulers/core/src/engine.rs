@@ -1,7 +1,7 @@
 //! The engine: one decision per interval.
 //!
 //! ```text
-//! sample ─► provider.observe ─► View of the busy threads ─► policy.place ─► what changed ─► machine.apply
+//! sample ─► provider.observe ─► View of the busy threads ─► policy.place ─► probes ─► what changed ─► machine.apply
 //! ```
 //!
 //! The engine has no clock and does no I/O of its own: whoever owns the [`Machine`] calls
@@ -14,12 +14,15 @@
 mod activity;
 pub mod change;
 mod done;
+pub mod probes;
 
 pub use crate::done::Done;
 pub use change::Changes;
 
 use crate::machine::{Machine, MachineError, Placement, Topology};
 use crate::policy::contract::Policy;
+use crate::policy::knobs::Knobs;
+use crate::policy::registry;
 use crate::view::{AppView, ThreadView, View};
 use activity::{Activity, ActivityRule};
 use amp_metrics::{
@@ -67,6 +70,8 @@ pub struct Totals {
     pub changes: u64,
     /// Pairs of threads that changed places.
     pub swaps: u64,
+    /// Probes: pairs of threads that changed places to be measured ([`probes`]).
+    pub probes: u64,
     /// Decisions of the policy that were not carried out: an unknown thread, a thread that was
     /// decided on twice, a core type outside the thread's affinity. A correct policy has none.
     pub refused: u64,
@@ -91,6 +96,10 @@ pub struct Engine {
     states: FxHashMap<ThreadKey, ThreadState>,
     last: Option<Nanos>,
     totals: Totals,
+    knobs: Knobs,
+    probes: probes::Probes,
+    /// Whether the policy places threads by metrics.
+    by_metrics: bool,
     // reused from tick to tick
     offered: Vec<ThreadView>,
     app_views: Vec<AppView>,
@@ -104,6 +113,9 @@ impl Engine {
     /// An engine for a machine of this topology.
     pub fn new(topology: Topology, policy: Box<dyn Policy>, provider: Box<dyn Provider>) -> Engine {
         Engine {
+            by_metrics: registry::uses_metrics(policy.name()),
+            knobs: probes::knobs(),
+            probes: probes::Probes::default(),
             topology,
             policy,
             provider,
@@ -133,7 +145,18 @@ impl Engine {
     /// Puts another policy in place; threads keep their state, and their placement until it
     /// decides.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
+        self.by_metrics = registry::uses_metrics(policy.name());
         self.policy = policy;
+    }
+
+    /// The engine's own parameters.
+    pub fn knobs(&self) -> &Knobs {
+        &self.knobs
+    }
+
+    /// Sets the engine's own parameters; takes effect with the next decision.
+    pub fn set_knobs(&mut self, knobs: Knobs) {
+        self.knobs = knobs;
     }
 
     /// The source of metrics in use.
@@ -179,6 +202,7 @@ impl Engine {
         machine.count(&|t| provider.active_set(t))?;
         self.last = Some(now);
         self.group();
+        self.probes.hide(&mut self.offered);
         self.decided.clear();
         let view = View::new(
             &self.topology,
@@ -196,6 +220,18 @@ impl Engine {
             }
         }
         self.policy.place(&view, &mut self.decided);
+        let share = match self.by_metrics {
+            true => self.knobs.number(0) / 100.0,
+            false => 0.0,
+        };
+        self.totals.probes += self.probes.lay_over(
+            share,
+            interval,
+            &self.topology,
+            &self.offered,
+            &*self.provider,
+            &mut self.decided,
+        );
         let swaps = self.keep_what_changes();
         if !self.changed.is_empty() {
             machine.apply(&self.changed)?;

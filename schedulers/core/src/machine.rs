@@ -27,6 +27,14 @@ impl Placement {
         self.entries.push((thread, None));
     }
 
+    /// Places `thread` on core type `t`, instead of what was decided on it before.
+    pub fn change(&mut self, thread: ThreadKey, t: CoreTypeId) {
+        match self.entries.iter_mut().find(|(key, _)| *key == thread) {
+            Some((_, to)) => *to = Some(t),
+            None => self.place(thread, t),
+        }
+    }
+
     /// Every decision, in the order it was made.
     pub fn iter(&self) -> impl Iterator<Item = (ThreadKey, Option<CoreTypeId>)> + '_ {
         self.entries.iter().copied()

@@ -24,6 +24,19 @@ impl Utility {
     }
 }
 
+impl Utility {
+    /// What one fast core adds while it runs one of the application's threads: the gain of them all
+    /// by the fast cores that the application can fill, (SP − 1)/min(N, NB). In this order, fast
+    /// cores add most in all. The utility factor of CAMP is such a rank by itself.
+    pub fn per_core(self, sf: f64, runnable: usize, cores: usize) -> f64 {
+        let filled = match self {
+            Utility::Camp => 1,
+            _ => runnable.min(cores).max(1),
+        };
+        (self.of(sf, runnable, cores) - 1.0) / filled as f64
+    }
+}
+
 /// Application-wide speedup SP = (min(NB, N)/N)·(SF − 1) + 1 [TR5028 §4]: N runnable threads of
 /// speedup factor SF, NB fast cores. With N ≤ NB it is the SF itself. No runnable thread counts as
 /// one.
@@ -61,6 +74,19 @@ mod tests {
             assert_eq!(u.of(2.5, 2, 2), 2.5);
         }
         assert_eq!(application_speedup(2.5, 0, 2), 2.5);
+    }
+
+    #[test]
+    fn a_core_adds_its_thread_s_part() {
+        let per_core = |u: Utility, sf, n| u.per_core(sf, n, 2);
+        for u in [Utility::Speedup, Utility::Camp, Utility::Barrier] {
+            assert_eq!(per_core(u, 2.5, 1), 1.5);
+        }
+        assert_eq!(per_core(Utility::Speedup, 3.0, 2), 1.0);
+        assert_eq!(per_core(Utility::Speedup, 3.0, 4), 0.5);
+        assert_eq!(per_core(Utility::Barrier, 3.0, 2), 1.0);
+        assert_eq!(per_core(Utility::Barrier, 3.0, 3), 0.0);
+        assert_eq!(per_core(Utility::Camp, 3.0, 2), 2.0);
     }
 
     #[test]

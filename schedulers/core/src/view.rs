@@ -128,6 +128,20 @@ impl<'a> View<'a> {
         rule.of(sf, n, self.topology.nr_cpus(t))
     }
 
+    /// The speedup factor of `thread` on `t` with its standard uncertainty, 0 where none is stated.
+    pub fn uncertain_factor(&self, thread: &ThreadView, t: CoreTypeId) -> Option<(f64, f64)> {
+        let e = self.estimate(thread, MetricId::SpeedupFactor(t))?;
+        let u = e.uncertainty.filter(|u| u.is_finite() && *u > 0.0);
+        Some((e.value, u.unwrap_or(0.0)))
+    }
+
+    /// What a core of type `t` adds while it runs `thread`, of speedup factor `sf` there
+    /// ([`Utility::per_core`]).
+    pub fn gain_per_core(&self, thread: &ThreadView, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
+        let n = self.apps.get(thread.app).map_or(1, |a| a.runnable);
+        rule.per_core(sf, n, self.topology.nr_cpus(t))
+    }
+
     /// The application-wide speedup of `app` on `t` [TR5028 §4], from the mean speedup factor of
     /// its threads that have one; `None` when none has.
     pub fn application_speedup(&self, app: &AppView, t: CoreTypeId, rule: Utility) -> Option<f64> {

@@ -114,7 +114,7 @@ enum Ctl {
     /// Set knobs of a policy, all or none
     Set {
         /// Such as `acfs.uf=1.5`; without a policy, the one in use is meant. Those of another
-        /// policy wait for it
+        /// policy wait for it. `engine.probes` is the engine's
         #[arg(required = true, value_name = "[POLICY.]KNOB=VALUE")]
         settings: Vec<String>,
     },

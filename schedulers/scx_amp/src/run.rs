@@ -61,9 +61,17 @@ impl RunArgs {
     /// # Errors
     /// [`amp_host::BadInput`] naming the policies there are, or the knob at fault and its range.
     pub fn policy_for(&self, topology: Option<&Topology>) -> Result<Box<dyn Policy>> {
-        Settings::new(&self.settings, std::slice::from_ref(&self.policy))
-            .and_then(|s| s.policy(&self.policy, self.seed, topology))
+        self.settings()?
+            .policy(&self.policy, self.seed, topology)
             .map_err(bad_input)
+    }
+
+    /// What was set.
+    ///
+    /// # Errors
+    /// [`amp_host::BadInput`] naming the policies there are, or the knob at fault and its range.
+    pub fn settings(&self) -> Result<Settings> {
+        Settings::new(&self.settings, std::slice::from_ref(&self.policy)).map_err(bad_input)
     }
 }
 

@@ -73,8 +73,10 @@ impl Running {
             log::warn!("all cores are of one type: name the fast ones with --big-cpus");
         }
         let machine = Live::attach(&detected, &mut inventory, &options)?;
+        let mut scheduling = Scheduling::counting(machine, policy, prepared)?;
+        scheduling.engine_mut().set_knobs(args.settings()?.engine());
         Ok(Running {
-            scheduling: Scheduling::counting(machine, policy, prepared)?,
+            scheduling,
             inventory,
             changes: Changes::new(args.seed),
             changed: 0,
@@ -125,6 +127,7 @@ impl Running {
             .changes
             .policy_for(self.scheduling.engine(), topology)
             .map_err(bad_input)?;
+        let knobs = self.scheduling.engine().knobs().clone();
         // there can be only one scheduler, and the counters are needed again
         self.scheduling.let_go();
         let mut inventory = CounterInventory::of(topology)?.with_trust(self.trust.find()?);
@@ -136,6 +139,7 @@ impl Running {
         tell_why(&self.provider, &prepared);
         let machine = Live::attach(detected, &mut inventory, &self.options)?;
         self.scheduling = Scheduling::counting(machine, policy, prepared)?;
+        self.scheduling.engine_mut().set_knobs(knobs);
         self.inventory = inventory;
         Ok(())
     }

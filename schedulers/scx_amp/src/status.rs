@@ -19,7 +19,7 @@ pub struct Status {
     #[stat(desc = "policy")]
     pub policy: String,
     /// Its parameters.
-    #[stat(desc = "the policy's knobs and their values")]
+    #[stat(desc = "knobs of the policy and of the engine (`engine.`), and their values")]
     pub knobs: BTreeMap<String, String>,
     /// Provider.
     #[stat(desc = "metric provider")]
@@ -52,6 +52,12 @@ pub struct Status {
     /// Swaps.
     #[stat(desc = "threads moved between core types by the policy since the start")]
     pub swaps: u64,
+    /// Probes.
+    #[stat(
+        desc = "pairs of threads that changed places to be measured on another core type since the start"
+    )]
+    #[serde(default)]
+    pub probes: u64,
     /// Median swap latency.
     #[stat(
         desc = "median time from the decision to the thread running on its new core type, microseconds (0 = none yet)"
@@ -126,6 +132,10 @@ pub struct Metric {
     /// Value.
     #[stat(desc = "value")]
     pub value: f64,
+    /// Standard uncertainty, in the unit of the value; 0 where the provider states none.
+    #[stat(desc = "standard uncertainty; 0 where the provider states none")]
+    #[serde(default)]
+    pub uncertainty: f64,
     /// Quality.
     #[stat(desc = "exact, multiplexed, partial or stale")]
     pub quality: String,
@@ -144,6 +154,7 @@ impl Metric {
         };
         e.value.is_finite().then(|| Metric {
             value: e.value,
+            uncertainty: e.uncertainty.filter(|u| u.is_finite()).unwrap_or(0.0),
             quality: quality.into(),
             age_s: e.age.as_secs_f64(),
         })
@@ -170,9 +181,12 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
         .collect();
     per_thread.sort_by(|a, b| b.cpu_s.total_cmp(&a.cpu_s).then(a.tid.cmp(&b.tid)));
     let knobs = engine.policy().knobs().values();
+    let knobs = knobs.map(|(k, v)| (k.to_owned(), v));
+    let own = engine.knobs().values();
+    let own = own.map(|(k, v)| (format!("{}.{k}", engine.knobs().policy()), v));
     Status {
         policy: engine.policy().name().to_owned(),
-        knobs: knobs.map(|(k, v)| (k.to_owned(), v)).collect(),
+        knobs: knobs.chain(own).collect(),
         provider: engine.provider().name().to_owned(),
         provider_failed: match engine.provider().health() {
             Health::Working => String::new(),
@@ -191,6 +205,7 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
         threads: snapshot.threads.len() as u64,
         active: engine.offered().len() as u64,
         swaps: totals.swaps,
+        probes: totals.probes,
         swap_latency_p50_us: mechanism.swap_latency_p50.map_or(0.0, |n| n.0 as f64 / 1e3),
         placements: mechanism.placements,
         fallbacks: mechanism.fallbacks,

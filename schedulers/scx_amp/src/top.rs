@@ -154,6 +154,15 @@ pub fn table(s: &Status) -> String {
     out
 }
 
+/// A value with its standard uncertainty, where there is one.
+fn shown(m: &Metric) -> String {
+    if m.uncertainty > 0.0 {
+        format!("{:.2} ± {:.2}", m.value, m.uncertainty)
+    } else {
+        format!("{:.2}", m.value)
+    }
+}
+
 fn row(t: &ThreadStatus, columns: &[&str], counters: &BTreeSet<&str>) -> Vec<String> {
     let known = || "-".to_owned();
     // a row's metrics are as good as the worst of them
@@ -179,11 +188,11 @@ fn row(t: &ThreadStatus, columns: &[&str], counters: &BTreeSet<&str>) -> Vec<Str
         format!("{:.2}", t.cpu_s),
         format!("{:.1}", t.big_time_share * 100.0),
     ];
-    cells.extend(columns.iter().map(|c| {
-        t.metrics
-            .get(*c)
-            .map_or_else(known, |m| format!("{:.2}", m.value))
-    }));
+    cells.extend(
+        columns
+            .iter()
+            .map(|c| t.metrics.get(*c).map_or_else(known, shown)),
+    );
     cells.push(t.phase.get("number").map_or_else(known, |n| format!("{n}")));
     cells.push(worst.map_or_else(known, |m| m.quality.clone()));
     cells.push(oldest.map_or_else(known, |a| format!("{a:.1}")));
@@ -202,6 +211,7 @@ mod tests {
     fn what_is_not_known_is_a_dash() {
         let known = Metric {
             value: 2.345,
+            uncertainty: 0.127,
             quality: "stale".into(),
             age_s: 1.26,
         };
@@ -221,7 +231,10 @@ mod tests {
             ..Status::default()
         };
         let text = table(&s);
-        assert!(text.lines().nth(2).unwrap().contains("2.35"), "{text}");
+        assert!(
+            text.lines().nth(2).unwrap().contains("2.35 ± 0.13"),
+            "{text}"
+        );
         assert!(
             text.lines().nth(2).unwrap().ends_with("stale      1.3"),
             "{text}"

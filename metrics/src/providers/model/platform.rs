@@ -4,7 +4,7 @@ use super::check::check;
 use super::file::ModelFile;
 use super::formula::{Factor, Metric, Target};
 use crate::event::EventSpec;
-use crate::ids::Nanos;
+use crate::ids::{CoreTypeId, Nanos};
 use crate::multiplex::PhaseRule;
 use crate::pmu::Pmus;
 use crate::providers::file::{at_line, read, ProviderFileError};
@@ -97,13 +97,27 @@ impl PlatformModel {
     /// # Errors
     /// The first thing that differs.
     pub fn fits(&self, pmus: &Pmus) -> Result<(), String> {
+        self.fits_where(pmus, |_| true)
+    }
+
+    /// The same, but that core types without a PMU do not count as long as another has one.
+    ///
+    /// # Errors
+    /// The first thing that differs.
+    pub fn fits_in_part(&self, pmus: &Pmus) -> Result<(), String> {
+        let any = pmus.core_types().any(|t| pmus.of_core_type(t).is_some());
+        self.fits_where(pmus, |t| !any || pmus.of_core_type(t).is_some())
+    }
+
+    fn fits_where(&self, pmus: &Pmus, counts: impl Fn(CoreTypeId) -> bool) -> Result<(), String> {
         self.is_for(pmus)?;
         let here = pmus.core_types().count();
         if here != self.core_types.len() {
             let n = self.core_types.len();
             return Err(format!("it is for {n} core types, this machine has {here}"));
         }
-        for (t, model) in pmus.core_types().zip(&self.core_types) {
+        let both = pmus.core_types().zip(&self.core_types);
+        for (t, model) in both.filter(|(t, _)| counts(*t)) {
             let found = pmus.of_core_type(t).map_or("none", |p| p.name.as_str());
             if let Some(want) = model.pmu.as_deref().filter(|w| *w != found) {
                 return Err(format!(

@@ -9,6 +9,7 @@
 //! | threads, whether they are busy, their place | engine | kept | kept |
 //! | CPU time per core type (shares) | machine | kept | kept |
 //! | progress relative to running alone ([`Done`](super::Done)) | engine | kept | kept; grows while there are speedup factors |
+//! | parameters of the engine | engine | kept | kept |
 //! | parameters of each policy | [`Changes`] | kept, those of policies not in use too | kept |
 //! | virtual time, credits, turns, smoothed metrics | policy | made anew, from CPU time and progress where that is what they mean | kept |
 //! | counts and models behind a metric | provider | kept | made anew |
@@ -74,7 +75,7 @@ impl Changes {
         Ok(true)
     }
 
-    /// Turns parameters: `policy.knob=value`, or `knob=value` for the policy in use. Those of a
+    /// Turns parameters: `policy.knob=value` (or `engine.knob=value`), or `knob=value` for the policy in use. Those of a
     /// policy that is not in use take effect when it is. All are turned, or none.
     ///
     /// # Errors
@@ -87,10 +88,12 @@ impl Changes {
         let in_use = engine.policy.name();
         let mut trial = self.settings.clone();
         trial.keep(engine.policy.knobs().clone());
+        trial.keep(engine.knobs.clone());
         trial.set(settings, in_use, &engine.topology)?;
         if let Some(k) = trial.of(in_use) {
             *engine.policy.knobs_mut() = k.clone();
         }
+        engine.knobs = trial.engine();
         self.settings = trial;
         Ok(())
     }

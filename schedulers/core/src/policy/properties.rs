@@ -112,6 +112,62 @@ fn asp_and_unfairness(sf: &[f64], shares: &[[f64; MAX_CORE_TYPES]]) -> (f64, f64
     )
 }
 
+/// Two threads that share their work gain half each of what one alone would.
+#[test]
+fn hsp_fills_fast_cores_by_what_each_of_them_adds() {
+    let mut fake = Fake::new(&[2, 4]);
+    let keys: Vec<_> = [1, 1, 2, 3, 4, 5]
+        .into_iter()
+        .map(|a| fake.spawn(a))
+        .collect();
+    let sf = [(1, 3.0), (2, 2.8), (3, 2.7), (4, 1.2), (5, 1.1)];
+    let mut e = engine(&fake, "hsp", Box::new(Noisy::new(&sf, 0.0, 1)));
+    let s = shares(&mut e, &mut fake, &keys, 500);
+    // both threads of the first make one unit of its progress
+    let asp = (s[0][0] + s[1][0]) / 2.0 * 2.0
+        + (2..6).map(|i| s[i][0] * (sf[i - 1].1 - 1.0)).sum::<f64>();
+    assert!((asp - 3.5).abs() < 0.02, "{asp}: {s:?}");
+}
+
+/// A thread keeps its seat unless another's factor is better beyond their uncertainties.
+#[test]
+fn hsp_does_not_swap_what_it_cannot_tell_apart() {
+    struct Unsure(Noisy, f64);
+    impl Provider for Unsure {
+        fn name(&self) -> &str {
+            "unsure"
+        }
+        fn observe(&mut self, s: &amp_metrics::Snapshot) {
+            self.0.observe(s);
+        }
+        fn estimate(
+            &self,
+            t: ThreadKey,
+            m: amp_metrics::MetricId,
+        ) -> Option<amp_metrics::Estimate> {
+            let e = self.0.estimate(t, m)?;
+            Some(amp_metrics::Estimate {
+                uncertainty: Some(self.1),
+                ..e
+            })
+        }
+    }
+    for (u, caution, swaps) in [(0.3, "1", false), (0.05, "1", true), (0.3, "0", true)] {
+        let mut fake = Fake::new(&[1, 1]);
+        let keys = [fake.spawn(1), fake.spawn(2)];
+        fake.thread(keys[0]).placed = Some(CoreTypeId(0));
+        fake.thread(keys[1]).placed = Some(CoreTypeId(1));
+        let provider = Unsure(Noisy::new(&[(1, 2.5), (2, 2.8)], 0.0, 1), u);
+        let mut e = engine(&fake, "hsp", Box::new(provider));
+        e.policy_mut().set("caution", caution).unwrap();
+        for _ in 0..10 {
+            e.tick(&mut fake).unwrap();
+        }
+        let swapped = fake.thread(keys[0]).placed == Some(CoreTypeId(1));
+        assert_eq!(swapped, swaps, "uncertainty {u}, caution {caution}");
+    }
+}
+
 #[test]
 fn hsp_and_rr_reproduce_the_oracle() {
     for (cpus, sf) in [

@@ -73,6 +73,11 @@ pub(super) fn entry(name: &str) -> Result<&'static Entry, UnknownPolicy> {
         })
 }
 
+/// Whether the policy called `name` places threads by metrics; one that is not registered may.
+pub(crate) fn uses_metrics(name: &str) -> bool {
+    entry(name).map_or(true, |e| e.uses_metrics)
+}
+
 /// The policy called `name`. `seed` feeds the generator of policies that need one; the same seed
 /// and the same views give the same placements.
 ///

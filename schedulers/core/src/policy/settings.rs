@@ -2,6 +2,7 @@
 //! same checks and the same messages.
 
 use crate::closest::{closest, did_you_mean};
+use crate::engine::probes::{self, ENGINE};
 use crate::machine::Topology;
 use crate::policy::contract::Policy;
 use crate::policy::knobs::{KnobError, Knobs};
@@ -69,7 +70,8 @@ impl From<TooManyCoreTypes> for SettingsError {
     }
 }
 
-/// What the user set: the parameters of every policy of which one was turned.
+/// What the user set: the parameters of every policy of which one was turned, and of the engine
+/// (`engine.knob=value`).
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     turned: Vec<Knobs>,
@@ -93,7 +95,7 @@ impl Settings {
         }
         for text in texts.iter().map(S::as_ref) {
             let s = Setting::parse(text)?;
-            if let Some(policy) = s.policy {
+            if let Some(policy) = s.policy.filter(|p| *p != ENGINE) {
                 registry::entry(policy)?;
                 if !in_use.iter().any(|p| p.as_ref() == policy) {
                     return Err(SettingsError::NotInUse {
@@ -161,6 +163,11 @@ impl Settings {
             .transpose()
     }
 
+    /// The engine's own parameters.
+    pub fn engine(&self) -> Knobs {
+        self.of(ENGINE).cloned().unwrap_or_else(probes::knobs)
+    }
+
     /// What was set for the policy called `name`, if anything was.
     pub fn of(&self, name: &str) -> Option<&Knobs> {
         self.turned.iter().find(|k| k.policy() == name)
@@ -193,8 +200,12 @@ impl Settings {
         topology: Option<&Topology>,
     ) -> Result<(), SettingsError> {
         let mut meant: Vec<Knobs> = Vec::new();
+        if s.policy == Some(ENGINE) {
+            meant.push(self.engine());
+        }
         let names = in_use.iter().map(P::as_ref).filter(|n| *n != BASELINE);
-        for name in s.policy.map_or_else(|| names.collect(), |p| vec![p]) {
+        let policies = s.policy.map_or_else(|| names.collect(), |p| vec![p]);
+        for name in policies.into_iter().filter(|p| *p != ENGINE) {
             meant.push(self.policy(name, 0, topology)?.knobs().clone());
         }
         if s.policy.is_none() && meant.len() != 1 {
@@ -298,6 +309,13 @@ mod tests {
     }
 
     #[test]
+    fn the_engine_has_parameters_too() {
+        let s = Settings::new(&["engine.probes=2.5"], &["eevdf"]).unwrap();
+        assert_eq!(s.engine().number(0), 2.5);
+        assert_eq!(Settings::default().engine().number(0), 5.0);
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_what_may_have_been_meant() {
         for (texts, in_use, words) in [
             (
@@ -342,6 +360,16 @@ mod tests {
                 &["threshold=0"],
                 &["rr"],
                 &["threshold=0", "from 1 to 60000 ms"],
+            ),
+            (
+                &["engine.probe=1"],
+                &["rr"],
+                &["policy `engine` has no parameter", "did you mean `probes`?"],
+            ),
+            (
+                &["engine.probes=-1"],
+                &["eevdf"],
+                &["probes=-1: a number from 0 to 100 %"],
             ),
             (
                 &["threshold"],

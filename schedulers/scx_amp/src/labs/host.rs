@@ -140,8 +140,10 @@ impl<'a> HostLab<'a> {
     /// Puts a policy to work.
     fn attach(&self, policy: &str, solos: &[SoloTimes]) -> Result<Scheduling> {
         let known = Some(&self.detected.topology);
-        let policy = Settings::new(&self.args.settings, &self.args.policies.names())
-            .and_then(|s| s.policy(policy, self.args.seed, known))
+        let settings =
+            Settings::new(&self.args.settings, &self.args.policies.names()).map_err(bad_input)?;
+        let policy = settings
+            .policy(policy, self.args.seed, known)
             .map_err(bad_input)?;
         let options = LiveOptions {
             interval: Nanos::from_millis(self.args.interval),
@@ -154,13 +156,16 @@ impl<'a> HostLab<'a> {
                 log::info!("{why}");
             }
             let machine = Live::attach(&self.detected, &mut inventory, &options)?;
-            return Scheduling::counting(machine, policy, prepared);
+            let mut s = Scheduling::counting(machine, policy, prepared)?;
+            s.engine_mut().set_knobs(settings.engine());
+            return Ok(s);
         }
         let machine = Live::attach(&self.detected, &mut inventory, &options)?;
         let declarations = Declarations::default();
         let declared = Box::new(Declared::new(declarations.clone()));
         let provider = provider::checked(&mut inventory, declared)?;
         let mut s = Scheduling::counting(machine, policy, provider)?;
+        s.engine_mut().set_knobs(settings.engine());
         let speedups = self.workload.apps.iter().zip(solos).map(|(app, solo)| {
             let sf = app.speedup.or_else(|| solo.speedup())?;
             Speedups::fastest(sf).ok()

@@ -52,7 +52,9 @@ pub fn run_mix(
             let provider = options
                 .provider_for(policy)
                 .make(&mut sim, derive(options.seed, run, 2))?;
-            Some(Engine::new(sim.topology().clone(), p, provider))
+            let mut engine = Engine::new(sim.topology().clone(), p, provider);
+            engine.set_knobs(options.settings.engine());
+            Some(engine)
         }
     };
     let labels: Vec<&str> = apps.iter().map(|a| a.name.as_str()).collect();

@@ -4,6 +4,7 @@ mod bench;
 mod common;
 mod comparisons;
 mod complaints;
+mod fused;
 mod machine;
 mod mixes;
 mod oracle;

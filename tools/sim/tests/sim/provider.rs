@@ -244,7 +244,14 @@ fn shipped_providers_work_on_the_simulator() {
         "windows.toml",
         "kind = \"windows\"\ninner = \"ipc-sampling\"\ninstructions = 50_000_000\n",
     );
-    let names = ["ipc-sampling", "remembered", "auto", &sampling, &windows];
+    let names = [
+        "ipc-sampling",
+        "remembered",
+        "fused",
+        "auto",
+        &sampling,
+        &windows,
+    ];
     for name in names {
         let mut sim = two_phases_anywhere();
         let mut p = ProviderSpec::named(name)

@@ -34,9 +34,10 @@ ran
     S = 1 on the fastest cores; SP_fastest/SP_t on core type t, SP being the application-wide speedup
     U = 1 + (uf-1)(SP-SP_min)/(SP_max-SP_min), 1 when all speedups are equal
 
-The first line counts what a thread of an application with more threads than fast cores does there
-as no more than its part of what the application would do alone, though it does SF/SP times as much;
-`progress=exact` counts that too. Both are the same for applications of one thread.
+That is the paper's S (`progress=paper`). It counts what a thread of an application with more threads
+than fast cores does there as no more than its part of what the application would do alone, though
+it does SF/SP times as much. The default, `progress=exact`, counts that too: S = SP_fastest/SF_t on
+core type t. Both are the same for applications of one thread.
 
 Threads that are behind go to fast cores. A thread T_B on a fast core and a thread T_S on a slow one
 change places when
@@ -95,8 +96,8 @@ const KNOBS: &[Knob] = &[
     Knob::UTILITY,
     Knob {
         key: "progress",
-        kind: KnobKind::Choice(&["paper", "exact"]),
-        help: "what a thread on a fast core is credited with: 1, or SF/SP",
+        kind: KnobKind::Choice(&["exact", "paper"]),
+        help: "what a thread on a fast core is credited with: SF/SP, or 1",
     },
 ];
 

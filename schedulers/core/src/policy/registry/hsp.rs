@@ -2,7 +2,7 @@
 
 use crate::machine::Placement;
 use crate::policy::contract::{Entry, Policy};
-use crate::policy::knobs::{Knob, Knobs};
+use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::ledger::Ledger;
 use crate::policy::seats::{Claim, Seats};
 use crate::policy::smooth::Smoothed;
@@ -28,16 +28,18 @@ pub const ENTRY: Entry = Entry {
 const HELP: &str = "\
 hsp: high speedup first.
 
-Gives fast cores to the threads with the highest application-wide speedup SP =
-(min(NB,N)/N)(SF-1)+1, N being the runnable threads of the application now [TR5028 s. 4];
-`utility=camp` ranks by the utility factor of CAMP instead, `utility=barrier` takes it that threads
-wait for the slowest (SP = 1 unless N <= NB). This is the throughput-optimal placement, and an
-unfair one: low-speedup applications stay on slow cores. With several core types each is filled in
-turn, fastest first, by speedup on that type.
+Gives fast cores to the threads for which a fast core adds most: (SP-1)/min(NB,N), SP =
+(min(NB,N)/N)(SF-1)+1 being the application-wide speedup and N its runnable threads now [TR5028
+s. 4]. For an application of one thread that is SF-1. `utility=camp` ranks by the utility factor of
+CAMP instead, `utility=barrier` takes it that threads wait for the slowest (SP = 1 unless N <= NB).
+This is the throughput-optimal placement where threads of one application do not wait for each
+other, and an unfair one: low-speedup applications stay on slow cores. With several core types each
+is filled in turn, fastest first, by speedup on that type.
 
 It needs speedup factors. A running mean smooths them, and starts afresh when a value departs from
 it as at a change of phase; a thread gives up its seat only to one that is better by more than the
-hysteresis, so that equals do not change places. Threads of one application with equal speedups take
+hysteresis and by `caution` standard uncertainties of the difference, so that equals, and those that
+nobody can tell apart, do not change places. Threads of one application with equal speedups take
 turns. A thread without a speedup factor is fair-shared: it gets its weight's share of every core
 type's time, and no factor is made up for it.
 ";
@@ -46,6 +48,7 @@ const HYSTERESIS: usize = 0;
 const SMOOTHING: usize = 1;
 const TURN: usize = 2;
 const UTILITY: usize = 3;
+const CAUTION: usize = 4;
 
 const KNOBS: &[Knob] = &[
     Knob::percent(
@@ -60,6 +63,16 @@ const KNOBS: &[Knob] = &[
         "difference in fast-core time at which fair-shared threads change places",
     ),
     Knob::UTILITY,
+    Knob {
+        key: "caution",
+        kind: KnobKind::Number {
+            unit: "",
+            default: 1.0,
+            min: 0.0,
+            max: 10.0,
+        },
+        help: "standard uncertainties by which a speedup must be better to take a seat from its holder",
+    },
 ];
 
 /// Leads of threads of one application are remembered up to so many turns.
@@ -73,9 +86,11 @@ pub struct Hsp {
     siblings: Ledger<ThreadKey>,
     turns: Turns,
     seats: Seats,
-    /// Per thread of the view: what its application gains per core type; none without a speedup
-    /// factor.
+    /// Per thread of the view: what a core of each type adds while it runs the thread, on top of 1;
+    /// none without a speedup factor.
     gains: Vec<Option<[f64; MAX_CORE_TYPES]>>,
+    /// Per thread of the view: the uncertainty of that on the fastest type.
+    doubts: Vec<f64>,
 }
 
 impl Hsp {
@@ -88,6 +103,7 @@ impl Hsp {
             turns: Turns::default(),
             seats: Seats::default(),
             gains: Vec::new(),
+            doubts: Vec::new(),
         }
     }
 
@@ -99,6 +115,7 @@ impl Hsp {
         self.smoothed.begin();
         self.siblings.begin();
         self.gains.clear();
+        self.doubts.clear();
         for th in view.threads {
             if view.apps.get(th.app).is_some_and(|a| a.threads.len() > 1) {
                 let mut used = [0.0; MAX_CORE_TYPES];
@@ -107,8 +124,9 @@ impl Hsp {
                 }
                 self.siblings.charge(th.key, &used);
             }
-            let Some(fastest) = view.speedup_factor(th, CoreTypeId::FASTEST) else {
+            let Some((fastest, u)) = view.uncertain_factor(th, CoreTypeId::FASTEST) else {
                 self.gains.push(None);
+                self.doubts.push(0.0);
                 continue;
             };
             let (_, means) = self.smoothed.enter(th.key, Default::default);
@@ -118,8 +136,10 @@ impl Hsp {
                 // When a source knows the fastest type only, that is all that ranks threads for the
                 // types between.
                 let sf = view.speedup_factor(th, t).unwrap_or(fastest);
-                gains[k] = view.utility(th, t, means[k].update(sf, window), rule);
+                gains[k] = 1.0 + view.gain_per_core(th, t, means[k].update(sf, window), rule);
             }
+            let gain = |sf: f64| view.gain_per_core(th, CoreTypeId::FASTEST, sf, rule);
+            self.doubts.push((gain(fastest + u) - gain(fastest)).abs());
             self.gains.push(Some(gains));
         }
         self.siblings.settle(MEMORY * turn);
@@ -138,7 +158,8 @@ impl Policy for Hsp {
         // a holder's gain counts for so much more
         let hysteresis = self.knobs.number(HYSTERESIS) / 100.0;
         self.observe(view, turn);
-        let gains = &self.gains;
+        let caution = self.knobs.number(CAUTION);
+        let (gains, doubts) = (&self.gains, &self.doubts);
         self.turns.update(view, turn, &|i| gains[i].is_some());
         let turns = &self.turns;
         self.seats.assign(view, &mut |i, t| {
@@ -146,7 +167,8 @@ impl Policy for Hsp {
                 let gain = gains[i].map_or(0.0, |g| g[t.index()]);
                 Claim {
                     strength: gain,
-                    bonus: gain * hysteresis,
+                    // as if who wants the seat were as uncertain as who holds it
+                    bonus: (gain * hysteresis).max(caution * doubts[i] * std::f64::consts::SQRT_2),
                 }
             })
         });

@@ -1,0 +1,437 @@
+//! A platform model as the prior, the measured ratio of instruction rates as the posterior.
+//!
+//! ```text
+//! model on the core type the thread is on ─► ln SF_model + bias of the program ─┐
+//!                                                     ▲ learned                 ├─► 1/σ² ─► SF ± u
+//! instructions by CPU time on both core types ────────┴─► ln (rate/rate) ───────┘
+//! ```
+//!
+//! All is done on logarithms, in which uncertainties are relative. Of each thread there is the mean
+//! rate per core type in its present phase; two such means make a measured factor. Of each program
+//! (command name) there are
+//!
+//! - the rates of up to eight phases on all core types: a thread that shows one of these rates has
+//!   that phase's factor, on whichever core type it is;
+//! - the bias of the model, by the core type that the model measured on;
+//! - what its threads had on average: for a thread of which nothing was counted yet.
+//!
+//! **Uncertainty.** A rate has the scatter of its windows (at least 5 % each, the first one after a
+//! change of core type at a quarter of the weight). What is inferred for another phase is worth
+//! [`PHASE`] less, and so is what was compared a minute ago. The model has the error that it
+//! states, widened by itself outside of its training data. Nothing tells whether a combination of
+//! metrics, each within its range, was in those data; but where the model has been heard from two
+//! core types, half of the square of their disagreement is its least variance. A model that is off
+//! by more than both uncertainties allow loses weight accordingly, so that a wrong model costs no
+//! more than the time until a thread of the program was on both core types.
+//!
+//! **What is told apart, and what not.** A measured rate is one in the mix: contention for caches
+//! and memory is in it. A thread that is slowed down on one core type by its neighbours there has
+//! the factor that it would have with the same neighbours. Recent windows count most on both sides
+//! (eight of them), so the factor follows the neighbours; the model's prediction, which is made
+//! from programs that ran alone, does not. A phase that has the same rate as another one on one
+//! core type, but not on the other, is taken for it.
+//!
+//! Without a model there are the measured factors alone, and none until a program was on two core
+//! types. Without counters on a core type there is the model alone.
+
+mod program;
+mod rates;
+#[cfg(test)]
+mod tests;
+
+use super::ipc_sampling::instructions_and_cycles;
+use super::model::Model;
+use super::threads::Threads;
+use crate::estimate::{Estimate, Quality};
+use crate::event::{EventError, EventSets};
+use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::pmu::Pmus;
+use crate::provider::{Caveats, MetricId, Phase, Provider};
+use crate::sample::{Reading, Snapshot};
+use program::Program;
+use rates::Sides;
+use rustc_hash::FxHashMap;
+
+/// Standard deviation of the logarithm of a program's factor between its phases.
+const PHASE: f64 = 0.1;
+/// Relative uncertainty at which a program counts as known: nobody need look at it again.
+const SURE: f64 = 0.1;
+/// Names that are remembered; the one that was met longest ago makes room.
+const MOST_NAMES: usize = 1024;
+/// Least part of an interval that a window covers, and least CPU time of one.
+const LEAST_PART: f64 = 0.1;
+const LEAST_TIME: Nanos = Nanos::from_millis(1);
+/// Weight of windows on a core type from which on a look at another one is worth it: a cold one and
+/// another.
+const ENOUGH: f64 = 1.25;
+/// Age beyond which an estimate is stale.
+const STALE: Nanos = Nanos::from_millis(5000);
+
+/// The logarithm of a factor, with what it is worth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Said {
+    ln: f64,
+    /// Squared standard uncertainty of the logarithm.
+    variance: f64,
+    age: Nanos,
+    quality: Quality,
+}
+
+impl Said {
+    /// By inverse variances. Where the two are further apart than their uncertainties, the prior
+    /// was wrong about its own.
+    fn and(self, measured: Said) -> Said {
+        let d = measured.ln - self.ln;
+        let own = self.variance.max(d * d - measured.variance);
+        let (a, b) = (1.0 / own, 1.0 / measured.variance);
+        let heavier = if a > b { self } else { measured };
+        Said {
+            ln: (a * self.ln + b * measured.ln) / (a + b),
+            variance: 1.0 / (a + b),
+            ..heavier
+        }
+    }
+
+    fn estimate(self) -> Option<Estimate> {
+        let value = self.ln.exp();
+        let uncertainty = value * self.variance.sqrt();
+        (value.is_finite() && uncertainty.is_finite()).then(|| Estimate {
+            value,
+            uncertainty: Some(uncertainty),
+            age: self.age,
+            quality: if self.age > STALE && self.quality < Quality::Partial {
+                Quality::Stale
+            } else {
+                self.quality
+            },
+        })
+    }
+}
+
+/// What the model said last from one core type.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    on: usize,
+    ln: f64,
+    variance: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    comm: [u8; 16],
+    sides: Sides,
+    /// By core type of the factor: from where the model was heard last, and before that from
+    /// another core type.
+    told: [[Option<Told>; 2]; MAX_CORE_TYPES],
+    ran: bool,
+}
+
+/// The provider.
+pub struct Fused {
+    name: String,
+    model: Option<Model>,
+    core_types: usize,
+    /// Whether the core type has counters.
+    counted: [bool; MAX_CORE_TYPES],
+    threads: Threads<Thread>,
+    programs: FxHashMap<[u8; 16], Program>,
+    now: Nanos,
+}
+
+impl std::fmt::Debug for Fused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fused")
+            .field("model", &self.model)
+            .field("programs", &self.programs.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Fused {
+    /// The provider with this model, or with measured ratios alone.
+    pub fn new(model: Option<Model>) -> Fused {
+        Fused {
+            name: match &model {
+                Some(m) => format!("fused({})", m.name()),
+                None => "fused".to_owned(),
+            },
+            model,
+            core_types: 0,
+            counted: [false; MAX_CORE_TYPES],
+            threads: Threads::default(),
+            programs: FxHashMap::default(),
+            now: Nanos::ZERO,
+        }
+    }
+
+    fn slowest(&self) -> usize {
+        self.core_types.saturating_sub(1)
+    }
+
+    /// A window: every event set begins with instructions.
+    fn take_in(&mut self, r: &Reading, interval: Nanos) {
+        let t = r.core_type.index();
+        let (Some(thread), [instructions, ..]) = (self.threads.get_mut(r.thread), r.deltas())
+        else {
+            return;
+        };
+        let least = LEAST_TIME.0.max((interval.0 as f64 * LEAST_PART) as u64);
+        if t >= self.core_types || *instructions == 0 || r.counted.0 < least {
+            return;
+        }
+        let (instructions, time) = (*instructions as f64, r.counted.0 as f64);
+        thread.ran = true;
+        thread
+            .sides
+            .take_in(t, (instructions / time).ln(), self.now);
+        let program = self.programs.entry(thread.comm).or_default();
+        program.met = self.now;
+        program.window(t, instructions, time, self.now);
+    }
+
+    /// Notes what the model says of a thread that ran, compares, and learns.
+    fn learn(&mut self, key: ThreadKey) {
+        let (slowest, now) = (self.slowest(), self.now);
+        let Some(thread) = self.threads.get_mut(key).filter(|t| t.ran) else {
+            return;
+        };
+        let Some(program) = self.programs.get_mut(&thread.comm) else {
+            return;
+        };
+        program.compare(&thread.sides, now);
+        for c in 0..slowest {
+            let of = MetricId::SpeedupFactor(CoreTypeId(c as u8));
+            let said = self.model.as_ref().and_then(|m| m.heard(key, of));
+            let said = said.filter(|(_, e)| e.value > 0.0 && e.quality < Quality::Partial);
+            if let Some((on, e)) = said {
+                let relative = e.uncertainty.unwrap_or(0.0) / e.value;
+                let new = Told {
+                    on: on.index(),
+                    ln: e.value.ln(),
+                    variance: (relative * relative).max(1e-6),
+                };
+                let [last, other] = &mut thread.told[c];
+                if last.is_some_and(|l| l.on != new.on) {
+                    *other = *last;
+                }
+                *last = Some(new);
+            }
+            let measured = program.measured(&thread.sides, c, slowest, now);
+            if let (Some(told), Some(x)) = (thread.told[c][0], measured) {
+                // a factor of all phases says little about the model in this one
+                if x.variance < PHASE * PHASE {
+                    program.off((c, told.on), x.ln - told.ln, x.variance);
+                }
+            }
+        }
+        for which in 0..2 {
+            for c in 0..slowest {
+                if let Some(ln) = self.present(key, which, c).map(|s| s.ln) {
+                    if let Some(p) = self.comm(key).and_then(|n| self.programs.get_mut(&n)) {
+                        p.remember(which, c, ln, now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn comm(&self, key: ThreadKey) -> Option<[u8; 16]> {
+        self.threads.get(key).map(|t| t.comm)
+    }
+
+    /// What the model says, with the program's bias; and whether that is known.
+    fn prior(&self, key: ThreadKey, thread: &Thread, p: Option<&Program>, c: usize) -> Prior {
+        let [last, other] = *thread.told.get(c)?;
+        let last = last?;
+        let of = MetricId::SpeedupFactor(CoreTypeId(c as u8));
+        let (age, quality) = match self.model.as_ref().and_then(|m| m.heard(key, of)) {
+            Some((_, e)) => (e.age, e.quality),
+            None => (Nanos::ZERO, Quality::Stale),
+        };
+        let apart = other.map_or(0.0, |o| (o.ln - last.ln).powi(2) / 2.0);
+        let own = last.variance.max(apart);
+        let mut said = Said {
+            ln: last.ln,
+            variance: own,
+            age,
+            quality,
+        };
+        let bias = p.and_then(|p| p.bias((c, last.on)));
+        if let Some((bias, variance)) = bias {
+            let own = own.max(bias * bias - variance);
+            said.ln += bias * own / (own + variance);
+            said.variance = (own * variance / (own + variance) + PHASE * PHASE).min(own);
+        }
+        Some((said, bias.is_some()))
+    }
+
+    /// What is known of a thread that was counted: the logarithm of its speedup (0) or efficiency
+    /// factor (1).
+    fn present(&self, key: ThreadKey, which: usize, c: usize) -> Option<Said> {
+        let thread = self.threads.get(key)?;
+        let program = self.programs.get(&thread.comm);
+        let prior = self.prior(key, thread, program, c);
+        let measured = program
+            .filter(|_| thread.sides.here().is_some())
+            .and_then(|p| p.measured(&thread.sides, c, self.slowest(), self.now));
+        let speedup = match (prior, measured) {
+            (Some((p, _)), Some(m)) => p.and(m),
+            (Some((p, _)), None) => p,
+            (None, m) => m?,
+        };
+        if which == 0 {
+            return Some(speedup);
+        }
+        // EF = SF over a ratio of energies: what is wrong with the model's SF is in its EF
+        let of = MetricId::EfficiencyFactor(CoreTypeId(c as u8));
+        let (_, e) = self.model.as_ref()?.heard(key, of)?;
+        let told = thread.told.get(c)?[0]?;
+        let relative = e.uncertainty.unwrap_or(0.0) / e.value;
+        (e.value > 0.0).then(|| Said {
+            ln: e.value.ln() + speedup.ln - told.ln,
+            variance: (relative * relative).max(speedup.variance),
+            age: e.age,
+            quality: e.quality,
+        })
+    }
+
+    fn make_room(&mut self) {
+        while self.programs.len() > MOST_NAMES {
+            let oldest = self.programs.iter().min_by_key(|(comm, p)| (p.met, **comm));
+            let Some(comm) = oldest.map(|(comm, _)| *comm) else {
+                return;
+            };
+            self.programs.remove(&comm);
+        }
+    }
+}
+
+/// What the model says, and whether its bias is known.
+type Prior = Option<(Said, bool)>;
+
+impl Provider for Fused {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Those of the model, or instructions and cycles; none on a core type without a PMU as long as
+    /// another has one.
+    fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
+        self.core_types = pmus.core_types().count().min(MAX_CORE_TYPES);
+        let mut sets = EventSets::default();
+        let mut without = None;
+        for t in pmus.core_types().take(MAX_CORE_TYPES) {
+            let wanted = match &self.model {
+                Some(m) => m.sets_of(pmus, t),
+                None => instructions_and_cycles(pmus, t).map(|s| vec![s]),
+            };
+            match wanted {
+                Ok(wanted) => {
+                    self.counted[t.index()] = !wanted.is_empty();
+                    for set in wanted {
+                        sets.push(t, set);
+                    }
+                }
+                Err(e @ EventError::NoPmu { .. }) => without = Some(e),
+                Err(e) => return Err(e),
+            }
+        }
+        match without {
+            // ratios need two core types, a model one
+            Some(e) if sets.is_empty() || self.model.is_none() => Err(e),
+            _ => Ok(sets),
+        }
+    }
+
+    fn active_set(&self, t: CoreTypeId) -> usize {
+        self.model.as_ref().map_or(0, |m| m.active_set(t))
+    }
+
+    fn observe(&mut self, snapshot: &Snapshot) {
+        let interval = snapshot.now.saturating_sub(self.now);
+        self.now = snapshot.now;
+        if let Some(m) = &mut self.model {
+            m.observe(snapshot);
+        }
+        self.threads.keep(snapshot, Thread::default);
+        for t in &snapshot.threads {
+            let Some(thread) = self.threads.get_mut(t.key) else {
+                continue;
+            };
+            thread.ran = false;
+            // an exec makes it another program
+            if thread.comm != t.comm {
+                *thread = Thread {
+                    comm: t.comm,
+                    ..Thread::default()
+                };
+                thread.sides.since = snapshot.now;
+            }
+        }
+        for r in &snapshot.readings {
+            self.take_in(r, interval);
+        }
+        for t in &snapshot.threads {
+            self.learn(t.key);
+        }
+        self.make_room();
+    }
+
+    fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
+        let (which, c) = match metric {
+            MetricId::SpeedupFactor(c) => (0, c.index()),
+            MetricId::EfficiencyFactor(c) => (1, c.index()),
+            MetricId::Ipc(_) => return self.model.as_ref()?.estimate(thread, metric),
+        };
+        if c >= self.slowest() {
+            return None;
+        }
+        let recalled = || {
+            let program = self.programs.get(&self.comm(thread)?)?;
+            program.recall(which, c, self.now)
+        };
+        self.present(thread, which, c).or_else(recalled)?.estimate()
+    }
+
+    fn phase(&self, thread: ThreadKey) -> Option<Phase> {
+        if let Some(m) = &self.model {
+            return m.phase(thread);
+        }
+        let sides = &self.threads.get(thread)?.sides;
+        Some(Phase {
+            number: sides.phase,
+            age: self.now.saturating_sub(sides.since),
+        })
+    }
+
+    fn caveats(&self, thread: ThreadKey) -> Caveats {
+        self.model
+            .as_ref()
+            .map_or(Caveats::default(), |m| m.caveats(thread))
+    }
+
+    /// The slowest core type for a thread on another one, the fastest for one on the slowest, as
+    /// long as its program's factor was never compared in this phase and the model is not known to
+    /// be right about the program.
+    fn wanted_on(&self, key: ThreadKey) -> Option<CoreTypeId> {
+        let t = self.threads.get(key)?;
+        let (here, _) = t.sides.here().filter(|(_, r)| r.weight >= ENOUGH)?;
+        let slowest = self.slowest();
+        let (c, want) = match here == slowest {
+            true => (0, 0),
+            false => (here, slowest),
+        };
+        if c == slowest || !self.counted[want] {
+            return None;
+        }
+        let program = self.programs.get(&t.comm)?;
+        let measured = program.measured(&t.sides, c, slowest, self.now);
+        let sure = |s: Said| s.variance <= SURE * SURE;
+        let corrected = self
+            .prior(key, t, Some(program), c)
+            .filter(|(_, known)| *known);
+        let fused = corrected.map(|(p, _)| measured.map_or(p, |m| p.and(m)));
+        let known = measured.is_some_and(sure) || fused.is_some_and(sure);
+        (!known).then_some(CoreTypeId(want as u8))
+    }
+}

@@ -1,0 +1,277 @@
+use super::*;
+use crate::providers::testing::{key, readings, snapshot};
+use crate::providers::PlatformModel;
+use proptest::prelude::*;
+use std::path::Path;
+
+const SF: MetricId = MetricId::SpeedupFactor(CoreTypeId(0));
+const EF: MetricId = MetricId::EfficiencyFactor(CoreTypeId(0));
+
+/// A model that says so from either core type, whatever it counts.
+fn model(big: f64, little: f64, error: f64) -> Model {
+    let side = |name: &str, sf: f64| {
+        format!(
+            "[[core_type]]\nname = \"{name}\"\n[[core_type.event_set]]\ncycles = \"cycles\"\n\
+             [[core_type.factor]]\npredicts = \"speedup\"\nof = \"big\"\nbase = {sf}\nerror = {error}\n\
+             [[core_type.factor]]\npredicts = \"efficiency\"\nof = \"big\"\nbase = {}\nerror = 0.1\n",
+            sf / 2.0
+        )
+    };
+    let text = format!(
+        "kind = \"model\"\n{}{}",
+        side("big", big),
+        side("little", little)
+    );
+    Model::new(PlatformModel::parse(Path::new("m.toml"), &text).unwrap())
+}
+
+fn provider(model: Option<Model>) -> Fused {
+    let mut p = Fused::new(model);
+    let pmus = Pmus::generic(&[vec![0, 1], vec![2, 3]], 4);
+    let sets = p.event_sets(&pmus).unwrap();
+    assert!(sets.of(CoreTypeId(0))[0].events[0]
+        .name
+        .starts_with("instructions"));
+    p
+}
+
+/// One interval in which the thread, of program `name`, ran on core type `t` at this rate.
+fn run(p: &mut Fused, ms: u64, slot: u32, name: &str, t: u8, rate: f64) {
+    let r = readings(slot, t, 0, 100, &[(rate * 1e8) as u64, 100_000_000]);
+    let mut s = snapshot(ms, &[slot], vec![r]);
+    s.threads[0].comm[..name.len()].copy_from_slice(name.as_bytes());
+    p.observe(&s);
+}
+
+/// A thread of rates 2.2 and 2.0 (a factor of 1.1) on the big core for a second, then on the little
+/// one; the time now.
+fn meets_both(p: &mut Fused, little: u64) -> u64 {
+    for i in 0..10 {
+        run(p, 100 * i, 1, "triad", 0, 2.2);
+    }
+    for i in 10..10 + little {
+        run(p, 100 * i, 1, "triad", 1, 2.0);
+    }
+    100 * (10 + little)
+}
+
+#[test]
+fn the_model_alone_until_there_is_more() {
+    let mut p = provider(Some(model(3.3, 2.1, 0.17)));
+    assert_eq!(p.estimate(key(1), SF), None);
+    run(&mut p, 0, 1, "triad", 0, 2.2);
+    let e = p.estimate(key(1), SF).unwrap();
+    assert!((e.value - 3.3).abs() < 1e-9 && (e.uncertainty.unwrap() - 0.17).abs() < 1e-9);
+    assert_eq!(e.quality, Quality::Exact);
+    assert_eq!(p.wanted_on(key(1)), None, "one window is not enough");
+    run(&mut p, 100, 1, "triad", 0, 2.2);
+    assert_eq!(p.wanted_on(key(1)), Some(CoreTypeId(1)));
+}
+
+/// The case of the review: 1.1 in truth, predicted 3.3 from big and 2.1 from little.
+#[test]
+fn a_program_outside_of_the_training_is_put_right_by_two_windows_on_the_other_core_type() {
+    let mut p = provider(Some(model(3.3, 2.1, 0.17)));
+    let now = meets_both(&mut p, 2);
+    let e = p.estimate(key(1), SF).unwrap();
+    assert!((e.value - 1.1).abs() < 0.06, "{e:?}");
+    assert!(e.uncertainty.unwrap() < 0.12, "{e:?}");
+    assert_eq!(p.wanted_on(key(1)), None);
+    // back on big, where the model says 3.3 again
+    for i in 0..10 {
+        run(&mut p, now + 100 * i, 1, "triad", 0, 2.2);
+        let e = p.estimate(key(1), SF).unwrap();
+        assert!((e.value - 1.1).abs() < 0.06, "{e:?}");
+    }
+    // the next of its name is known at its start, and at its first window
+    let empty = snapshot(now + 1000, &[2], Vec::new());
+    let mut empty = empty;
+    empty.threads[0].comm[..5].copy_from_slice(b"triad");
+    p.observe(&empty);
+    let e = p.estimate(key(2), SF).unwrap();
+    assert_eq!(e.quality, Quality::Stale);
+    run(&mut p, now + 1100, 2, "triad", 1, 2.0);
+    let e = p.estimate(key(2), SF).unwrap();
+    assert!((e.value - 1.1).abs() < 0.06, "{e:?}");
+    assert_eq!(p.wanted_on(key(2)), None);
+}
+
+#[test]
+fn two_core_types_that_disagree_widen_the_prior() {
+    let mut p = provider(Some(model(3.3, 2.1, 0.17)));
+    // too short on each to be compared
+    run(&mut p, 0, 1, "a", 0, 2.2);
+    let alone = p.estimate(key(1), SF).unwrap().uncertainty.unwrap() / 3.3;
+    let t = p.threads.get(key(1)).unwrap();
+    assert!(t.told[0][1].is_none() && alone < 0.06);
+    run(&mut p, 100, 1, "a", 1, 2.0);
+    let t = p.threads.get(key(1)).unwrap();
+    let (said, _) = p.prior(key(1), t, None, 0).unwrap();
+    let expected = (3.3f64 / 2.1).ln() / 2f64.sqrt();
+    assert!((said.variance.sqrt() - expected).abs() < 1e-9, "{said:?}");
+}
+
+#[test]
+fn a_model_that_is_right_is_confirmed_and_follows_the_phases() {
+    let mut p = provider(Some(model(2.0, 2.0, 0.1)));
+    for i in 0..5 {
+        run(&mut p, 100 * i, 1, "x", 0, 2.0);
+    }
+    for i in 5..10 {
+        run(&mut p, 100 * i, 1, "x", 1, 1.0);
+    }
+    let e = p.estimate(key(1), SF).unwrap();
+    assert!(
+        (e.value - 2.0).abs() < 0.02 && e.uncertainty.unwrap() < 0.1,
+        "{e:?}"
+    );
+    // another phase, on little: the model still says 2, and is known to be right
+    for i in 10..15 {
+        run(&mut p, 100 * i, 1, "x", 1, 0.3);
+    }
+    let e = p.estimate(key(1), SF).unwrap();
+    assert!((e.value - 2.0).abs() < 0.05, "{e:?}");
+    assert_eq!(p.wanted_on(key(1)), None);
+    let ef = p.estimate(key(1), EF).unwrap();
+    assert!((ef.value - 1.0).abs() < 0.03, "{ef:?}");
+}
+
+#[test]
+fn without_a_model_phases_are_told_by_their_rates() {
+    let mut p = provider(None);
+    let mut now = 0;
+    let mut stretch = |p: &mut Fused, slot: u32, t: u8, rate: f64, n: u64| {
+        for _ in 0..n {
+            run(p, now, slot, "x", t, rate);
+            now += 100;
+        }
+    };
+    // one phase of factor 2, one of factor 4, each met on both
+    stretch(&mut p, 1, 0, 2.0, 5);
+    assert_eq!(p.estimate(key(1), SF), None, "no factor is made up");
+    assert_eq!(p.wanted_on(key(1)), Some(CoreTypeId(1)));
+    stretch(&mut p, 1, 1, 1.0, 5);
+    let first = p.estimate(key(1), SF).unwrap();
+    assert!((first.value - 2.0).abs() < 0.05, "{first:?}");
+    stretch(&mut p, 1, 1, 0.5, 5);
+    let e = p.estimate(key(1), SF).unwrap();
+    assert!(
+        e.uncertainty.unwrap() / e.value > 0.1,
+        "a phase nobody compared: {e:?}"
+    );
+    assert_eq!(p.wanted_on(key(1)), Some(CoreTypeId(0)));
+    stretch(&mut p, 1, 0, 4.0 * 0.5, 5);
+    // another process: each phase by its rate on little
+    for (rate, sf) in [(1.0, 2.0), (0.5, 4.0), (1.0, 2.0)] {
+        stretch(&mut p, 2, 1, rate, 4);
+        let e = p.estimate(key(2), SF).unwrap();
+        assert!((e.value / sf - 1.0).abs() < 0.05, "{sf}: {e:?}");
+        assert_eq!(p.wanted_on(key(2)), None);
+    }
+    // on big both phases have the same rate: it is one of the two, and the uncertainty says so
+    stretch(&mut p, 3, 0, 2.0, 4);
+    let e = p.estimate(key(3), SF).unwrap();
+    assert!(
+        (2.0..=4.0).contains(&e.value) && e.uncertainty.unwrap() > 0.8,
+        "{e:?}"
+    );
+}
+
+#[test]
+fn whole_runs_on_one_core_type_each_are_compared_too() {
+    let mut p = provider(None);
+    for i in 0..20 {
+        run(
+            &mut p,
+            100 * i,
+            1,
+            "x",
+            0,
+            if i % 2 == 0 { 3.0 } else { 2.0 },
+        );
+    }
+    for i in 20..60 {
+        run(
+            &mut p,
+            100 * i,
+            2,
+            "x",
+            1,
+            if i % 2 == 0 { 1.5 } else { 1.0 },
+        );
+    }
+    let e = p.estimate(key(2), SF).unwrap();
+    assert!((e.value - 2.0).abs() < 0.1, "{e:?}");
+    assert!(e.uncertainty.unwrap() > 0.2, "{e:?}");
+}
+
+#[test]
+fn without_counters_on_a_core_type_the_model_speaks_alone() {
+    let some = Pmus::generic(&[vec![0, 1]], 4).with_core_types(&[vec![0, 1], vec![2, 3]]);
+    let has = |t: u8| some.of_core_type(CoreTypeId(t)).is_some();
+    assert!(has(0));
+    if has(1) {
+        return;
+    }
+    let mut p = Fused::new(Some(model(3.0, 2.0, 0.2)));
+    let sets = p.event_sets(&some).unwrap();
+    assert_eq!(
+        (sets.of(CoreTypeId(0)).len(), sets.of(CoreTypeId(1)).len()),
+        (1, 0)
+    );
+    for i in 0..5 {
+        run(&mut p, 100 * i, 1, "x", 0, 2.0);
+    }
+    assert!((p.estimate(key(1), SF).unwrap().value - 3.0).abs() < 1e-9);
+    assert_eq!(p.wanted_on(key(1)), None, "nothing can be measured there");
+    let e = Fused::new(None).event_sets(&some).unwrap_err();
+    assert!(matches!(e, EventError::NoPmu { .. }));
+}
+
+#[test]
+fn memory_is_bounded_and_an_exec_is_another_program() {
+    let mut p = provider(None);
+    for n in 0..MOST_NAMES as u64 + 10 {
+        run(&mut p, 100 * n, 1, &format!("p{n}"), 0, 1.0);
+    }
+    assert_eq!(p.programs.len(), MOST_NAMES);
+    assert!(
+        p.threads
+            .get(key(1))
+            .unwrap()
+            .sides
+            .here()
+            .unwrap()
+            .1
+            .weight
+            < 1.0
+    );
+}
+
+proptest! {
+    /// However wrong the model is and however sure of itself: once a thread was on both core types
+    /// for three windows each, no estimate is further from what was measured than the measurement's
+    /// own noise explains, on either core type and for whoever comes next.
+    #[test]
+    fn a_lying_model_costs_no_more_than_three_windows_on_each_core_type(
+        lies in (0.2f64..8.0, 0.2f64..8.0),
+        error in 0.001f64..1.0,
+        truth in 0.8f64..6.0,
+        noise in prop::collection::vec(-0.05f64..0.05, 40),
+    ) {
+        let mut p = provider(Some(model(lies.0, lies.1, error)));
+        let rate = |t: u8, i: usize| (if t == 0 { truth } else { 1.0 }) * (1.0 + noise[i % 40]);
+        let mut i = 0;
+        for (slot, t, n) in [(1, 0, 4), (1, 1, 4), (1, 0, 10), (1, 1, 10), (2, 1, 6), (3, 0, 6)] {
+            for k in 0..n {
+                run(&mut p, 100 * i as u64, slot, "liar", t, rate(t, i));
+                i += 1;
+                if i >= 7 && (slot == 1 || k > 0) {
+                    let e = p.estimate(key(slot), SF).unwrap();
+                    let off = (e.value / truth).ln().abs();
+                    prop_assert!(off < 0.15, "window {i}: {e:?} for {truth}");
+                }
+            }
+        }
+    }
+}

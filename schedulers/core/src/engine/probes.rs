@@ -1,0 +1,253 @@
+//! Probes: for an interval or two, a thread runs on a core type where the provider would like to
+//! see it.
+//!
+//! A policy places a thread by its factors, and so keeps it from where those could be measured. A
+//! probe is laid over the policy's decision: a thread that the provider wants to see on another core
+//! type ([`Provider::wanted_on`]) changes places for [`LENGTH`] intervals with one that the policy
+//! has placed there. So
+//!
+//! - as many threads are on each core type as the policy has decided;
+//! - affinity holds for both;
+//! - no thread is away from its place for more than its share of the time that it wanted a core
+//!   (`engine.probes`), one probe in advance;
+//! - a probe ends when the policy decides otherwise on either of the two, or one of them rests;
+//! - there is none where the provider wants nothing, and none under a policy that places threads
+//!   without metrics.
+//!
+//! The policy does not see it: to the policy both threads hold their places. What they did, and
+//! where, is in the view as it really was, so that accounts are right.
+
+use crate::machine::{Placement, Topology};
+use crate::policy::knobs::{Knob, Knobs};
+use crate::view::ThreadView;
+use amp_metrics::{CoreTypeId, Nanos, Provider, ThreadKey};
+use rustc_hash::FxHashMap;
+
+/// Under what name the engine's parameters are set.
+pub const ENGINE: &str = "engine";
+
+/// Parameters of the engine.
+const KNOBS: &[Knob] = &[Knob::percent(
+    "probes",
+    5.0,
+    "share of its time that a thread may be kept from its place so that it is measured elsewhere; 0: never",
+)];
+
+/// The parameters of the engine at their defaults.
+pub fn knobs() -> Knobs {
+    Knobs::new(ENGINE, KNOBS)
+}
+
+/// Intervals of a probe. The first begins with cold caches.
+const LENGTH: u32 = 2;
+/// Threads that are asked about in one tick, by turns.
+const ASKED: usize = 256;
+
+/// Two threads that have changed places.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    /// Each with the place that the policy has decided on.
+    pair: [(ThreadKey, CoreTypeId); 2],
+    /// Intervals that are left.
+    left: u32,
+}
+
+/// Seconds that a thread wanted a core, and was away from its place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    offered: f64,
+    away: f64,
+    seen: u64,
+}
+
+/// The probes that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Probes {
+    running: Vec<Probe>,
+    accounts: FxHashMap<ThreadKey, Account>,
+    round: u64,
+    next: usize,
+    // reused from tick to tick
+    index: FxHashMap<ThreadKey, usize>,
+    to: Vec<Option<CoreTypeId>>,
+    busy: Vec<bool>,
+}
+
+impl Probes {
+    /// Shows threads under a probe in the places that the policy gave them.
+    pub fn hide(&self, offered: &mut [ThreadView]) {
+        if self.running.is_empty() {
+            return;
+        }
+        for th in offered {
+            let all = self.running.iter().flat_map(|p| p.pair);
+            for (_, home) in all.filter(|(key, _)| *key == th.key) {
+                th.placed = Some(home);
+            }
+        }
+    }
+
+    /// Lays probes over the policy's decision; how many begin. `share` is the part of its time, 0
+    /// to 1, that a thread may be away.
+    pub fn lay_over(
+        &mut self,
+        share: f64,
+        interval: Nanos,
+        topology: &Topology,
+        offered: &[ThreadView],
+        provider: &dyn Provider,
+        decided: &mut Placement,
+    ) -> u64 {
+        self.charge(offered, interval.as_secs_f64());
+        let types = topology.core_types().len();
+        let anew = share > 0.0 && types > 1 && interval > Nanos::ZERO;
+        let wanted = if anew {
+            self.wanted(offered, provider)
+        } else {
+            Vec::new()
+        };
+        if self.running.is_empty() && wanted.is_empty() {
+            return 0;
+        }
+        self.targets(offered, decided);
+        let running = std::mem::take(&mut self.running);
+        for mut p in running {
+            p.left -= 1;
+            if share > 0.0 && p.left > 0 && self.goes_on(&p, offered) {
+                self.swap(&p, decided);
+                self.running.push(p);
+            } else {
+                // a thread on which the policy decides nothing goes back all the same
+                for (key, home) in p.pair {
+                    if self.undecided(key, decided) && self.index.contains_key(&key) {
+                        decided.place(key, home);
+                    }
+                }
+            }
+        }
+        let most = (topology.nr_cpus(CoreTypeId::FASTEST) / 2).max(1);
+        let mut begun = 0;
+        for (i, t) in &wanted {
+            if self.running.len() >= most {
+                break;
+            }
+            if let Some(p) = self.pair(*i, *t, share, offered, &wanted) {
+                self.swap(&p, decided);
+                self.running.push(p);
+                begun += 1;
+            }
+        }
+        begun
+    }
+
+    /// Time goes by, for threads that want a core; others are forgotten.
+    fn charge(&mut self, offered: &[ThreadView], seconds: f64) {
+        self.round += 1;
+        for th in offered {
+            let a = self.accounts.entry(th.key).or_default();
+            a.offered += seconds;
+            a.seen = self.round;
+        }
+        for (key, _) in self.running.iter().flat_map(|p| p.pair) {
+            if let Some(a) = self.accounts.get_mut(&key) {
+                a.away += seconds;
+            }
+        }
+        if self.accounts.len() > 2 * offered.len() + 64 {
+            let round = self.round;
+            self.accounts.retain(|_, a| a.seen == round);
+        }
+    }
+
+    /// Threads, by index, with the core type where the provider would like to see them.
+    fn wanted(
+        &mut self,
+        offered: &[ThreadView],
+        provider: &dyn Provider,
+    ) -> Vec<(usize, CoreTypeId)> {
+        let n = offered.len();
+        let from = self.next.checked_rem(n).unwrap_or(0);
+        self.next = from + ASKED.min(n);
+        let asked = (from..n).chain(0..from).take(ASKED);
+        asked
+            .filter_map(|i| Some((i, provider.wanted_on(offered[i].key)?)))
+            .collect()
+    }
+
+    /// Works out where each thread is to be by the policy.
+    fn targets(&mut self, offered: &[ThreadView], decided: &Placement) {
+        self.index.clear();
+        self.index
+            .extend(offered.iter().enumerate().map(|(i, th)| (th.key, i)));
+        self.to.clear();
+        self.to.extend(offered.iter().map(|th| th.placed));
+        for (key, to) in decided.iter() {
+            if let Some(i) = self.index.get(&key) {
+                self.to[*i] = to;
+            }
+        }
+        self.busy.clear();
+        self.busy.resize(offered.len(), false);
+    }
+
+    fn goes_on(&self, p: &Probe, offered: &[ThreadView]) -> bool {
+        let [(_, a), (_, b)] = p.pair;
+        let holds = |(key, home): (ThreadKey, CoreTypeId), away: CoreTypeId| {
+            self.index
+                .get(&key)
+                .is_some_and(|i| self.to[*i] == Some(home) && offered[*i].allowed.contains(away))
+        };
+        holds(p.pair[0], b) && holds(p.pair[1], a)
+    }
+
+    fn undecided(&self, key: ThreadKey, decided: &Placement) -> bool {
+        decided.iter().all(|(k, _)| k != key)
+    }
+
+    /// A probe of thread `i` on `t`, if there is a thread to change places with. One that is
+    /// wanted where `i` is goes first, then the one that was away least.
+    fn pair(
+        &self,
+        i: usize,
+        t: CoreTypeId,
+        share: f64,
+        offered: &[ThreadView],
+        wanted: &[(usize, CoreTypeId)],
+    ) -> Option<Probe> {
+        let home = self.to.get(i).copied().flatten()?;
+        let free = |i: usize, away: CoreTypeId| {
+            let account = self.accounts.get(&offered[i].key);
+            !self.busy[i]
+                && offered[i].allowed.contains(away)
+                && account.is_some_and(|a| a.away <= share * a.offered)
+        };
+        if home == t || !free(i, t) {
+            return None;
+        }
+        let away = |i: usize| self.accounts.get(&offered[i].key).map_or(0.0, |a| a.away);
+        let with = (0..offered.len())
+            .filter(|j| self.to[*j] == Some(t) && free(*j, home))
+            .min_by(|a, b| {
+                let unasked = |j: usize| !wanted.contains(&(j, home));
+                let order = unasked(*a).cmp(&unasked(*b));
+                order.then(away(*a).total_cmp(&away(*b)))
+            })?;
+        Some(Probe {
+            pair: [(offered[i].key, home), (offered[with].key, t)],
+            left: LENGTH,
+        })
+    }
+
+    fn swap(&mut self, p: &Probe, decided: &mut Placement) {
+        let [(a, home_a), (b, home_b)] = p.pair;
+        for (key, to) in [(a, home_b), (b, home_a)] {
+            decided.change(key, to);
+            if let Some(i) = self.index.get(&key) {
+                self.busy[*i] = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

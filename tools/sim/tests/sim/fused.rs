@@ -1,0 +1,79 @@
+//! What policies make of measured ratios and probes.
+
+use amp_eval::evaluation::BenchReport;
+use amp_eval::workload::Workload;
+use amp_sched::policy::Settings;
+use amp_sim::bench::{bench, BenchOptions};
+use amp_sim::ProviderSpec;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Six programs of these instruction rates (big, small; 10⁹/s), each `seconds` long on a small
+/// core.
+fn mix(rates: &[(f64, f64)], seconds: f64) -> Workload {
+    let mut text = "name = \"mix\"\n".to_owned();
+    for (i, (big, small)) in rates.iter().enumerate() {
+        let n = small * seconds;
+        text += &format!(
+            "[[app]]\nname = \"p{i}\"\ninstructions = {n}e9\nphases = [{{ instructions = {n}e9, \
+             ips_big = {big}e9, ips_small = {small}e9, power_big = 1, power_small = 0.5 }}]\n"
+        );
+    }
+    Workload::parse(Path::new("mix.toml"), &text).unwrap()
+}
+
+const RATES: [(f64, f64); 6] = [
+    (1.1, 1.0),
+    (2.4, 0.8),
+    (1.8, 1.5),
+    (3.0, 1.0),
+    (0.9, 0.6),
+    (2.0, 1.3),
+];
+
+fn run(seconds: f64, provider: &str, settings: &[&str], policies: &[&str]) -> BenchReport {
+    let options = BenchOptions {
+        provider: ProviderSpec::named(provider).unwrap(),
+        settings: Settings::new(settings, policies).unwrap(),
+        runs: 3,
+        ..BenchOptions::default()
+    };
+    let machine = crate::common::machine(&[2, 4], 50);
+    let workload = mix(&RATES, seconds);
+    bench(&workload, &machine, policies, &options, &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap()
+}
+
+fn asp(report: &BenchReport) -> f64 {
+    report.results[0].asp.value
+}
+
+/// Who knows every factor wants nothing measured.
+#[test]
+fn with_true_factors_probes_cost_nothing_at_all() {
+    let policies = ["hsp", "acfs", "rr"];
+    let with = run(5.0, "true", &[], &policies);
+    let without = run(5.0, "true", &["engine.probes=0"], &policies);
+    assert_eq!(
+        serde_json::to_string(&with).unwrap(),
+        serde_json::to_string(&without).unwrap()
+    );
+}
+
+/// Measured ratios come near the true factors, from a cold start.
+#[test]
+fn hsp_finds_the_right_threads_by_itself() {
+    let best = asp(&run(20.0, "true", &[], &["hsp"]));
+    let fused = asp(&run(20.0, "fused", &[], &["hsp"]));
+    assert!(fused > 0.97 * best, "{fused} of {best}");
+}
+
+/// Once everybody is known, probes are rare: what they cost is less than 1 % of ASP.
+#[test]
+fn looking_again_costs_less_than_a_percent() {
+    let best = asp(&run(120.0, "true", &[], &["hsp"]));
+    let fused = asp(&run(120.0, "fused", &[], &["hsp"]));
+    assert!(fused > 0.99 * best, "{fused} of {best}");
+}
