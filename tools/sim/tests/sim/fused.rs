@@ -2,6 +2,7 @@
 
 use amp_eval::evaluation::BenchReport;
 use amp_eval::workload::Workload;
+use amp_eval::Runs;
 use amp_sched::policy::Settings;
 use amp_sim::bench::{bench, BenchOptions};
 use amp_sim::ProviderSpec;
@@ -35,7 +36,7 @@ fn run(seconds: f64, provider: &str, settings: &[&str], policies: &[&str]) -> Be
     let options = BenchOptions {
         provider: ProviderSpec::named(provider).unwrap(),
         settings: Settings::new(settings, policies).unwrap(),
-        runs: 3,
+        runs: Runs::Exactly(3),
         ..BenchOptions::default()
     };
     let machine = crate::common::machine(&[2, 4], 50);
