@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn a_program_to_come_is_covered() {
         use crate::stumps::generator;
-        use rand::Rng;
+        use rand::RngExt;
         let mut rng = generator(7, 0);
         let mut program = |number: usize, windows: usize| -> Vec<Predicted> {
             let heavy: f64 = rng.random_range(0.01f64..1.0);

@@ -203,7 +203,7 @@ mod tests {
     use crate::stumps::{generator, Settings};
     use crate::training::{Learner, Method};
     use proptest::prelude::*;
-    use rand::Rng;
+    use rand::RngExt;
 
     fn metrics_for(events: usize) -> Vec<Metric> {
         metrics(&crate::data::CoreType {

@@ -173,7 +173,7 @@ mod tests {
     use crate::matching::{Matched, OnCoreType};
     use crate::stumps::generator;
     use proptest::prelude::*;
-    use rand::Rng;
+    use rand::RngExt;
 
     /// About normal noise of standard deviation 1.
     fn noise(n: usize, seed: u64) -> Vec<f64> {

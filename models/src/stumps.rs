@@ -392,7 +392,7 @@ pub fn train(table: &Table, settings: &Settings, seed: u64) -> Stumps {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rand::Rng;
+    use rand::RngExt;
     use rand_distr::{Distribution, Normal};
 
     /// Windows of 12 programs with three metrics, the last of no influence.

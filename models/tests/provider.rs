@@ -12,7 +12,7 @@ use amp_models::sample::{Quantity, Target};
 use amp_models::stumps::{generator, Settings};
 use amp_models::training::{train, Method, Options, TrainingError};
 use proptest::prelude::*;
-use rand::Rng;
+use rand::RngExt;
 use std::path::Path;
 
 const SETS: [&[&str]; 2] = [

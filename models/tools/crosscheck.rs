@@ -3,7 +3,7 @@
 
 use amp_models::sample::Table;
 use amp_models::stumps::{boost, generator, Boosted, Settings};
-use rand::Rng;
+use rand::RngExt;
 use serde_json::json;
 
 const METRICS: usize = 6;

@@ -22,7 +22,7 @@ use amp_metrics::multiplex::{
     by_name, linear, phase_aware, scaled, PhaseDetector, PhaseRule, Plan, Trace, STRATEGIES,
 };
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::error::Error;
 use std::path::Path;
 

@@ -8,7 +8,7 @@
 
 use amp_metrics::multiplex::{Trace, Window};
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Normal};
 
 const EVENTS: [&str; 8] = [

@@ -339,7 +339,7 @@ impl Sampled {
 mod tests {
     use super::*;
     use crate::multiplex::{Trace, Turns};
-    use rand::{Rng, SeedableRng};
+    use rand::{RngExt, SeedableRng};
     use std::time::Duration;
 
     #[test]

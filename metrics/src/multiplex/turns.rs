@@ -1,7 +1,7 @@
 //! How long each turn of a set lasts.
 
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::time::Duration;
 
 /// Length of the first round's turns: a program's beginning is unlike the rest, and every set is to

@@ -281,7 +281,7 @@ mod tests {
     use crate::sample::VirtualReading;
     use crate::{Declarations, Declared, Speedups};
     use rand::seq::SliceRandom;
-    use rand::{Rng, SeedableRng};
+    use rand::{RngExt, SeedableRng};
 
     #[test]
     fn threads_that_change_places_are_told_apart() {

@@ -8,7 +8,7 @@ use amp_metrics::{
     Quality, Snapshot, ThreadKey, ThreadSample, MAX_CORE_TYPES,
 };
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
 
 /// A topology with these many CPUs per type, fastest first.

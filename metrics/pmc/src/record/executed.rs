@@ -101,7 +101,7 @@ mod tests {
     use super::super::branches::Branch;
     use super::*;
     use rand::rngs::SmallRng;
-    use rand::{Rng, SeedableRng};
+    use rand::{RngExt, SeedableRng};
     use std::collections::VecDeque;
     use std::path::Path;
 

@@ -5,7 +5,7 @@
 //! even stay the same.
 
 use clap::ValueEnum;
-use rand::Rng;
+use rand::RngExt;
 
 /// How periods are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
@@ -23,7 +23,7 @@ pub enum Method {
 const SPREAD: f64 = 0.125;
 
 /// The period to begin with.
-pub fn first(method: Method, nominal: u64, rng: &mut impl Rng) -> u64 {
+pub fn first(method: Method, nominal: u64, rng: &mut impl RngExt) -> u64 {
     match method {
         Method::Fixed => nominal.max(1),
         Method::Prime => prime_from(nominal),
@@ -32,7 +32,7 @@ pub fn first(method: Method, nominal: u64, rng: &mut impl Rng) -> u64 {
 }
 
 /// Draws the next random period.
-pub fn next(nominal: u64, rng: &mut impl Rng) -> u64 {
+pub fn next(nominal: u64, rng: &mut impl RngExt) -> u64 {
     let width = (nominal as f64 * SPREAD) as u64;
     prime_from(rng.random_range(nominal - width..=nominal + width))
 }

@@ -1,7 +1,7 @@
 //! Draws the synthetic programs that stand for the published ones; the rules are in
 //! `tools/workloads/mixes/README-sim.md`.
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -16,7 +16,7 @@
 use super::SimMachine;
 use crate::event::Event;
 use amp_metrics::Nanos;
-use rand::Rng;
+use rand::RngExt;
 
 impl SimMachine {
     /// Weight of all that runs or waits on `cpu`.

@@ -6,7 +6,7 @@ use amp_machine::MachineFile;
 use amp_sched::policy::Settings;
 use amp_sim::bench::{run_mix, BenchOptions};
 use amp_sim::SimApp;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use amp_metrics::{CoreTypeId, Nanos, MAX_CORE_TYPES};
 use amp_sched::{Machine, Placement};
 use amp_sim::{Discipline, MachineOptions, SimApp, SimMachine};
 use proptest::prelude::*;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// What is drawn of an application: phases, threads, weight, giga-instructions, arrival in ms,

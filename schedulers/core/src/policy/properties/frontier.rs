@@ -2,7 +2,7 @@
 
 use super::*;
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 /// ASP and unfairness of a steady single-threaded mix under a policy with these knobs.
 fn measure(cpus: &[u32; 2], sf: &[f64], policy: &str, knobs: &[(&str, f64)]) -> (f64, f64) {

@@ -5,7 +5,7 @@ use amp_metrics::{
     AppId, CoreTypeId, Estimate, MetricId, Nanos, Provider, Quality, Snapshot, ThreadKey,
 };
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
 
 /// Factors of one application, fastest core type over slowest.

@@ -14,7 +14,7 @@ use crate::policy::turns::Turns;
 use crate::view::{ThreadView, View};
 use amp_metrics::{CoreTypeId, MetricId, MAX_CORE_TYPES};
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rules::Pair;
 
 /// How the policy is registered.
