@@ -9,7 +9,8 @@
 //!   application-wide speedups per core type.
 //! - Accounts of who has had what: [`progress`] (virtual time: who is ahead), [`ledger`] (time on
 //!   fast cores), [`steering`] (towards given shares, which [`level`] and [`room`] work out),
-//!   [`turns`] (fair sharing for threads without estimates, for every policy that needs them).
+//!   [`turns`] (fair sharing for threads without estimates, for every policy that needs them);
+//!   [`sharing`] is what policies that give away shares have in common.
 //! - [`seats`] turns "who deserves a fast core most" into a placement for any number of core types:
 //!   affinity, load balance, hysteresis and work conservation are its business and no policy's.
 //! - [`knobs`] are the parameters that a user may turn while the scheduler runs; [`settings`] is
@@ -28,6 +29,7 @@ pub mod registry;
 pub mod room;
 pub mod seats;
 pub mod settings;
+pub mod sharing;
 pub mod smooth;
 pub mod speedups;
 pub mod steering;

@@ -6,13 +6,11 @@ use crate::machine::Placement;
 use crate::policy::apps::PerApp;
 use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
-use crate::policy::room::{Reach, Room};
-use crate::policy::seats::Seats;
+use crate::policy::room::Reach;
+use crate::policy::sharing::Sharing;
 use crate::policy::smooth::Smoothed;
 use crate::policy::speedups;
-use crate::policy::steering::Steering;
 use crate::policy::threads::PerThread;
-use crate::policy::turns::Turns;
 use crate::view::{AppView, View};
 use amp_metrics::CoreTypeId;
 use solve::{Problem, Share};
@@ -135,17 +133,12 @@ pub struct Pareto {
     knobs: Knobs,
     past: PerApp<Past>,
     smoothed: PerThread<Smoothed>,
-    turns: Turns,
-    room: Room,
+    sharing: Sharing,
     problem: Problem,
-    steering: Steering,
-    seats: Seats,
     /// Per thread of the view: speedup factor, smoothed.
     sf: Vec<Option<f64>>,
     /// Per application of the view.
     apps: Vec<App>,
-    /// Per thread of the view: share of fast-core time and the most it can use.
-    shares: Vec<Option<(f64, f64)>>,
 }
 
 /// What an application's threads with a speedup factor have in common.
@@ -174,14 +167,10 @@ impl Pareto {
             knobs: Knobs::new(ENTRY.name, KNOBS),
             past: PerApp::default(),
             smoothed: PerThread::default(),
-            turns: Turns::default(),
-            room: Room::default(),
+            sharing: Sharing::default(),
             problem: Problem::default(),
-            steering: Steering::default(),
-            seats: Seats::default(),
             sf: Vec::new(),
             apps: Vec::new(),
-            shares: Vec::new(),
         }
     }
 
@@ -201,17 +190,17 @@ impl Pareto {
     }
 
     fn sum(&self, view: &View<'_>, app: &AppView) -> Sum {
-        let mut s = Sum::default();
+        let (mut s, room) = (Sum::default(), self.sharing.room());
         for i in app.threads.clone() {
             let (Some(th), Some(sf)) = (view.threads.get(i), self.sf[i]) else {
                 continue;
             };
-            let cpu = self.room.cpu(i);
+            let cpu = room.cpu(i);
             s.n += 1.0;
             s.sf += sf;
             s.weight += f64::from(th.weight);
             s.cpu += cpu;
-            match self.room.reach(i) {
+            match room.reach(i) {
                 Reach::Fast => s.pinned += cpu,
                 Reach::Both => s.free += cpu,
                 Reach::Slow => {}
@@ -287,28 +276,6 @@ impl Pareto {
             self.apps.push(App { place, part });
         }
     }
-
-    /// Solves it and splits the shares among threads.
-    fn share(&mut self, view: &View<'_>) {
-        let owed = self.turns.owed(CoreTypeId::FASTEST);
-        let sf = &self.sf;
-        let fast = self.room.fast(view, owed, &|i| sf[i].is_some());
-        let given = self.problem.solve(fast, self.knobs.number(UNFAIRNESS));
-        self.shares.clear();
-        for (i, th) in view.threads.iter().enumerate() {
-            let app = self.apps.get(th.app).copied().unwrap_or_default();
-            let most = self.room.cpu(i);
-            let share = match self.room.reach(i) {
-                Reach::Fast => (most, most),
-                Reach::Slow => (0.0, 0.0),
-                Reach::Both => match app.place.and_then(|p| given.get(p)) {
-                    Some(g) => (g * app.part * most, most),
-                    None => (0.0, most),
-                },
-            };
-            self.shares.push(self.sf[i].map(|_| share));
-        }
-    }
 }
 
 impl Default for Pareto {
@@ -322,17 +289,21 @@ impl Policy for Pareto {
         let turn = self.knobs.number(TURN) / 1e3;
         self.rate(view);
         let sf = &self.sf;
-        self.turns.update(view, turn, &|i| sf[i].is_some());
-        self.room.update(view);
+        let known = |i: usize| sf[i].is_some();
+        self.sharing.begin(view, turn, &known);
         self.state(view);
-        self.share(view);
-        let shares = &self.shares;
-        self.steering.update(view, turn, &|i| shares[i]);
-        let (turns, steering) = (&self.turns, &self.steering);
-        self.seats.assign(view, &mut |i, t| {
-            turns.claim(i, t).unwrap_or_else(|| steering.claim(i, turn))
-        });
-        self.seats.write(view, out);
+        let sf = &self.sf;
+        let fast = self.sharing.fast(view, &|i| sf[i].is_some());
+        let apps = &self.apps;
+        let given = self.problem.solve(fast, self.knobs.number(UNFAIRNESS));
+        // an application's share, split among its threads
+        let share = |i: usize, most: f64| {
+            sf[i]?;
+            let app = apps.get(view.threads[i].app).copied().unwrap_or_default();
+            let given = app.place.and_then(|p| given.get(p));
+            Some(given.map_or(0.0, |g| g * app.part * most))
+        };
+        self.sharing.seat(view, turn, &share, out);
     }
 
     fn knobs(&self) -> &Knobs {

@@ -4,11 +4,9 @@ use crate::machine::Placement;
 use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, Knobs};
 use crate::policy::level::Demands;
-use crate::policy::room::{Reach, Room};
-use crate::policy::seats::{Claim, Seats};
+use crate::policy::room::Reach;
+use crate::policy::sharing::Sharing;
 use crate::policy::speedups;
-use crate::policy::steering::Steering;
-use crate::policy::turns::Turns;
 use crate::view::View;
 use amp_metrics::CoreTypeId;
 
@@ -62,16 +60,11 @@ const LEAST: f64 = 1e-6;
 #[derive(Debug)]
 pub struct PropSp {
     knobs: Knobs,
-    turns: Turns,
-    seats: Seats,
-    room: Room,
-    steering: Steering,
+    sharing: Sharing,
     demands: Demands,
     level: f64,
     /// Per thread of the view: weighted benefit; none without a speedup factor.
     benefit: Vec<Option<f64>>,
-    /// Per thread of the view: share of fast-core time and the most it can use.
-    shares: Vec<Option<(f64, f64)>>,
 }
 
 impl PropSp {
@@ -79,14 +72,10 @@ impl PropSp {
     pub fn new() -> PropSp {
         PropSp {
             knobs: Knobs::new(ENTRY.name, KNOBS),
-            turns: Turns::default(),
-            seats: Seats::default(),
-            room: Room::default(),
-            steering: Steering::default(),
+            sharing: Sharing::default(),
             demands: Demands::default(),
             level: 0.0,
             benefit: Vec::new(),
-            shares: Vec::new(),
         }
     }
 
@@ -105,27 +94,18 @@ impl PropSp {
 
     /// Gives away the fast cores.
     fn share(&mut self, view: &View<'_>) {
-        let owed = self.turns.owed(CoreTypeId::FASTEST);
         let benefit = &self.benefit;
-        let fast = self.room.fast(view, owed, &|i| benefit[i].is_some());
+        let fast = self.sharing.fast(view, &|i| benefit[i].is_some());
+        let room = self.sharing.room();
         self.demands.clear();
         for (i, b) in benefit.iter().enumerate() {
-            let free = self.room.reach(i) == Reach::Both;
+            let free = room.reach(i) == Reach::Both;
             match b {
-                Some(b) if free => self.demands.push(*b, 0.0, self.room.cpu(i)),
+                Some(b) if free => self.demands.push(*b, 0.0, room.cpu(i)),
                 _ => self.demands.push(0.0, 0.0, 0.0),
             }
         }
         self.level = self.demands.level(fast, self.level);
-        self.shares.clear();
-        for (i, b) in benefit.iter().enumerate() {
-            let most = self.room.cpu(i);
-            self.shares.push(b.map(|_| match self.room.reach(i) {
-                Reach::Both => (self.demands.at(i, self.level), most),
-                Reach::Fast => (most, most),
-                Reach::Slow => (0.0, 0.0),
-            }));
-        }
     }
 }
 
@@ -140,16 +120,11 @@ impl Policy for PropSp {
         let turn = self.knobs.number(TURN) / 1e3;
         self.rate(view);
         let benefit = &self.benefit;
-        self.turns.update(view, turn, &|i| benefit[i].is_some());
-        self.room.update(view);
+        self.sharing.begin(view, turn, &|i| benefit[i].is_some());
         self.share(view);
-        let shares = &self.shares;
-        self.steering.update(view, turn, &|i| shares[i]);
-        let (turns, steering) = (&self.turns, &self.steering);
-        self.seats.assign(view, &mut |i, t| -> Claim {
-            turns.claim(i, t).unwrap_or_else(|| steering.claim(i, turn))
-        });
-        self.seats.write(view, out);
+        let (benefit, demands, level) = (&self.benefit, &self.demands, self.level);
+        let share = |i: usize, _| benefit[i].map(|_| demands.at(i, level));
+        self.sharing.seat(view, turn, &share, out);
     }
 
     fn knobs(&self) -> &Knobs {
