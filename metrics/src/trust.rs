@@ -4,6 +4,7 @@
 use crate::event::Event;
 use crate::pmu::Pmus;
 use crate::CoreTypeId;
+use amp_machine::{BadFile, Locator};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -113,47 +114,21 @@ pub struct Trust {
     pub core_types: Vec<CoreTypeTrust>,
 }
 
-/// Why a trust file cannot be used.
-#[derive(Debug, Error)]
-pub enum TrustError {
-    /// The file cannot be read.
-    #[error("{path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// It is not a trust file.
-    #[error("{path}: {reason}")]
-    Bad {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, with line and key.
-        reason: String,
-    },
-}
-
 impl Trust {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`TrustError`], naming the file, and line and key at fault.
-    pub fn load(path: &Path) -> Result<Trust, TrustError> {
-        let text = std::fs::read_to_string(path).map_err(|source| TrustError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        let bad = |reason: String| TrustError::Bad {
-            path: path.to_owned(),
-            reason,
-        };
-        let trust: Trust = toml::from_str(&text).map_err(|e| bad(e.to_string()))?;
+    /// When it cannot be read or is not right, naming the file, and line and key at fault.
+    pub fn load(path: &Path) -> Result<Trust, BadFile> {
+        let text = BadFile::read(path)?;
+        let locator = Locator::new(path, &text);
+        let trust: Trust = toml::from_str(&text).map_err(|e| locator.toml(&e))?;
         if trust.format != FORMAT {
-            return Err(bad(format!(
+            let message = format!(
                 "format = {}: this program reads {FORMAT}; run `scx_amp pmc validate` again",
                 trust.format
-            )));
+            );
+            return Err(locator.key("format", message));
         }
         Ok(trust)
     }
@@ -188,7 +163,7 @@ impl TrustFile {
     ///
     /// # Errors
     /// When a file that was named is not there, or one that is there cannot be used.
-    pub fn find(root: &Path, named: Option<&Path>) -> Result<Option<TrustFile>, TrustError> {
+    pub fn find(root: &Path, named: Option<&Path>) -> Result<Option<TrustFile>, BadFile> {
         let place = root.join(PLACE);
         let path = match named {
             Some(path) => path,

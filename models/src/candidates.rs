@@ -9,10 +9,10 @@
 //! What an event is related to (instructions or cycles) follows from its name, see
 //! [`crate::sample::metrics`].
 
+use amp_machine::{BadFile, Locator};
 use amp_metrics::EventSpec;
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
-use thiserror::Error;
+use std::path::Path;
 
 /// Events for some PMUs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -30,14 +30,6 @@ pub struct Candidates {
     pmu: Vec<Pmu>,
 }
 
-/// Why a file of events cannot be used.
-#[derive(Debug, Error)]
-#[error("{path}: {message}")]
-pub struct CandidatesError {
-    path: PathBuf,
-    message: String,
-}
-
 /// Name and text of each file of `events/`, sorted by name; the name is the file's without `.toml`.
 pub const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/events.rs"));
 
@@ -46,12 +38,10 @@ impl Candidates {
     ///
     /// # Errors
     /// What is wrong, with the line or the PMU.
-    pub fn parse(path: &Path, text: &str) -> Result<Candidates, CandidatesError> {
-        let bad = |message: String| CandidatesError {
-            path: path.to_owned(),
-            message,
-        };
-        let all: Candidates = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+    pub fn parse(path: &Path, text: &str) -> Result<Candidates, BadFile> {
+        let bad = |message: String| BadFile::whole(path, message);
+        let all: Candidates =
+            toml::from_str(text).map_err(|e| Locator::new(path, text).toml(&e))?;
         for p in &all.pmu {
             let name = p
                 .names
@@ -72,7 +62,7 @@ impl Candidates {
     ///
     /// # Errors
     /// None in a released version: a unit test parses them.
-    pub fn shipped() -> Result<Candidates, CandidatesError> {
+    pub fn shipped() -> Result<Candidates, BadFile> {
         let mut all = Candidates::default();
         for (name, text) in SHIPPED {
             let path = Path::new(name).with_extension("toml");

@@ -12,6 +12,7 @@ use crate::accuracy::{Accuracy, Predicted};
 use crate::data::{CoreType, Dataset};
 use crate::matching::{Matched, MatchedData};
 use crate::sample::{Metric, Quantity, Source, Target};
+use amp_machine::Locator;
 use amp_metrics::providers::{PlatformModel, ProviderFileError};
 use file::{CoreTypeFile, FactorFile, File, MetricFile};
 use std::path::Path;
@@ -87,10 +88,7 @@ impl Platform {
     /// As [`PlatformModel::parse`].
     pub fn parse(path: &Path, text: &str) -> Result<Platform, ProviderFileError> {
         PlatformModel::parse(path, text)?;
-        let file = toml::from_str(text).map_err(|e| ProviderFileError::Bad {
-            path: path.to_owned(),
-            message: e.to_string(),
-        })?;
+        let file = toml::from_str(text).map_err(|e| Locator::new(path, text).toml(&e))?;
         Ok(Platform { file })
     }
 

@@ -12,10 +12,10 @@
 //! values = [{ size = "16K", work = "8M" }, { size = "8M", work = "600k" }]
 //! ```
 
+use amp_machine::{BadFile, Locator};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use thiserror::Error;
+use std::path::Path;
 
 /// A program to run.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -49,14 +49,6 @@ struct Document {
     sweep: Vec<Sweep>,
 }
 
-/// Why a list cannot be used.
-#[derive(Debug, Error)]
-#[error("{path}: {message}")]
-pub struct ProgramsError {
-    path: PathBuf,
-    message: String,
-}
-
 /// The list that comes with the project.
 pub const SHIPPED: &str = include_str!("../programs.toml");
 
@@ -64,12 +56,9 @@ pub const SHIPPED: &str = include_str!("../programs.toml");
 ///
 /// # Errors
 /// What is wrong, with the line or the program.
-pub fn parse(path: &Path, text: &str) -> Result<Vec<Program>, ProgramsError> {
-    let bad = |message: String| ProgramsError {
-        path: path.to_owned(),
-        message,
-    };
-    let doc: Document = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+pub fn parse(path: &Path, text: &str) -> Result<Vec<Program>, BadFile> {
+    let bad = |message: String| BadFile::whole(path, message);
+    let doc: Document = toml::from_str(text).map_err(|e| Locator::new(path, text).toml(&e))?;
     let mut all = doc.program;
     for s in &doc.sweep {
         if s.values.is_empty() {

@@ -11,11 +11,12 @@
 //! # speedup = [2.9, 1.8, 1.0]
 //! ```
 
-use super::file::{at_line, read, ProviderFileError};
+use super::file::{read, ProviderFileError};
 use crate::estimate::{Estimate, Quality};
 use crate::ids::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::provider::{MetricId, Provider};
 use crate::sample::Snapshot;
+use amp_machine::Locator;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use std::path::Path;
@@ -147,25 +148,21 @@ impl Declared {
     /// # Errors
     /// When the text is not right; the error names the file, the line and the key.
     pub fn parse(path: &Path, text: &str) -> Result<Declared, ProviderFileError> {
-        let bad = |message: String| ProviderFileError::Bad {
-            path: path.to_owned(),
-            message,
-        };
-        let file: ProviderFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-        let at = |offset: usize, message: String| bad(at_line(text, offset, &message));
+        let locator = Locator::new(path, text);
+        let file: ProviderFile = toml::from_str(text).map_err(|e| locator.toml(&e))?;
         let declarations = Declarations::default();
         for app in file.apps {
             let sf = match app.speedup.get_ref() {
                 OneOrMany::One(sf) => Speedups::fastest(*sf),
                 OneOrMany::Many(sf) => Speedups::per_type(sf),
             };
-            let sf = sf.map_err(|m| at(app.speedup.span().start, format!("key `speedup`: {m}")))?;
+            let sf = sf.map_err(|m| locator.value(app.speedup.span().start, "speedup", m))?;
             let start = app.comm.span().start;
-            let key =
-                comm_key(app.comm.get_ref()).map_err(|m| at(start, format!("key `comm`: {m}")))?;
+            let key = comm_key(app.comm.get_ref()).map_err(|m| locator.value(start, "comm", m))?;
             if declarations.write().by_comm.insert(key, sf).is_some() {
                 let comm = app.comm.get_ref();
-                return Err(at(start, format!("key `comm`: `{comm}` is declared twice")));
+                let message = format!("`{comm}` is declared twice");
+                return Err(locator.value(start, "comm", message).into());
             }
         }
         Ok(Declared {

@@ -10,6 +10,7 @@ use super::windowed::Windowed;
 use super::{Context, NoMetrics, ProviderError};
 use crate::ids::{CoreTypeId, CoreTypeSet, Nanos, MAX_CORE_TYPES};
 use crate::provider::Provider;
+use amp_machine::{BadFile, Locator};
 use serde::Deserialize;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -28,13 +29,8 @@ pub enum ProviderFileError {
         source: std::io::Error,
     },
     /// It is not what a provider file must be.
-    #[error("{path}: {message}")]
-    Bad {
-        /// The file.
-        path: PathBuf,
-        /// Line, key, and what would be right.
-        message: String,
-    },
+    #[error(transparent)]
+    Bad(#[from] BadFile),
     /// A model of another machine.
     #[error("{path}: {why}; without its key `machine` it is taken for any machine whose events it finds")]
     OtherMachine {
@@ -211,12 +207,6 @@ fn read_owned(path: &Path) -> Result<(String, Owner), ProviderFileError> {
     })
 }
 
-/// `message` with the line (from 1) at which byte `offset` of `text` stands.
-pub(crate) fn at_line(text: &str, offset: usize, message: &str) -> String {
-    let line = 1 + text.bytes().take(offset).filter(|b| *b == b'\n').count();
-    format!("line {line}: {message}")
-}
-
 /// The provider that a file describes, on the machine of `context`. `kind` says which; a file
 /// without `kind` declares speedup factors.
 ///
@@ -264,11 +254,9 @@ impl<'a> Reader<'a> {
         text: &str,
         owner: Option<Owner>,
     ) -> Result<Box<dyn Provider>, ProviderFileError> {
-        let bad = |message: String| ProviderFileError::Bad {
-            path: path.to_owned(),
-            message,
-        };
-        let head: Head = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+        let locator = Locator::new(path, text);
+        let bad = |message: String| BadFile::whole(path, message);
+        let head: Head = toml::from_str(text).map_err(|e| locator.toml(&e))?;
         let name = path.display().to_string();
         let Some(kind) = head.kind else {
             return Ok(Box::new(Declared::parse(path, text)?));
@@ -288,19 +276,19 @@ impl<'a> Reader<'a> {
                 Ok(Box::new(Model::new(model)))
             }
             "ipc-sampling" => {
-                let file: IpcSamplingFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                let file: IpcSamplingFile = toml::from_str(text).map_err(|e| locator.toml(&e))?;
                 Ok(Box::new(
                     IpcSampling::new(&name, file.settings).map_err(bad)?,
                 ))
             }
             "history" => {
-                let file: HistoryFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                let file: HistoryFile = toml::from_str(text).map_err(|e| locator.toml(&e))?;
                 let settings = file.settings.check().map_err(bad)?;
                 let inner = self.inner(path, text, &file.inner, &["history", "remembered"])?;
                 Ok(Box::new(History::new(inner, settings)))
             }
             "windows" => {
-                let file: WindowsFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                let file: WindowsFile = toml::from_str(text).map_err(|e| locator.toml(&e))?;
                 // a table sees the windows, not the other way round
                 let inner = self.inner(
                     path,
@@ -310,24 +298,23 @@ impl<'a> Reader<'a> {
                 )?;
                 let at = file.instructions.span().start;
                 let windowed = Windowed::new(inner, *file.instructions.get_ref());
-                Ok(Box::new(windowed.map_err(|e| bad(at_line(text, at, &e)))?))
+                Ok(Box::new(windowed.map_err(|e| locator.at(at, e))?))
             }
             "remembered" => {
-                let file: RememberedFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                let file: RememberedFile = toml::from_str(text).map_err(|e| locator.toml(&e))?;
                 let inner = self.inner(path, text, &file.inner, &["remembered"])?;
                 Ok(Box::new(Remembered::new(inner)))
             }
             "exec" => {
-                let file: ExecFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+                let file: ExecFile = toml::from_str(text).map_err(|e| locator.toml(&e))?;
                 let user = owner.map_or(Ok(None), Owner::user).map_err(bad)?;
                 let exec = Exec::new(&name, file, path.parent()).map_err(bad)?;
                 Ok(Box::new(exec.run_as(user)))
             }
-            other => Err(bad(at_line(
-                text,
-                kind.span().start,
-                &format!("key `kind`: `{other}` is none of `{}`", KINDS.join("`, `")),
-            ))),
+            other => {
+                let message = format!("`{other}` is none of `{}`", KINDS.join("`, `"));
+                Err(locator.value(kind.span().start, "kind", message).into())
+            }
         }
     }
 
@@ -341,9 +328,9 @@ impl<'a> Reader<'a> {
         key: &toml::Spanned<String>,
         never: &[&str],
     ) -> Result<Box<dyn Provider>, ProviderFileError> {
-        let wrong = |why: String| ProviderFileError::Bad {
-            path: path.to_owned(),
-            message: at_line(text, key.span().start, &format!("key `inner`: {why}")),
+        let wrong = |why: String| {
+            let locator = Locator::new(path, text);
+            ProviderFileError::from(locator.value(key.span().start, "inner", why))
         };
         let name = key.get_ref();
         if !name.ends_with(".toml") {

@@ -16,11 +16,11 @@
 //! ]
 //! ```
 
+use amp_machine::{BadFile, Locator, MachineFile};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use thiserror::Error;
+use std::path::Path;
 use toml::Spanned;
 
 /// A mix of applications.
@@ -104,62 +104,22 @@ pub enum Schedule {
     Dynamic,
 }
 
-/// Why a workload file cannot be used.
-#[derive(Debug, Error)]
-pub enum WorkloadError {
-    /// The file cannot be read.
-    #[error("{path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// It is not TOML, or a key is unknown, missing or of the wrong type.
-    #[error("{path}: {message}")]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Line, key, and what would be right.
-        message: String,
-    },
-    /// A value is not right.
-    #[error("{path}: line {line}: key `{key}`: {message}")]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The key at fault.
-        key: &'static str,
-        /// The reason, and what would be right.
-        message: String,
-    },
-}
-
 impl Workload {
     /// Reads a workload file.
     ///
     /// # Errors
     /// When it cannot be read or is not right; the error names file, line and key.
-    pub fn load(path: &Path) -> Result<Workload, WorkloadError> {
-        let text = std::fs::read_to_string(path).map_err(|source| WorkloadError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Workload::parse(path, &text)
+    pub fn load(path: &Path) -> Result<Workload, BadFile> {
+        Workload::parse(path, &BadFile::read(path)?)
     }
 
     /// As [`Workload::load`], from text; `path` is for messages.
     ///
     /// # Errors
     /// When the text is not right; the error names file, line and key.
-    pub fn parse(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
-        let file: File = toml::from_str(text).map_err(|e| WorkloadError::Syntax {
-            path: path.to_owned(),
-            message: e.to_string(),
-        })?;
-        let check = Check { path, text };
+    pub fn parse(path: &Path, text: &str) -> Result<Workload, BadFile> {
+        let check = Check(Locator::new(path, text));
+        let file: File = toml::from_str(text).map_err(|e| check.0.toml(&e))?;
         check.text(&file.name, "name")?;
         if let Some(machine) = &file.machine {
             check.text(machine, "machine")?;
@@ -171,12 +131,11 @@ impl Workload {
         let mut apps = Vec::with_capacity(file.apps.len());
         for app in file.apps {
             let (span, app) = (app.span(), app.into_inner());
-            if let Some(line) =
-                seen.insert(app.name.get_ref().clone(), check.line(&app.name.span()))
-            {
-                let name = app.name.get_ref();
+            let (name, at) = (app.name.get_ref(), app.name.span());
+            if let Some(before) = seen.insert(name.clone(), at.clone()) {
+                let line = check.0.line(before.start);
                 let message = format!("`{name}` is the name of the application at line {line} too");
-                return Err(check.error(app.name.span(), "name", message));
+                return Err(check.error(at, "name", message));
             }
             apps.push(check.app(span, app)?);
         }
@@ -185,6 +144,20 @@ impl Workload {
             machine: file.machine.map(|m| beside(path, m.into_inner())),
             apps,
         })
+    }
+
+    /// Whether the machine that the mix is for can be had; the mix was read from the file at
+    /// `path`.
+    ///
+    /// # Errors
+    /// When there is none of that name or its file is not right; the error names file, line and
+    /// key of the mix, and then those of the machine.
+    pub fn check_machine(&self, path: &Path) -> Result<(), BadFile> {
+        let Some(Err(e)) = self.machine.as_deref().map(MachineFile::load) else {
+            return Ok(());
+        };
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        Err(Locator::new(path, &text).key("machine", e.to_string()))
     }
 }
 
@@ -248,44 +221,21 @@ struct FileApp {
 }
 
 /// Checks values, knowing where they stand.
-struct Check<'a> {
-    path: &'a Path,
-    text: &'a str,
-}
+struct Check<'a>(Locator<'a>);
 
 impl Check<'_> {
-    fn line(&self, span: &Range<usize>) -> usize {
-        1 + self
-            .text
-            .bytes()
-            .take(span.start)
-            .filter(|b| *b == b'\n')
-            .count()
+    fn error(&self, span: Range<usize>, key: &'static str, message: impl Into<String>) -> BadFile {
+        self.0.value(span.start, key, message)
     }
 
-    fn error(
-        &self,
-        span: Range<usize>,
-        key: &'static str,
-        message: impl Into<String>,
-    ) -> WorkloadError {
-        let line = self.line(&span);
-        WorkloadError::Value {
-            path: self.path.to_owned(),
-            line,
-            key,
-            message: message.into(),
-        }
-    }
-
-    fn text(&self, value: &Spanned<String>, key: &'static str) -> Result<(), WorkloadError> {
+    fn text(&self, value: &Spanned<String>, key: &'static str) -> Result<(), BadFile> {
         if value.get_ref().trim().is_empty() {
             return Err(self.error(value.span(), key, "it is empty: a name is needed"));
         }
         Ok(())
     }
 
-    fn at_least_one(&self, value: &Spanned<u32>, key: &'static str) -> Result<u32, WorkloadError> {
+    fn at_least_one(&self, value: &Spanned<u32>, key: &'static str) -> Result<u32, BadFile> {
         if *value.get_ref() == 0 {
             return Err(self.error(
                 value.span(),
@@ -296,12 +246,7 @@ impl Check<'_> {
         Ok(*value.get_ref())
     }
 
-    fn positive(
-        &self,
-        value: f64,
-        span: Range<usize>,
-        key: &'static str,
-    ) -> Result<f64, WorkloadError> {
+    fn positive(&self, value: f64, span: Range<usize>, key: &'static str) -> Result<f64, BadFile> {
         if value.is_finite() && value > 0.0 {
             return Ok(value);
         }
@@ -312,7 +257,7 @@ impl Check<'_> {
         ))
     }
 
-    fn app(&self, span: Range<usize>, app: FileApp) -> Result<App, WorkloadError> {
+    fn app(&self, span: Range<usize>, app: FileApp) -> Result<App, BadFile> {
         self.text(&app.name, "name")?;
         let threads = self.at_least_one(&app.threads, "threads")?;
         let weight = self.at_least_one(&app.weight, "weight")?;
@@ -358,7 +303,7 @@ impl Check<'_> {
         })
     }
 
-    fn phase(&self, phase: &Spanned<Phase>) -> Result<(), WorkloadError> {
+    fn phase(&self, phase: &Spanned<Phase>) -> Result<(), BadFile> {
         let p = phase.get_ref();
         for (value, key) in [
             (p.instructions, "instructions"),
@@ -402,7 +347,7 @@ phases = [
 ]
 "#;
 
-    fn parse(text: &str) -> Result<Workload, WorkloadError> {
+    fn parse(text: &str) -> Result<Workload, BadFile> {
         Workload::parse(Path::new("w.toml"), text)
     }
 
@@ -434,7 +379,10 @@ phases = [
         let e = of("machine = \" \"").unwrap_err().to_string();
         assert!(e.contains("line 3") && e.contains("`machine`"), "{e}");
         let e = of("machine = 4").unwrap_err().to_string();
-        assert!(e.contains("machine = 4"), "{e}");
+        assert!(
+            e.contains("line 3: key `machine`: ") && e.contains("`4`"),
+            "{e}"
+        );
     }
 
     #[test]
@@ -445,11 +393,15 @@ phases = [
                 "threads = 0",
                 &["line 9", "`threads`", "at least 1"][..],
             ),
-            ("threads = 4", "threads = -1", &["line 9", "threads = -1"]),
+            (
+                "threads = 4",
+                "threads = -1",
+                &["line 9", "threads`", "`-1`"],
+            ),
             (
                 "weight = 200",
                 "weight = -200",
-                &["line 10", "weight = -200"],
+                &["line 10", "weight`", "`-200`"],
             ),
             (
                 "ips_small = 0.8e9",
@@ -484,7 +436,7 @@ phases = [
             (
                 "speedup = 2",
                 "speedup = \"x\"",
-                &["line 6", "speedup = \"x\""],
+                &["line 6", "speedup`", "\"x\""],
             ),
             (
                 "name = \"b\"",

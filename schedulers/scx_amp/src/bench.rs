@@ -174,6 +174,10 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
     };
     refuse_meaningless(args)?;
     let mut workload = Workload::load(&args.workload).map_err(bad_input)?;
+    if args.machine.is_none() && args.on != On::Host {
+        let machine = workload.check_machine(&args.workload);
+        machine.map_err(bad_input)?;
+    }
     if args.on == On::Sim {
         sim::complete(args, &mut workload)?;
     }

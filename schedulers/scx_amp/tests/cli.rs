@@ -101,6 +101,30 @@ fn a_bad_machine_or_program_is_told_before_anything_is_fetched() {
 }
 
 #[test]
+fn a_bad_machine_of_a_mix_is_told_with_file_line_and_key() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("broken.toml"), "name = \"x\"\ncpus = 3\n").unwrap();
+    for (machine, words) in [
+        ("enigma", ["no machine `enigma`", "juno"]),
+        ("enigma.toml", ["enigma.toml: ", "No such file"]),
+        ("broken.toml", ["broken.toml: line 2", "`cpus`"]),
+    ] {
+        let text = GOOD.replacen('\n', &format!("\nmachine = \"{machine}\"\n"), 1);
+        let w = workload(dir.path(), &text);
+        for on in ["sim", "board"] {
+            let said = told(2, &["bench", &w, "--on", on]);
+            let place = format!("{w}: line 2: key `machine`: ");
+            for word in [place.as_str(), words[0], words[1]] {
+                assert!(said.contains(word), "--on {on}: `{word}` in: {said}");
+            }
+        }
+        // a machine that is named takes its place
+        let said = told(2, &["bench", &w, "--on", "sim", "--machine", "juno"]);
+        assert!(!said.contains("key `machine`"), "{said}");
+    }
+}
+
+#[test]
 fn a_kernel_without_sched_ext_is_told_how_to_get_one() {
     if Path::new("/sys/kernel/sched_ext").exists() {
         println!("not tested: this machine's kernel has sched_ext");

@@ -1,6 +1,6 @@
 //! Every refusal of the checker, by file, line and key; and that what is shipped passes.
 
-use crate::{MachineError, MachineFile, SHIPPED};
+use crate::{BadFile, MachineError, MachineFile, SHIPPED};
 use std::path::Path;
 
 const SIM: &str = r#"name = "two"
@@ -50,14 +50,18 @@ fn refused(text: &str, (from, n): (&str, usize), to: &str, key: &str, says: &str
 #[track_caller]
 fn refused_at(text: &str, line: usize, key: &str, says: &str) {
     match parse(text) {
-        Err(MachineError::Bad {
+        Err(MachineError::Bad(BadFile {
             path,
             line: l,
             key: k,
             message,
-        }) => {
+        })) => {
             assert_eq!(path, Path::new("m.toml"));
-            assert_eq!((l, k.as_str()), (line, key), "{message}");
+            assert_eq!(
+                (l, k.unwrap_or_default()),
+                (Some(line), key.into()),
+                "{message}"
+            );
             assert!(message.contains(says), "`{message}` should say `{says}`");
         }
         other => panic!("{key}: {other:?}"),
@@ -137,14 +141,16 @@ fn the_message_has_file_line_and_key() {
     let (text, line) = edit(SIM, "446", 0, "1024");
     let e = parse(&text).unwrap_err().to_string();
     assert!(
-        e.starts_with(&format!("m.toml:{line}: `core_type[1].capacity`: ")),
+        e.starts_with(&format!(
+            "m.toml: line {line}: key `core_type[1].capacity`: "
+        )),
         "{e}"
     );
 }
 
 #[test]
 fn what_is_not_toml() {
-    refused_at("name = \"x\"\ncpus = = 3\n", 2, "cpus = = 3", "");
+    refused_at("name = \"x\"\ncpus = = 3\n", 2, "", "`cpus = = 3`: ");
     refused_at("", 1, "", "missing field `name`");
 }
 

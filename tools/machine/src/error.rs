@@ -1,5 +1,6 @@
 //! Why a machine file cannot be used.
 
+use crate::locate::BadFile;
 use std::path::PathBuf;
 
 /// Why a machine file cannot be used.
@@ -22,18 +23,8 @@ pub enum MachineError {
         shipped: String,
     },
     /// It is not what a machine file must be.
-    #[error("{path}:{line}: `{key}`: {message}")]
-    Bad {
-        /// The file, or the name of a shipped machine.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Key at fault, for example `core_type[1].model.l2.ways`; empty tables are named by their
-        /// parent.
-        key: String,
-        /// What is wrong and what would be right.
-        message: String,
-    },
+    #[error(transparent)]
+    Bad(#[from] BadFile),
     /// A machine that is only simulated was given to something that needs the board's model.
     #[error("machine `{name}`: no [board] and no [core_type.model]: it can be simulated but not run on the virtual board")]
     NotABoard {

@@ -98,7 +98,7 @@ impl MachineFile {
     /// When it is not right; the error names `path`, line and key.
     pub fn parse(path: &Path, text: &str) -> Result<MachineFile, MachineError> {
         let locator = Locator::new(path, text);
-        let machine: MachineFile = toml::from_str(text).map_err(|e| locator.parse_error(&e))?;
+        let machine: MachineFile = toml::from_str(text).map_err(|e| locator.toml(&e))?;
         check::check(&machine).map_err(|f| locator.fault(&f))?;
         Ok(machine)
     }

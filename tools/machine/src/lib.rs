@@ -1,4 +1,6 @@
 //! What a machine is: its file, and the page through which the virtual board shows its state.
+//! Beside it, the one way in which all crates say what is wrong in a file that a person wrote
+//! ([`BadFile`]).
 //!
 //! [`MachineFile`] is read by the board (device tree), its QEMU plugin (model parameters), the
 //! simulator and the evaluation. [`page`] is the one documented layout of all model state that a
@@ -25,5 +27,6 @@ pub const PMU_SPI_BASE: u32 = 176;
 pub use cpulist::CpuList;
 pub use error::MachineError;
 pub use file::{Board, CoreType, MachineFile, Migration};
+pub use locate::{BadFile, Locator};
 pub use model::{Branch, Cache, CoreModel, Cpi, Energy, Memory, Pipeline, Predictor, SharedLines};
 pub use shipped::SHIPPED;

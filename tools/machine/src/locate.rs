@@ -1,11 +1,59 @@
-//! From a key or a byte range of a machine file to the line that a person must look at.
+//! What is wrong in a file that a person wrote: from a key or a byte to the line to look at.
 
-use crate::error::MachineError;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
+
+/// What is wrong in a file that a person wrote, where, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadFile {
+    /// The file, or the name of a shipped one.
+    pub path: PathBuf,
+    /// Line, from 1; `None` where the whole file is at fault.
+    pub line: Option<usize>,
+    /// Key at fault, for example `core_type[1].model.l2.ways`; empty tables are named by their
+    /// parent. `None` where the text is not even TOML.
+    pub key: Option<String>,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl BadFile {
+    /// Something that is wrong with the whole file, or that names its place itself.
+    pub fn whole(path: &Path, message: impl Into<String>) -> BadFile {
+        BadFile {
+            path: path.into(),
+            line: None,
+            key: None,
+            message: message.into(),
+        }
+    }
+
+    /// The text of the file at `path`.
+    ///
+    /// # Errors
+    /// The system's, with the name of the file.
+    pub fn read(path: &Path) -> Result<String, BadFile> {
+        std::fs::read_to_string(path).map_err(|e| BadFile::whole(path, e.to_string()))
+    }
+}
+
+impl fmt::Display for BadFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, "key `{key}`: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for BadFile {}
 
 /// One step of the way to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,14 +90,15 @@ fn dotted<'a>(steps: impl IntoIterator<Item = &'a str>) -> String {
     out
 }
 
-/// Finds lines and keys in the text of one file.
-pub(crate) struct Locator<'t> {
+/// Finds lines and keys in the text of one TOML file, for [`BadFile`].
+pub struct Locator<'t> {
     path: PathBuf,
     text: &'t str,
     root: Option<Spanned<DeTable<'t>>>,
 }
 
 impl<'t> Locator<'t> {
+    /// Of the file at `path` with this text, TOML or not.
     pub fn new(path: &Path, text: &'t str) -> Locator<'t> {
         Locator {
             path: path.into(),
@@ -58,7 +107,8 @@ impl<'t> Locator<'t> {
         }
     }
 
-    fn line(&self, byte: usize) -> usize {
+    /// The line, from 1, of the byte at index `byte`.
+    pub fn line(&self, byte: usize) -> usize {
         let end = byte.min(self.text.len());
         1 + self.text.as_bytes()[..end]
             .iter()
@@ -66,27 +116,53 @@ impl<'t> Locator<'t> {
             .count()
     }
 
-    /// An error of the TOML reader or of serde, with line and key.
-    pub fn parse_error(&self, e: &toml::de::Error) -> MachineError {
-        let span = e.span().unwrap_or(0..0);
-        let key = self.key_at(&span).unwrap_or_else(|| self.word_at(&span));
-        MachineError::Bad {
+    fn bad(&self, line: usize, key: Option<String>, message: String) -> BadFile {
+        BadFile {
             path: self.path.clone(),
-            line: self.line(span.start),
+            line: Some(line),
             key,
-            message: e.message().trim().replace('\n', " "),
+            message,
         }
     }
 
-    /// An error of the checker, with the line of the nearest key that is written in the file.
-    pub fn fault(&self, fault: &Fault) -> MachineError {
-        let steps: Vec<String> = fault.at.iter().map(Step::to_string).collect();
-        MachineError::Bad {
-            path: self.path.clone(),
-            line: self.line(self.find(&fault.at)),
-            key: dotted(steps.iter().map(String::as_str)),
-            message: fault.message.clone(),
+    /// An error of the TOML reader or of serde. What is not TOML at all is shown as it stands.
+    pub fn toml(&self, e: &toml::de::Error) -> BadFile {
+        let span = e.span().unwrap_or(0..0);
+        let line = self.line(span.start);
+        let message = e.message().trim().replace('\n', " ");
+        match self.key_at(&span) {
+            Some(key) => self.bad(line, Some(key), message),
+            None if self.root.is_some() => self.bad(line, None, message),
+            None => {
+                let text = self.text.lines().nth(line - 1).unwrap_or_default().trim();
+                self.bad(line, None, format!("`{text}`: {message}"))
+            }
         }
+    }
+
+    /// A fault at byte `at`, with a message that names the key.
+    pub fn at(&self, at: usize, message: impl Into<String>) -> BadFile {
+        self.bad(self.line(at), None, message.into())
+    }
+
+    /// A fault of the value that starts at byte `at`, of the key that is called `key`.
+    pub fn value(&self, at: usize, key: impl Into<String>, message: impl Into<String>) -> BadFile {
+        self.bad(self.line(at), Some(key.into()), message.into())
+    }
+
+    /// A fault of the top-level key `key`, wherever it stands.
+    pub fn key(&self, key: &'static str, message: impl Into<String>) -> BadFile {
+        self.fault(&Fault {
+            at: vec![Step::Key(key)],
+            message: message.into(),
+        })
+    }
+
+    /// An error of the checker, with the line of the nearest key that is written in the file.
+    pub(crate) fn fault(&self, fault: &Fault) -> BadFile {
+        let steps: Vec<String> = fault.at.iter().map(Step::to_string).collect();
+        let key = dotted(steps.iter().map(String::as_str));
+        self.value(self.find(&fault.at), key, fault.message.clone())
     }
 
     /// Byte where the value at `steps` starts, or of the deepest parent that is there.
@@ -114,17 +190,6 @@ impl<'t> Locator<'t> {
         let mut path = Vec::new();
         in_table(root, span, &mut path);
         (!path.is_empty()).then(|| dotted(path.iter().map(String::as_str)))
-    }
-
-    /// The text at `span`, for a file that is not TOML at all.
-    fn word_at(&self, span: &Range<usize>) -> String {
-        let line = self.line(span.start);
-        self.text
-            .lines()
-            .nth(line - 1)
-            .unwrap_or_default()
-            .trim()
-            .to_string()
     }
 }
 

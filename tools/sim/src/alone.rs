@@ -8,6 +8,7 @@
 use crate::error::SimError;
 use amp_eval::evaluation::AppResult;
 use amp_eval::workload::{App, Phase, Schedule, Workload};
+use amp_machine::BadFile;
 use amp_metrics::uncertainty::Measured;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -111,11 +112,8 @@ impl Kept {
     /// # Errors
     /// When it cannot be read, is neither, or holds a time that is none; the error names it.
     pub fn load(path: &Path) -> Result<Kept, SimError> {
-        let bad = |message: String| SimError::Kept {
-            path: path.to_owned(),
-            message,
-        };
-        let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+        let bad = |message: String| BadFile::whole(path, message);
+        let text = BadFile::read(path)?;
         let file: File = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
         let mut programs = Vec::new();
         for e in file.entries.into_values() {
@@ -151,12 +149,12 @@ impl Kept {
             let a = &p.alone;
             if !(right(a.slow_s) && right(a.fast_s) && a.instructions.is_none_or(right)) {
                 let message = format!("`{}`: times and instructions must be above 0", p.name);
-                return Err(bad(message));
+                return Err(bad(message).into());
             }
         }
         if programs.is_empty() {
             let what = "no program alone: a solo cache or a report of `scx_amp bench` is needed";
-            return Err(bad(what.into()));
+            return Err(bad(what.into()).into());
         }
         Ok(Kept {
             path: path.to_owned(),
@@ -183,14 +181,14 @@ impl Kept {
         match found[..] {
             [] => Ok(None),
             [one] => Ok(Some(one)),
-            _ => Err(SimError::Kept {
-                path: self.path.clone(),
-                message: format!(
+            _ => {
+                let message = format!(
                     "{} programs are called `{}`, and not every one says by which command",
                     found.len(),
                     app.name
-                ),
-            }),
+                );
+                Err(BadFile::whole(&self.path, message).into())
+            }
         }
     }
 
@@ -217,10 +215,8 @@ impl Kept {
                             "has {n} threads, and times alone do not say how they share the work: it needs `phases`"
                         ),
                     };
-                    return Err(SimError::Kept {
-                        path: self.path.clone(),
-                        message: format!("workload `{name}`: application `{}` {why}", app.name),
-                    });
+                    let message = format!("workload `{name}`: application `{}` {why}", app.name);
+                    return Err(BadFile::whole(&self.path, message).into());
                 }
             }
         }

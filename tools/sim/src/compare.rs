@@ -15,7 +15,7 @@ use crate::provider::ProviderSpec;
 use amp_eval::evaluation::PolicyResult;
 use amp_eval::workload::Workload;
 use amp_eval::Runs;
-use amp_machine::MachineFile;
+use amp_machine::{BadFile, Locator, MachineFile};
 use amp_sched::policy::{Settings, SettingsError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -116,12 +116,10 @@ impl Comparison {
     /// # Errors
     /// When a file cannot be read or is not right; the text names it.
     pub fn load(path: &Path) -> Result<Comparison, SimError> {
-        let bad = |message: String| SimError::Comparison {
-            path: path.to_owned(),
-            message,
-        };
-        let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
-        let mut c: Comparison = toml::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        let bad = |message: String| BadFile::whole(path, message);
+        let text = BadFile::read(path)?;
+        let mut c: Comparison =
+            toml::from_str(&text).map_err(|e| Locator::new(path, &text).toml(&e))?;
         if let Some(folder) = path.parent() {
             c.mixes = folder.join(&c.mixes);
             for column in &mut c.columns {
@@ -136,7 +134,7 @@ impl Comparison {
         }
         for (i, a) in c.columns.iter().enumerate() {
             if c.columns[..i].iter().any(|b| b.label == a.label) {
-                return Err(bad(format!("there are two columns `{}`", a.label)));
+                return Err(bad(format!("there are two columns `{}`", a.label)).into());
             }
             let settings = a.settings();
             settings.map_err(|e| bad(format!("column `{}`: {e}", a.label)))?;
@@ -146,7 +144,8 @@ impl Comparison {
         if let Some(l) = named.into_iter().find(|l| !known(l)) {
             return Err(bad(format!(
                 "a published figure names column `{l}`, which there is not"
-            )));
+            ))
+            .into());
         }
         Ok(c)
     }
@@ -156,10 +155,7 @@ impl Comparison {
     /// # Errors
     /// When the folder or a file in it cannot be read, or there is none.
     pub fn workloads(&self) -> Result<Vec<Workload>, SimError> {
-        let bad = |message: String| SimError::Comparison {
-            path: self.mixes.clone(),
-            message,
-        };
+        let bad = |message: String| BadFile::whole(&self.mixes, message);
         let folder = std::fs::read_dir(&self.mixes).map_err(|e| bad(e.to_string()))?;
         let mut files: Vec<PathBuf> = folder
             .filter_map(|e| Some(e.ok()?.path()))
@@ -167,9 +163,9 @@ impl Comparison {
             .collect();
         files.sort();
         if files.is_empty() {
-            return Err(bad("there is no workload file in it".into()));
+            return Err(bad("there is no workload file in it".into()).into());
         }
-        let load = |f: &PathBuf| Workload::load(f).map_err(|e| bad(e.to_string()));
+        let load = |f: &PathBuf| Ok(Workload::load(f)?);
         files.iter().map(load).collect()
     }
 
@@ -184,10 +180,8 @@ impl Comparison {
         seed: u64,
         watch: &mut dyn FnMut(&str, Step<'_>) -> ControlFlow<()>,
     ) -> Result<Outcome, SimError> {
-        let machine = MachineFile::load(&self.machine).map_err(|e| SimError::Comparison {
-            path: self.machine.clone().into(),
-            message: e.to_string(),
-        })?;
+        let machine = MachineFile::load(&self.machine)
+            .map_err(|e| BadFile::whole(Path::new(&self.machine), e.to_string()))?;
         let mut mixes = Vec::new();
         for workload in self.workloads()? {
             let mut results = Vec::with_capacity(self.columns.len());

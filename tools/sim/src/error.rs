@@ -3,6 +3,7 @@
 use amp_eval::contender::ContenderError;
 use amp_eval::evaluation::EvaluationError;
 use amp_eval::BenchError;
+use amp_machine::BadFile;
 use amp_sched::policy::SettingsError;
 use amp_sched::TopologyError;
 use thiserror::Error;
@@ -20,14 +21,10 @@ pub enum SimError {
         /// The application.
         app: String,
     },
-    /// A file of programs measured alone does not serve.
-    #[error("{path}: {message}")]
-    Kept {
-        /// The file.
-        path: std::path::PathBuf,
-        /// The reason.
-        message: String,
-    },
+    /// A file of programs measured alone, or a comparison or something that belongs to it, cannot
+    /// be used.
+    #[error(transparent)]
+    File(#[from] BadFile),
     /// An application is not right.
     #[error("application `{app}`: {what}")]
     App {
@@ -47,14 +44,6 @@ pub enum SimError {
         threads: u64,
         /// Slots there are.
         slots: u32,
-    },
-    /// A comparison, or something that belongs to it, cannot be used.
-    #[error("{path}: {message}")]
-    Comparison {
-        /// The file or folder.
-        path: std::path::PathBuf,
-        /// The reason.
-        message: String,
     },
     /// A parameter is not right.
     #[error("{0}")]

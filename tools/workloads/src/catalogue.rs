@@ -3,9 +3,10 @@
 //! A mix names commands only. [`Catalogue::needs`] lists what must be in a guest for them: Debian
 //! packages, input files, our own programs.
 
+use amp_machine::{BadFile, Locator};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Programs of our own that a command may start with; the guest gets them without a package.
 pub const OWN_PROGRAMS: [&str; 1] = ["amp-workload"];
@@ -89,22 +90,9 @@ struct Document {
 /// Why a catalogue, or a command, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
-    /// The file cannot be read.
-    #[error("{path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// It is not what a catalogue must be; the text names line or entry, and key.
-    #[error("{path}: {message}")]
-    Bad {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong where.
-        message: String,
-    },
+    /// The file cannot be read or is not right; the text names line or entry, and key.
+    #[error(transparent)]
+    File(#[from] BadFile),
     /// A command that starts with a program nobody knows.
     #[error("no program `{name}` in the catalogue (it has {known}): add it to programs.toml")]
     UnknownProgram {
@@ -145,11 +133,7 @@ impl Catalogue {
     /// # Errors
     /// When it cannot be read or is not right; the error names file, line or entry, and key.
     pub fn load(path: &Path) -> Result<Catalogue, CatalogueError> {
-        let text = std::fs::read_to_string(path).map_err(|source| CatalogueError::Read {
-            path: path.into(),
-            source,
-        })?;
-        Catalogue::parse(&text, path)
+        Catalogue::parse(&BadFile::read(path)?, path)
     }
 
     /// Parses and checks a catalogue; `path` is for messages.
@@ -157,11 +141,8 @@ impl Catalogue {
     /// # Errors
     /// When it is not right; the error names line or entry, and key.
     pub fn parse(text: &str, path: &Path) -> Result<Catalogue, CatalogueError> {
-        let bad = |message: String| CatalogueError::Bad {
-            path: path.into(),
-            message,
-        };
-        let doc: Document = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
+        let bad = |message: String| BadFile::whole(path, message);
+        let doc: Document = toml::from_str(text).map_err(|e| Locator::new(path, text).toml(&e))?;
         let mut c = Catalogue {
             programs: BTreeMap::new(),
             inputs: BTreeMap::new(),
@@ -169,24 +150,20 @@ impl Catalogue {
         for i in doc.inputs {
             check_input(&i).map_err(|m| bad(format!("input `{}`: {m}", i.name)))?;
             if let Some(i) = c.inputs.insert(i.name.clone(), i) {
-                return Err(bad(format!("input `{}` stands there twice", i.name)));
+                return Err(bad(format!("input `{}` stands there twice", i.name)).into());
             }
         }
         for i in c.inputs.values() {
             if let Some(n) = i.needs.iter().find(|n| !c.inputs.contains_key(*n)) {
-                return Err(bad(format!(
-                    "input `{}`: needs: there is no input `{n}`",
-                    i.name
-                )));
+                let message = format!("input `{}`: needs: there is no input `{n}`", i.name);
+                return Err(bad(message).into());
             }
         }
         for p in doc.programs {
             check_program(&p).map_err(|m| bad(format!("program `{}`: {m}", p.executable)))?;
             if let Some(p) = c.programs.insert(p.executable.clone(), p) {
-                return Err(bad(format!(
-                    "program `{}` stands there twice",
-                    p.executable
-                )));
+                let message = format!("program `{}` stands there twice", p.executable);
+                return Err(bad(message).into());
             }
         }
         Ok(c)

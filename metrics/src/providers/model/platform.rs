@@ -7,7 +7,8 @@ use crate::event::EventSpec;
 use crate::ids::{CoreTypeId, Nanos};
 use crate::multiplex::PhaseRule;
 use crate::pmu::Pmus;
-use crate::providers::file::{at_line, read, ProviderFileError};
+use crate::providers::file::{read, ProviderFileError};
+use amp_machine::Locator;
 use std::path::Path;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,12 +51,9 @@ impl PlatformModel {
     /// # Errors
     /// [`ProviderFileError::Bad`].
     pub fn parse(path: &Path, text: &str) -> Result<PlatformModel, ProviderFileError> {
-        let bad = |message: String| ProviderFileError::Bad {
-            path: path.to_owned(),
-            message,
-        };
-        let file: ModelFile = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-        check(file, path).map_err(|(offset, message)| bad(at_line(text, offset, &message)))
+        let locator = Locator::new(path, text);
+        let file: ModelFile = toml::from_str(text).map_err(|e| locator.toml(&e))?;
+        check(file, path).map_err(|(offset, message)| locator.at(offset, message).into())
     }
 
     /// PMUs that the file names, fastest core type first; `None` where it names none.
