@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod changes;
 pub mod contender;
 pub mod evaluation;
 pub mod lab;

@@ -37,7 +37,7 @@ pub struct BenchArgs {
     /// The mix of programs
     #[arg(
         value_name = "WORKLOAD.toml",
-        required_unless_present = "request",
+        required_unless_present_any = ["request", "compare"],
         default_value = ".",
         hide_default_value = true
     )]
@@ -104,6 +104,11 @@ pub struct BenchArgs {
     /// the JSON of a bench
     #[arg(long, value_name = "FILE")]
     pub solo: Option<PathBuf>,
+    /// Instead of a bench: what changed from the results in A.json to those in B.json, and whether
+    /// that is more than chance
+    #[arg(long, num_args = 2, value_names = ["A.json", "B.json"], conflicts_with = "workload")]
+    #[serde(skip)]
+    pub compare: Vec<PathBuf>,
     /// Folder the programs run in (host) [default: a temporary one, with the catalogue's inputs]
     #[arg(long, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
@@ -164,6 +169,9 @@ impl std::error::Error for Interrupted {}
 /// # Errors
 /// Bad input, failed work, or [`Interrupted`].
 pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
+    if let [first, second] = &args.compare[..] {
+        return compare(args, first, second);
+    }
     let requested: BenchArgs;
     let args = match &args.request {
         None => args,
@@ -188,6 +196,38 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
         On::Sim => sim::bench(args, &workload, cancel)?,
     };
     show(args, &results)
+}
+
+/// Shows what changed from one bench to another.
+fn compare(args: &BenchArgs, first: &Path, second: &Path) -> Result<()> {
+    let read = |path: &Path| -> Result<BenchReport> {
+        let told = |e: &dyn std::fmt::Display| bad_input(format!("{}: {e}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| told(&e))?;
+        serde_json::from_str(&text)
+            .map_err(|e| told(&format!("no result of `scx_amp bench --json`: {e}")))
+    };
+    let (a, b) = (read(first)?, read(second)?);
+    let Some(text) = report::changes::text(&a, &b, amp_host::terminal_width()) else {
+        let of = |r: &BenchReport| -> String {
+            let names: Vec<&str> = r.results.iter().map(|r| r.policy.as_str()).collect();
+            names.join(", ")
+        };
+        return Err(bad_input(format!(
+            "--compare: no policy is in both {} ({}) and {} ({}): name two results with a policy in common, or with one each",
+            first.display(),
+            of(&a),
+            second.display(),
+            of(&b)
+        )));
+    };
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(&report::changes::json(&a, &b))?;
+        amp_host::write_out(path, &format!("{json}\n"))?;
+    }
+    if args.json.as_deref() != Some(Path::new("-")) {
+        print!("{text}");
+    }
+    Ok(())
 }
 
 /// Refuses options that mean nothing where the bench runs: what is ignored in silence is taken for

@@ -291,6 +291,76 @@ fn the_simulator_compares_policies_in_seconds() {
     assert!(said.contains("`phases`"), "{said}");
 }
 
+/// What changed is found; what did not change is not; and what cannot be compared is bad input.
+#[test]
+fn two_benches_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let mix = mix("quickia/2STH-2STL");
+    for (name, policy, seed) in [("a", "hsp", "1"), ("b", "hsp", "2"), ("c", "rr", "1")] {
+        let json = at(name);
+        shown(&[
+            "bench",
+            &mix,
+            "--on",
+            "sim",
+            "--policies",
+            policy,
+            "--seed",
+            seed,
+            "--json",
+            &json,
+        ]);
+    }
+    let verdicts = |a: &str, b: &str| -> Vec<String> {
+        let text = shown(&["bench", "--compare", &at(a), &at(b), "--json", "-"]);
+        let v: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let all = v["changes"].as_array().unwrap().iter();
+        let asp = all.filter(|c| c["figure"] == "asp" || c["figure"] == "unfairness");
+        asp.map(|c| c["verdict"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(verdicts("a", "a"), ["same", "same"]);
+    // rr gets less work done, and is fairer
+    assert_eq!(verdicts("a", "c"), ["worse", "better"]);
+    let text = shown(&["bench", "--compare", &at("a"), &at("b")]);
+    assert!(
+        text.contains("seed: 1 → 2") && text.contains("Welch"),
+        "{text}"
+    );
+
+    let said = told(2, &["bench", "--compare", &at("a"), &at("nosuch")]);
+    assert!(said.contains("nosuch"), "{said}");
+    std::fs::write(dir.path().join("d"), "{}").unwrap();
+    let said = told(2, &["bench", "--compare", &at("d"), &at("a")]);
+    assert!(
+        said.contains("no result of `scx_amp bench --json`"),
+        "{said}"
+    );
+    shown(&[
+        "bench",
+        &mix,
+        "--on",
+        "sim",
+        "--policies",
+        "rr,acfs",
+        "--runs",
+        "2",
+        "--json",
+        &at("e"),
+    ]);
+    let said = told(2, &["bench", "--compare", &at("a"), &at("e")]);
+    assert!(
+        said.contains("no policy is in both") && said.contains("rr, acfs"),
+        "{said}"
+    );
+    let said = told(2, &["bench", &mix, "--on", "sim", "--runs", "some"]);
+    assert!(
+        said.contains("`some`") && said.contains("auto:SECONDS"),
+        "{said}"
+    );
+}
+
 fn mix(name: &str) -> String {
     format!(
         "{}/../../tools/workloads/mixes/{name}.toml",

@@ -129,7 +129,7 @@ fn transposed(rows: &[Vec<String>]) -> Vec<Vec<String>> {
 
 /// A table whose first row is its header, at most `width` characters wide. Where words would be
 /// broken, rows become columns if that is narrower.
-fn draw(mut rows: Vec<Vec<String>>, width: Option<usize>) -> String {
+pub(super) fn draw(mut rows: Vec<Vec<String>>, width: Option<usize>) -> String {
     if width.is_some_and(|w| narrowest(&rows) > w) {
         let turned = transposed(&rows);
         if narrowest(&turned) < narrowest(&rows) {
