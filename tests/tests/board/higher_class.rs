@@ -13,7 +13,8 @@ i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 300 ]
 taskset -c 2,3 amp-workload bench spin --name victim --seconds TOTAL --json >/tmp/spin & spin=$!
 sleep 1
 # field 39 of the thread that spins: the CPU it is on
-cpu=$(awk '/victim/ {print $39}' /proc/$spin/task/*/stat)
+cpu=
+until [ -n "$cpu" ]; do sleep 0.1; cpu=$(awk '/victim/ {print $39}' /proc/$spin/task/*/stat); done
 echo "hog-on $cpu"
 chrt -f 50 taskset -c $cpu amp-workload bench spin --name hog --seconds SECONDS >/dev/null
 wait $spin
