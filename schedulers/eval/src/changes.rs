@@ -257,7 +257,7 @@ mod tests {
     use super::*;
     use crate::evaluation::{evaluate, AppRun, AppSpec, Run, Solo, Unfinished, WorkFrom};
     use rand::rngs::SmallRng;
-    use rand::{Rng, SeedableRng};
+    use rand::{RngExt, SeedableRng};
 
     /// Roughly normal, of mean 0 and standard deviation 1.
     fn normal(rng: &mut SmallRng) -> f64 {
