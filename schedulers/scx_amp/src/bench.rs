@@ -12,7 +12,7 @@ use amp_machine::CpuList;
 use amp_metrics::trust::Trust;
 use amp_pmc::TrustArgs;
 use amp_sched::policy::Settings;
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -84,7 +84,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "LIST")]
     #[serde(skip)]
     pub big_cpus: Option<CpuList>,
-    /// The board's kernel: `newest`, or the beginning of a version such as 7.0 [default: newest]
+    /// The board's kernel: `newest`, or the beginning of a version such as 7.0, both of the cloud
+    /// flavour; `generic` or 7.0-generic [default: newest]
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<String>,
     /// Longest time a single run may take, in seconds of the machine's own time [default: 600; none
@@ -172,6 +173,7 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
     if let [first, second] = &args.compare[..] {
         return compare(args, first, second);
     }
+    let in_guest = args.request.is_some();
     let requested: BenchArgs;
     let args = match &args.request {
         None => args,
@@ -195,7 +197,12 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
         On::Board => board::bench(args, &workload, cancel)?,
         On::Sim => sim::bench(args, &workload, cancel)?,
     };
-    show(args, &results)
+    show(args, &results)?;
+    // the host of a guest takes the report home, whatever is in it
+    if results.results.is_empty() && !in_guest {
+        bail!("no contender has a result");
+    }
+    Ok(())
 }
 
 /// Shows what changed from one bench to another.
@@ -282,6 +289,12 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
                 return Err(bad_input(format!(
                     "--policies: `{contender}` needs a kernel to load it into, and the simulator has none: it goes with --on board or --on host"
                 )))
+            }
+            (Contender::Scx(scx), On::Host) => {
+                host::peer::Installed::find(scx)?;
+            }
+            (Contender::Scx(scx), On::Board) => {
+                board::peer(scx)?;
             }
             _ => {}
         }

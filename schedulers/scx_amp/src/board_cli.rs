@@ -6,8 +6,8 @@
 //! anything else. Without a guest (`fetch`, `list`) anything else is 1.
 
 use amp_board::{
-    artifacts, fetch, kernel, packages, qemu, Arch, BoardError, Cache, Event, Guest, GuestFile,
-    Host, KernelChoice, Origin, Run,
+    artifacts, fetch, kernel, packages, peers, qemu, Arch, BoardError, Cache, Event, Guest,
+    GuestFile, Host, KernelChoice, Origin, Run,
 };
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -51,7 +51,8 @@ struct GuestArgs {
     /// CPUs of a plain guest.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64), requires = "plain")]
     cpus: u32,
-    /// Kernel: `newest`, or the beginning of a version such as 7.0.
+    /// Kernel: `newest`, or the beginning of a version such as 7.0, both of the cloud flavour; or
+    /// `generic`, or 7.0-generic.
     #[arg(long, default_value = "newest")]
     kernel: KernelChoice,
     /// Host file or folder to put into the guest.
@@ -100,7 +101,11 @@ struct FetchArgs {
     /// Package to fetch for the arm64 guest.
     #[arg(long = "package", value_name = "PACKAGE")]
     packages: Vec<String>,
-    /// Ask the archive again for what is in the cache.
+    /// Build published scx schedulers for `bench`, and nothing else: all that are known, or those
+    /// of a list of NAME or NAME@VERSION.
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    peers: Option<String>,
+    /// Ask the archive again for what is in the cache; build peers again.
     #[arg(long)]
     refresh: bool,
 }
@@ -143,6 +148,7 @@ fn status_of(e: &BoardError, has_guest: bool) -> u8 {
         | BoardError::GuestPath { .. }
         | BoardError::HostFile { .. }
         | BoardError::NoKernel { .. }
+        | BoardError::Peers { .. }
         | BoardError::KernelCannotLoad { .. }
         | BoardError::NoSuchPackage { .. } => 2,
         _ if has_guest => 125,
@@ -239,6 +245,11 @@ fn shell(a: &GuestArgs, cancel: &AtomicBool) -> Result<ExitCode> {
 fn fetch_all(a: &FetchArgs, cancel: &AtomicBool) -> Result<ExitCode> {
     let cache = Cache::open()?;
     let mut view = View::new(false);
+    if let Some(list) = &a.peers {
+        let done = build_peers(&cache, list, a.refresh, cancel, &mut view);
+        view.clear();
+        return done;
+    }
     let wanted = fetch::Wanted {
         kernels: a.kernels.clone(),
         packages: a.packages.clone(),
@@ -252,6 +263,30 @@ fn fetch_all(a: &FetchArgs, cancel: &AtomicBool) -> Result<ExitCode> {
         println!("{line}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the peers of `list`; one that does not build does not keep the others from it.
+fn build_peers(
+    cache: &Cache,
+    list: &str,
+    again: bool,
+    cancel: &AtomicBool,
+    view: &mut View,
+) -> Result<ExitCode> {
+    let mut status = ExitCode::SUCCESS;
+    for peer in peers::parse(list)? {
+        let name = format!("{} {}", peer.crate_name(), peer.version);
+        match peers::build(cache, &peer, again, cancel, &mut |e| view.show(e)) {
+            Ok(true) => view.say(&format!("peer {name}: built")),
+            Ok(false) => view.say(&format!("peer {name}: there already")),
+            Err(e @ BoardError::PeerBuild { .. }) => {
+                view.complain(&format!("scx_amp board: {e}"));
+                status = ExitCode::from(1);
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(status)
 }
 
 fn list() -> Result<ExitCode> {
@@ -319,6 +354,27 @@ fn inventory(cache: &Cache) -> Result<String, std::fmt::Error> {
             }
         }
     }
+    let built = peers::built(cache);
+    for p in &built {
+        let notes = p
+            .notes
+            .as_deref()
+            .map_or(String::new(), |n| format!(": {n}"));
+        writeln!(out, "peer      {} {}{notes}", p.crate_name(), p.version)?;
+    }
+    let missing: Vec<String> = peers::shipped()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|p| !built.iter().any(|b| b.name == p.name))
+        .map(|p| p.name)
+        .collect();
+    if !missing.is_empty() {
+        writeln!(
+            out,
+            "peers     not built: {} (`scx_amp board fetch --peers`)",
+            missing.join(", ")
+        )?;
+    }
     match artifacts::plugin(cache) {
         Ok(p) => writeln!(out, "plugin    {}", p.display())?,
         Err(_) => writeln!(out, "plugin    not built ({})", artifacts::BUILD)?,
@@ -348,6 +404,22 @@ impl View {
     fn clear(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
+        }
+    }
+
+    /// A line for standard output.
+    fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| println!("{line}")),
+            None => println!("{line}"),
+        }
+    }
+
+    /// A line for standard error.
+    fn complain(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
         }
     }
 

@@ -4,6 +4,7 @@
 //! host   this machine
 //!   session    one run of the mix: start, restart, time, tick
 //!   apps       starting programs
+//!   peer       other sched_ext schedulers
 //!   where_ran  which application was on which core type
 //!   counts     instructions and energy, where the machine counts them
 //! board  boots a guest, in which this command benches its own machine

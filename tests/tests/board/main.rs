@@ -20,6 +20,7 @@ mod measure;
 mod mechanism;
 mod only_cgroup;
 mod patterns;
+mod peers;
 mod pmc;
 mod repeatability;
 mod setup;

@@ -144,10 +144,12 @@ pub enum BoardError {
         wanted: &'static str,
     },
     /// No kernel answers the request.
-    #[error("no Debian cloud kernel `{request}` for {arch} among those from 6.18 on (the first with all of sched_ext that is needed); there are: {known}")]
+    #[error("no Debian {flavour} kernel `{request}` for {arch} among those from 6.18 on (the first with all of sched_ext that is needed); there are: {known}")]
     NoKernel {
         /// What was asked for.
         request: String,
+        /// Its flavour.
+        flavour: crate::kernel::Flavour,
         /// Debian architecture.
         arch: &'static str,
         /// What there is instead.
@@ -167,6 +169,24 @@ pub enum BoardError {
         why: String,
         /// Release of one that can.
         works: Option<String>,
+    },
+    /// A peer that there is not, or that cannot be looked for.
+    #[error("--peers: {why}")]
+    Peers {
+        /// The reason.
+        why: String,
+    },
+    /// A peer does not build.
+    #[error("{name} {version} does not build; the whole log is {}{}", .log.display(), detail_lines(.last))]
+    PeerBuild {
+        /// The crate.
+        name: String,
+        /// Its version.
+        version: String,
+        /// What was said last.
+        last: String,
+        /// Everything that was said.
+        log: PathBuf,
     },
     /// A kernel image cannot be read.
     #[error("{path}: {why}")]

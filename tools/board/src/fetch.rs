@@ -38,6 +38,7 @@ pub fn everything(
     for arch in [Arch::Arm64, Arch::Amd64] {
         for choice in std::iter::once(&KernelChoice::Newest).chain(&wanted.kernels) {
             let k = kernel::obtain(cache, host, arch, choice, again, cancel, sink)?;
+            kernel::config::obtain(cache, host, arch, &k, cancel, sink)?;
             lines.push(format!(
                 "kernel {} ({arch}, {}) for {choice}",
                 k.release, k.suite

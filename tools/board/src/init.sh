@@ -19,7 +19,7 @@ mount -t debugfs debug /sys/kernel/debug
 mount -t tracefs trace /sys/kernel/tracing
 mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
-# Programs that need sched_ext look for the kernel's configuration.
+# Programs that need sched_ext look for the kernel's configuration; where it could not be fetched, this must do.
 [ -f "/boot/config-$(uname -r)" ] || echo CONFIG_SCHED_CLASS_EXT=y >"/boot/config-$(uname -r)"
 [ -e /etc/mtab ] || ln -s /proc/self/mounts /etc/mtab
 hostname amp-board

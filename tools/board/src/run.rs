@@ -256,6 +256,11 @@ impl Run {
         let host = Host::default();
         let qemu = qemu::obtain(cache, &host, false, cancel, sink)?;
         let kernel = kernel::obtain(cache, &host, arch, &self.kernel, false, cancel, sink)?;
+        let config = kernel::config::obtain(cache, &host, arch, &kernel, cancel, sink)?;
+        if let Some(config) = config {
+            let guest = format!("/boot/config-{}", kernel.release);
+            files.push(GuestFile::host(config, guest));
+        }
         let base = packages::obtain_base(cache, &host, arch, false, cancel, sink)?;
         let packages = match self.packages.is_empty() {
             true => None,

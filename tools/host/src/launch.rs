@@ -173,6 +173,20 @@ impl Launch {
         Ok(self)
     }
 
+    /// As [`apart`](Self::apart), and standard output is kept with standard error.
+    ///
+    /// # Errors
+    /// When there can be no temporary file.
+    pub fn apart_with_output(self) -> Result<Launch, LaunchError> {
+        let mut launch = self.apart()?;
+        let kept = launch.errors.as_ref().map(File::try_clone).transpose();
+        let kept = kept.map_err(refused("cannot share a temporary file"))?;
+        launch
+            .command
+            .stdout(kept.map_or_else(Stdio::null, Stdio::from));
+        Ok(launch)
+    }
+
     /// Its standard output is our standard error: ours is for results.
     ///
     /// # Errors
@@ -182,6 +196,12 @@ impl Launch {
         let ours = ours.map_err(|e| refused("standard error")(e.into()))?;
         self.command.stdout(Stdio::from(ours));
         Ok(self)
+    }
+
+    /// With a variable in its environment.
+    pub fn env(mut self, name: &str, value: &str) -> Launch {
+        self.command.env(name, value);
+        self
     }
 
     /// With an environment that is short and the same on every machine. It is copied to the stack,
@@ -419,6 +439,22 @@ impl Process {
         let _ = kill_process(Pid::from_child(&self.owned.child), Signal::TERM);
     }
 
+    /// Asks it to end as a terminal does (SIGINT).
+    pub fn interrupt(&self) {
+        // one that is gone needs no asking
+        let _ = kill_process(Pid::from_child(&self.owned.child), Signal::INT);
+    }
+
+    /// Kills it, and its process group where it has one of its own, and reaps it.
+    pub fn kill(&mut self) {
+        if self.owned.own_group {
+            // as when it is dropped: the number is ours until the leader is reaped
+            let _ = kill_process_group(Pid::from_child(&self.owned.child), Signal::KILL);
+        }
+        let _ = self.owned.child.kill();
+        let _ = self.owned.child.wait();
+    }
+
     /// Whether it has ended well: reaps it when it has ended.
     ///
     /// # Errors
@@ -457,7 +493,8 @@ impl Process {
         Ok(u8::try_from(code).unwrap_or(1))
     }
 
-    /// The end of what it wrote to standard error, `most` bytes; empty where that is not kept.
+    /// The end of what it wrote to standard error (and output, where that is kept), `most` bytes;
+    /// empty where nothing is kept.
     pub fn last_words(&mut self, most: u64) -> String {
         let mut text = Vec::new();
         let Some(errors) = &mut self.errors else {
@@ -547,6 +584,19 @@ mod tests {
             "{e}"
         );
         assert!(p.last_words(5).len() <= 5);
+    }
+
+    #[test]
+    fn output_is_kept_with_errors() {
+        let script = "echo out; echo err >&2; trap 'echo asked; exit 3' INT; kill -INT $$";
+        let p = launch(&["sh", "-c", script]).apart_with_output().unwrap();
+        let mut p = p.start().unwrap();
+        assert!(run_to_end(&mut p).is_err());
+        assert_eq!(p.last_words(100), "out\nerr\nasked");
+        let p = launch(&["sleep", "1000"]).apart_with_output().unwrap();
+        let mut p = p.start().unwrap();
+        p.interrupt();
+        assert_eq!(p.status().unwrap(), 128 + 2);
     }
 
     #[test]

@@ -3,14 +3,19 @@
 
 use crate::bench::{BenchArgs, Interrupted, On};
 use crate::on_board::{OnBoard, NEWEST};
+use amp_board::{peers, Cache};
+use amp_eval::contender::Scx;
 use amp_eval::evaluation::BenchReport;
 use amp_eval::solos::SoloCache;
 use amp_eval::workload::Workload;
+use amp_eval::Contender;
 use amp_host::bad_input;
 use amp_metrics::providers::files_of;
 use amp_pmc::TrustArgs;
+use amp_sched::{closest, did_you_mean};
 use amp_workloads::catalogue::Catalogue;
 use anyhow::{bail, Context, Result};
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -57,6 +62,9 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     if let Some(trust) = &args.trust.trust {
         board.file(trust, TRUST);
     }
+    for scx in args.policies.iter().filter_map(Contender::scx) {
+        board.file(&peer(scx)?, format!("/usr/local/bin/{}", scx.program()));
+    }
     if solo_path.is_file() {
         board.file(&solo_path, SOLO);
     }
@@ -95,6 +103,40 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     report.environment.qemu = Some(outcome.qemu.version.clone());
     report.environment.commit = Some(env!("SCX_AMP_COMMIT").into());
     Ok(report)
+}
+
+/// The program of `scx` that was built for the board.
+///
+/// # Errors
+/// [`amp_host::BadInput`] when there is none; the text says how to build it, or which names there
+/// are.
+pub fn peer(scx: &Scx) -> Result<PathBuf> {
+    let cache = Cache::open()?;
+    let built = peers::built(&cache);
+    if let Some(peer) = built.iter().find(|p| p.name == scx.name()) {
+        return Ok(peer.program(&cache));
+    }
+    let shipped = peers::shipped()?;
+    let known = || {
+        let all = built.iter().chain(&shipped);
+        all.map(|p| p.name.as_str())
+    };
+    let how = match known().any(|n| n == scx.name()) {
+        true => format!("`scx_amp board fetch --peers={}` builds it", scx.name()),
+        false => {
+            let near: Vec<String> = closest(scx.name(), known())
+                .into_iter()
+                .map(|n| format!("scx:{n}"))
+                .collect();
+            let all: BTreeSet<&str> = known().collect();
+            let all: Vec<&str> = all.into_iter().collect();
+            format!("there are {}{}", all.join(", "), did_you_mean(&near))
+        }
+    };
+    Err(bad_input(format!(
+        "--policies: `{scx}`: no `{}` was built for the board; {how}",
+        scx.program()
+    )))
 }
 
 /// What the guest says, with the trust file's name of here.

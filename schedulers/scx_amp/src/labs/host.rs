@@ -4,6 +4,7 @@
 mod apps;
 mod counts;
 mod passes;
+pub mod peer;
 mod session;
 mod where_ran;
 
@@ -13,7 +14,10 @@ use crate::bench::BenchArgs;
 use crate::live::{Live, LiveOptions};
 use crate::provider::{self, why_this};
 use crate::scheduling::Scheduling;
-use amp_eval::evaluation::{AppRun, BenchReport, Environment, MachineFacts, Pass, Timeline};
+use amp_eval::contender::Scx;
+use amp_eval::evaluation::{
+    AppRun, BenchReport, Environment, MachineFacts, Pass, SchedulerFacts, Timeline,
+};
 use amp_eval::lab::{AloneRecord, Cores, Facts, MixSpec, RunRecord};
 use amp_eval::solos::{self, SoloCache, SoloTimes};
 use amp_eval::workload::Workload;
@@ -27,10 +31,11 @@ use amp_metrics::providers::{Declarations, Declared, Speedups};
 use amp_metrics::Nanos;
 use amp_pmc::CounterInventory;
 use amp_sched::policy::Settings;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use apps::{Launcher, Program};
 use counts::{Counts, Meter};
 use passes::InstructionCounter;
+use peer::{Installed, Peer, PeerFailed};
 use session::{MixRun, Rules, Under};
 use std::sync::atomic::AtomicBool;
 
@@ -48,6 +53,8 @@ struct HostLab<'a> {
     meter: Meter,
     /// Counts instructions of each program; none where the provider needs the counters.
     counter: Option<InstructionCounter>,
+    /// The scx schedulers among the contenders.
+    peers: Vec<Installed>,
     /// Where the programs run; it goes with the laboratory.
     _workdir: WorkDir,
 }
@@ -60,6 +67,12 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     let mut lab = HostLab::new(args, workload)?;
     let mut kept = SoloCache::open(args.solo_cache.as_deref());
     measure(args, workload, &mut lab, &mut kept, cancel, failed)
+}
+
+/// The release of the running kernel.
+fn kernel_release() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    Some(text.trim().to_owned())
 }
 
 /// What the command says of a failure: errors of a program alone name it themselves.
@@ -87,6 +100,9 @@ impl<'a> HostLab<'a> {
         let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
         workdir.prepare(workload.apps.iter().filter_map(|a| a.command.as_deref()))?;
         let meter = Meter::open(&CounterInventory::of(&detected.topology)?);
+        let peers = args.policies.iter().filter_map(Contender::scx);
+        let mut peers: Vec<Installed> = peers.map(Installed::find).collect::<Result<_>>()?;
+        peers.iter_mut().for_each(Installed::ask_version);
         let programs = workload.apps.iter().map(|a| Program {
             name: a.name.clone(),
             command: a.command.clone().unwrap_or_default(),
@@ -104,6 +120,7 @@ impl<'a> HostLab<'a> {
             },
             meter,
             counter: None,
+            peers,
             _workdir: workdir,
             detected,
         })
@@ -193,6 +210,13 @@ impl<'a> HostLab<'a> {
         speeds
     }
 
+    /// Puts an scx scheduler to work.
+    fn load(&self, scx: &Scx, cancel: &AtomicBool) -> Result<Peer> {
+        let installed = self.peers.iter().find(|p| p.is(scx));
+        let installed = installed.with_context(|| format!("`{scx}` was not looked for"))?;
+        Peer::start(installed, &self.launcher.cpus, cancel)
+    }
+
     fn record(&self, spec: &MixSpec<'_>, run: &MixRun, counts: Counts) -> RunRecord {
         let types = self.detected.topology.core_types().len();
         let app = |(app, finished): (usize, &Vec<Pass>)| {
@@ -235,9 +259,7 @@ impl Lab for HostLab<'_> {
             on: "host".into(),
             provider: self.args.provider.clone(),
             environment: Environment {
-                kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-                    .ok()
-                    .map(|s| s.trim().into()),
+                kernel: kernel_release(),
                 virtual_time: self.meter.is_board(),
                 ..Environment::default()
             },
@@ -260,6 +282,16 @@ impl Lab for HostLab<'_> {
             Err(e) => log::warn!("{e:#}: completion times will be less exact"),
         }
         Ok(())
+    }
+
+    fn scheduler(&self, contender: &Contender) -> Option<SchedulerFacts> {
+        let scx = contender.scx()?;
+        let installed = self.peers.iter().find(|p| p.is(scx))?;
+        Some(installed.facts(kernel_release()))
+    }
+
+    fn gave_up(error: &anyhow::Error) -> Option<String> {
+        error.downcast_ref().map(|PeerFailed(why)| why.clone())
     }
 
     fn key(&self, app: usize) -> Option<String> {
@@ -300,15 +332,10 @@ impl Lab for HostLab<'_> {
     }
 
     fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord> {
-        let mut scheduling = match spec.policy {
-            Contender::Kernel | Contender::Pinned => None,
-            Contender::Policy(name) => Some(self.attach(name, spec.solos)?),
-            Contender::Scx(_) => {
-                return Err(bad_input(format!(
-                    "`{}` cannot be run here yet",
-                    spec.policy
-                )))
-            }
+        let (mut scheduling, mut peer) = match spec.policy {
+            Contender::Kernel | Contender::Pinned => (None, None),
+            Contender::Policy(name) => (Some(self.attach(name, spec.solos)?), None),
+            Contender::Scx(scx) => (None, Some(self.load(scx, cancel)?)),
         };
         let began = amp_host::clock::now();
         while amp_host::clock::now().saturating_sub(began).0 < SETTLE.as_nanos() as u64 {
@@ -339,7 +366,10 @@ impl Lab for HostLab<'_> {
             ..p.clone()
         };
         let programs: Vec<Program> = self.programs.iter().enumerate().map(there).collect();
-        let mut each_interval = || meter.interval();
+        let mut each_interval = || {
+            peer.as_mut().map_or(Ok(()), Peer::check)?;
+            meter.interval()
+        };
         let run = session::run(
             &programs,
             spec.order,
@@ -349,6 +379,7 @@ impl Lab for HostLab<'_> {
             &mut each_interval,
         )?;
         let counts = self.meter.read()?.since(before);
+        peer.map_or(Ok(()), Peer::end)?;
         Ok(self.record(spec, &run, counts))
     }
 }

@@ -1,6 +1,7 @@
 //! Kernels from Debian that can load sched_ext schedulers.
 
 pub mod btf;
+pub mod config;
 pub mod image;
 
 use crate::apt::{with_lists, Apt, Host, Installed, Offer};
@@ -33,35 +34,121 @@ pub enum KernelChoice {
     /// The newest that can and whose version begins so: `7.0`, `6.18`, or a whole release such as
     /// `7.0.13+deb13-cloud-amd64`.
     Version(String),
+    /// The newest of the generic flavour that can.
+    NewestGeneric,
+    /// The newest of the generic flavour that can and whose version begins so, or a whole release
+    /// such as `7.0.13+deb13-amd64`.
+    Generic(String),
+}
+
+/// A flavour of Debian's kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// For virtual machines: smaller, without frequency scaling.
+    Cloud,
+    /// For any machine.
+    Generic,
+}
+
+impl Flavour {
+    /// That of a release, as `uname -r` gives it.
+    fn of(release: &str) -> Flavour {
+        match release.contains("-cloud-") {
+            true => Flavour::Cloud,
+            false => Flavour::Generic,
+        }
+    }
+
+    /// Its part of a package's name, as a regular expression for what is between version and
+    /// architecture.
+    fn pattern(self) -> &'static str {
+        match self {
+            Flavour::Cloud => "-cloud-",
+            Flavour::Generic => "-",
+        }
+    }
+}
+
+impl std::fmt::Display for Flavour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Flavour::Cloud => "cloud",
+            Flavour::Generic => "generic",
+        })
+    }
 }
 
 impl std::str::FromStr for KernelChoice {
     type Err = String;
     fn from_str(s: &str) -> Result<KernelChoice, String> {
-        match s {
-            "newest" => Ok(KernelChoice::Newest),
-            v if v.starts_with(|c: char| c.is_ascii_digit()) => Ok(KernelChoice::Version(v.into())),
-            other => Err(format!("`{other}`: want `newest` or a version such as 7.0")),
-        }
+        let version = |v: &str| {
+            v.starts_with(|c: char| c.is_ascii_digit())
+                .then(|| v.to_owned())
+        };
+        let generic = s.strip_prefix("generic-").or(s.strip_suffix("-generic"));
+        // a whole release without `cloud`
+        let whole = |v: &str| {
+            let rest = ["-amd64", "-arm64"].iter().find_map(|a| v.strip_suffix(a));
+            rest.is_some_and(|r| !r.contains('-'))
+        };
+        let choice = match (s, generic) {
+            ("newest", _) => Some(KernelChoice::Newest),
+            ("generic", _) => Some(KernelChoice::NewestGeneric),
+            (_, Some(v)) => version(v).map(KernelChoice::Generic),
+            (v, None) if whole(v) => version(v).map(KernelChoice::Generic),
+            (v, None) => version(v).map(KernelChoice::Version),
+        };
+        choice.ok_or_else(|| {
+            format!(
+                "`{s}`: want `newest`, a version such as 7.0, or the generic flavour: `generic` or 7.0-generic"
+            )
+        })
     }
 }
 
 impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            KernelChoice::Newest => "newest",
-            KernelChoice::Version(v) => v,
-        })
+        match self {
+            KernelChoice::Newest => f.write_str("newest"),
+            KernelChoice::Version(v) => f.write_str(v),
+            KernelChoice::NewestGeneric => f.write_str("generic"),
+            KernelChoice::Generic(v) => write!(f, "{v}-generic"),
+        }
     }
 }
 
 impl KernelChoice {
     fn fits(&self, release: &str) -> bool {
+        Flavour::of(release) == self.flavour()
+            && match self.version() {
+                None => version::compare(release, OLDEST).is_ge(),
+                Some(v) => release
+                    .strip_prefix(v)
+                    .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit())),
+            }
+    }
+
+    /// The flavour that is wanted.
+    pub fn flavour(&self) -> Flavour {
         match self {
-            KernelChoice::Newest => version::compare(release, OLDEST).is_ge(),
-            KernelChoice::Version(v) => release
-                .strip_prefix(v.as_str())
-                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit())),
+            KernelChoice::Newest | KernelChoice::Version(_) => Flavour::Cloud,
+            KernelChoice::NewestGeneric | KernelChoice::Generic(_) => Flavour::Generic,
+        }
+    }
+
+    /// The beginning of the version that is wanted; `None` is the newest.
+    fn version(&self) -> Option<&str> {
+        match self {
+            KernelChoice::Newest | KernelChoice::NewestGeneric => None,
+            KernelChoice::Version(v) | KernelChoice::Generic(v) => Some(v),
+        }
+    }
+
+    /// The newest of the same flavour.
+    fn newest(&self) -> KernelChoice {
+        match self.flavour() {
+            Flavour::Cloud => KernelChoice::Newest,
+            Flavour::Generic => KernelChoice::NewestGeneric,
         }
     }
 }
@@ -137,20 +224,21 @@ pub fn obtain(
 ) -> Result<Kernel, BoardError> {
     let have = cached(cache, arch);
     let usable = |k: &&Kernel| k.refused.is_none() && choice.fits(&k.release);
-    let remembered = match choice {
-        KernelChoice::Newest => {
-            let n: Option<Newest> = cache.read_record(newest_record(arch));
+    let remembered = match choice.version() {
+        None => {
+            let n: Option<Newest> = cache.read_record(newest_record(arch, choice.flavour()));
             n.and_then(|n| have.iter().filter(usable).find(|k| k.release == n.release))
         }
-        KernelChoice::Version(_) => have.iter().find(usable),
+        Some(_) => have.iter().find(usable),
     };
     if let Some(k) = remembered.filter(|_| !refresh) {
         return Ok(k.clone());
     }
-    if let (KernelChoice::Version(v), Some(k)) =
-        (choice, have.iter().find(|k| choice.fits(&k.release)))
-    {
-        if k.release == *v && !refresh {
+    if let (Some(v), Some(k)) = (
+        choice.version(),
+        have.iter().find(|k| choice.fits(&k.release)),
+    ) {
+        if k.release == v && !refresh {
             return Err(refusal(k, have.iter().find(|k| k.refused.is_none())));
         }
     }
@@ -172,8 +260,11 @@ pub fn obtain(
     }
 }
 
-fn newest_record(arch: Arch) -> String {
-    format!("kernels/{arch}/newest.json")
+fn newest_record(arch: Arch, flavour: Flavour) -> String {
+    match flavour {
+        Flavour::Cloud => format!("kernels/{arch}/newest.json"),
+        Flavour::Generic => format!("kernels/{arch}/newest-generic.json"),
+    }
 }
 
 fn refusal(kernel: &Kernel, works: Option<&Kernel>) -> BoardError {
@@ -195,26 +286,16 @@ fn from_archive(
     sink: &mut Sink<'_>,
 ) -> Result<Kernel, BoardError> {
     let lock = cache.lock(cancel, sink)?;
-    let sources = Apt::sources(host)?;
-    let suites: Vec<Suite> = SUITES.iter().map(|s| sources.on_mirror(s)).collect();
-    let name = format!("kernels-{arch}");
-    let apt = Apt::new(
-        cache,
-        host,
-        &name,
-        arch.debian(),
-        suites,
-        Installed::Nothing,
-    )?;
+    let apt = archive(cache, host, arch)?;
     apt.update(lists_age, cancel, sink)?;
-    let offers = candidates(&apt, arch, cancel)?;
+    let offers = candidates(&apt, arch, choice.flavour(), cancel)?;
     let mut refused: Option<Kernel> = None;
     for (release, offer) in offers.iter().filter(|(r, _)| choice.fits(r)) {
         let kernel = fetch_and_judge(&apt, arch, release, offer, cancel, sink)?;
         if kernel.refused.is_none() {
-            if *choice == KernelChoice::Newest {
+            if choice.version().is_none() {
                 cache.write_record(
-                    newest_record(arch),
+                    newest_record(arch, choice.flavour()),
                     &Newest {
                         release: release.clone(),
                     },
@@ -229,9 +310,9 @@ fn from_archive(
         refused.get_or_insert(kernel);
     }
     drop(lock);
-    match (refused, choice) {
-        (Some(k), KernelChoice::Version(_)) => {
-            let newest = KernelChoice::Newest;
+    match (refused, choice.version()) {
+        (Some(k), Some(_)) => {
+            let newest = choice.newest();
             let works = match obtain(cache, host, arch, &newest, false, cancel, sink) {
                 Err(BoardError::Cancelled) => return Err(BoardError::Cancelled),
                 // The refusal is what the caller must hear, with or without an alternative.
@@ -239,9 +320,10 @@ fn from_archive(
             };
             Err(refusal(&k, works.as_ref()))
         }
-        (Some(k), KernelChoice::Newest) => Err(refusal(&k, None)),
+        (Some(k), None) => Err(refusal(&k, None)),
         (None, _) => Err(BoardError::NoKernel {
             request: choice.to_string(),
+            flavour: choice.flavour(),
             arch: arch.debian(),
             known: match offers.is_empty() {
                 true => format!("none in {}", SUITES.join(", ")),
@@ -256,6 +338,15 @@ fn from_archive(
     }
 }
 
+/// The private apt that kernels come from.
+fn archive<'a>(cache: &'a Cache, host: &Host, arch: Arch) -> Result<Apt<'a>, BoardError> {
+    let sources = Apt::sources(host)?;
+    let suites: Vec<Suite> = SUITES.iter().map(|s| sources.on_mirror(s)).collect();
+    let name = format!("kernels-{arch}");
+    let installed = Installed::Nothing;
+    Apt::new(cache, host, &name, arch.debian(), suites, installed)
+}
+
 /// Releases with the package that has the image, newest first.
 ///
 /// Up to 6.18 the image is in `linux-image-RELEASE`, later in `linux-binary-RELEASE` (and
@@ -264,9 +355,11 @@ fn from_archive(
 fn candidates(
     apt: &Apt<'_>,
     arch: Arch,
+    flavour: Flavour,
     cancel: &AtomicBool,
 ) -> Result<Vec<(String, Offer)>, BoardError> {
-    let pattern = format!("^linux-(binary|image)-[0-9].*-cloud-{arch}$");
+    let flavour = flavour.pattern();
+    let pattern = format!("^linux-(binary|image)-[0-9][^-]*{flavour}{arch}$");
     let names = apt.names(&pattern, cancel)?;
     let mut found: Vec<(String, Offer)> = apt
         .offers(&names, cancel)?
@@ -318,7 +411,12 @@ fn fetch_and_judge(
     let folder = staging.path().join("kernel");
     fs::create_dir(&folder).map_err(BoardError::cache("create", &folder))?;
     let image = folder.join("vmlinuz");
-    extract_image(&deb, release, &offer.package, &image)?;
+    // `usr/lib/modules/V/vmlinuz` since 7.2, `boot/vmlinuz-V` before
+    let wanted = [
+        format!("boot/vmlinuz-{release}"),
+        format!("usr/lib/modules/{release}/vmlinuz"),
+    ];
+    extract(&deb, &wanted, &offer.package, &image)?;
     let data = fs::read(&image).map_err(BoardError::cache("read", &image))?;
     let unreadable = |why| BoardError::KernelImage {
         path: offer.package.clone().into(),
@@ -356,9 +454,13 @@ fn explain(verdict: &Verdict) -> Option<String> {
     }
 }
 
-/// Takes the image alone out of a package: `usr/lib/modules/V/vmlinuz` since 7.2, `boot/vmlinuz-V`
-/// before.
-fn extract_image(deb: &Path, release: &str, package: &str, to: &Path) -> Result<(), BoardError> {
+/// Takes one file out of a package: the first that has one of the `wanted` paths.
+pub(crate) fn extract(
+    deb: &Path,
+    wanted: &[String],
+    package: &str,
+    to: &Path,
+) -> Result<(), BoardError> {
     let program = "dpkg-deb";
     let mut command = Command::new(program);
     command
@@ -379,10 +481,6 @@ fn extract_image(deb: &Path, release: &str, package: &str, to: &Path) -> Result<
     let Some(out) = child.0.stdout.take() else {
         return Err(damaged("dpkg-deb gave no output".into()));
     };
-    let wanted = [
-        format!("boot/vmlinuz-{release}"),
-        format!("usr/lib/modules/{release}/vmlinuz"),
-    ];
     let mut tar = tar::Archive::new(out);
     let entries = tar.entries().map_err(|e| damaged(e.to_string()))?;
     for entry in entries {
@@ -417,6 +515,40 @@ mod tests {
         assert!(KernelChoice::Newest.fits("6.18.5+deb13-cloud-arm64"));
         assert!(!KernelChoice::Newest.fits("6.12.107+deb13-cloud-arm64"));
         assert!("six".parse::<KernelChoice>().is_err());
+    }
+
+    #[test]
+    fn a_request_names_the_flavour() {
+        let parse = |s: &str| s.parse::<KernelChoice>();
+        for (text, fits, fits_not) in [
+            ("newest", "7.3.4+deb13-cloud-arm64", "7.3.4+deb13-arm64"),
+            ("7.3", "7.3.4+deb13-cloud-arm64", "7.3.4+deb13-arm64"),
+            ("generic", "7.3.4+deb13-arm64", "7.3.4+deb13-cloud-arm64"),
+            ("7.3-generic", "7.3.4+deb13-arm64", "7.30.1+deb13-arm64"),
+            (
+                "generic-7.3",
+                "7.3.4+deb13-arm64",
+                "7.3.4+deb13-cloud-arm64",
+            ),
+            (
+                "7.3.4+deb13-arm64",
+                "7.3.4+deb13-arm64",
+                "7.3.4+deb14-arm64",
+            ),
+            (
+                "7.3.4+deb13-cloud-arm64",
+                "7.3.4+deb13-cloud-arm64",
+                "7.3.4+deb13-arm64",
+            ),
+        ] {
+            let choice = parse(text).unwrap();
+            assert!(choice.fits(fits), "{text}: {fits}");
+            assert!(!choice.fits(fits_not), "{text}: {fits_not}");
+            assert_eq!(parse(&choice.to_string()).as_ref(), Ok(&choice), "{text}");
+        }
+        for text in ["generic-", "-generic", "generic-new", "Generic"] {
+            assert!(parse(text).unwrap_err().contains("7.0-generic"), "{text}");
+        }
     }
 
     #[test]
@@ -488,7 +620,7 @@ mod tests {
             release: old.release.clone(),
         };
         cache
-            .write_record(newest_record(Arch::Amd64), &record)
+            .write_record(newest_record(Arch::Amd64, Flavour::Cloud), &record)
             .unwrap();
         assert_eq!(ask(KernelChoice::Newest).unwrap(), old);
     }

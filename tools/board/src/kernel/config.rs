@@ -1,0 +1,139 @@
+//! The configuration that a kernel was built with.
+//!
+//! Programs that load BPF look for it at `/boot/config-RELEASE`: some schedulers cannot be loaded
+//! without. It is in a package of its own since 7.2, in that of the image before.
+
+use super::{archive, extract, Kernel};
+use crate::apt::{with_lists, Host, Offer};
+use crate::arch::Arch;
+use crate::cache::Cache;
+use crate::error::BoardError;
+use crate::event::{Event, Sink};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
+
+/// How long the archive is not asked again for what it did not have.
+const ASK_AGAIN: Duration = Duration::from_secs(24 * 3600);
+
+/// The configuration of `kernel`, from the cache, else from the archive. `None` where it cannot be
+/// had: a guest boots without, and most schedulers load. That is told once a day.
+///
+/// # Errors
+/// When `cancel` became true, or the cache cannot be written.
+pub fn obtain(
+    cache: &Cache,
+    host: &Host,
+    arch: Arch,
+    kernel: &Kernel,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<Option<PathBuf>, BoardError> {
+    let file = cache.path(kernel.folder(arch)).join("config");
+    if file.is_file() {
+        return Ok(Some(file));
+    }
+    let asked = file.with_extension("missing");
+    let age = |m: fs::Metadata| SystemTime::now().duration_since(m.modified().ok()?).ok();
+    let age = fs::metadata(&asked).ok().and_then(age);
+    if age.is_some_and(|a| a < ASK_AGAIN) {
+        return Ok(None);
+    }
+    let found = with_lists(false, |lists_age| {
+        fetch(cache, host, arch, kernel, lists_age, cancel, sink)
+    });
+    match found {
+        Ok(()) => Ok(Some(file)),
+        Err(BoardError::Cancelled) => Err(BoardError::Cancelled),
+        Err(e) => {
+            sink(Event::Note(format!(
+                "the configuration of kernel {} is not to be had, and some schedulers want it: {e}",
+                kernel.release
+            )));
+            fs::write(&asked, "").map_err(BoardError::cache("write", &asked))?;
+            Ok(None)
+        }
+    }
+}
+
+fn fetch(
+    cache: &Cache,
+    host: &Host,
+    arch: Arch,
+    kernel: &Kernel,
+    lists_age: Duration,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<(), BoardError> {
+    let _lock = cache.lock(cancel, sink)?;
+    let apt = archive(cache, host, arch)?;
+    apt.update(lists_age, cancel, sink)?;
+    let release = &kernel.release;
+    let own = format!("linux-base-{release}");
+    let offers = apt.offers(&[own, kernel.package.clone()], cancel)?;
+    let of_this = offers.into_iter().filter(|o| o.version == kernel.version);
+    // the small package first
+    let mut of_this: Vec<Offer> = of_this.collect();
+    of_this.sort_by_key(|o| !o.package.starts_with("linux-base-"));
+    let offer = of_this.first().ok_or_else(|| BoardError::NoSuchPackage {
+        package: format!("linux-base-{release} ({})", kernel.version),
+        arch: arch.debian(),
+        suites: super::SUITES.join(", "),
+    })?;
+    let deb = apt.fetch_one(offer, cancel, sink)?;
+    let staging = cache.staging()?;
+    let staged = staging.path().join("config");
+    let wanted = [
+        format!("boot/config-{release}"),
+        format!("usr/lib/modules/{release}/config"),
+    ];
+    extract(&deb, &wanted, &offer.package, &staged)?;
+    cache.publish(&staged, format!("{}/config", kernel.folder(arch)))?;
+    apt.forget_archives(&[deb]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel() -> Kernel {
+        Kernel {
+            release: "7.3.4+deb13-arm64".into(),
+            package: "linux-binary-7.3.4+deb13-arm64".into(),
+            version: "7.3.4-1".into(),
+            suite: "sid".into(),
+            refused: None,
+        }
+    }
+
+    fn ask(cache: &Cache, host: &Host, notes: &mut Vec<String>) -> Option<PathBuf> {
+        let never = AtomicBool::new(false);
+        let mut sink = |e| {
+            if let Event::Note(n) = e {
+                notes.push(n);
+            }
+        };
+        obtain(cache, host, Arch::Arm64, &kernel(), &never, &mut sink).unwrap()
+    }
+
+    #[test]
+    fn what_is_cached_is_used_and_what_is_missing_is_told_once() {
+        let t = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&t.path().join("cache")).unwrap();
+        // neither sources nor programs: asking the archive fails
+        let host = Host {
+            root: t.path().join("none"),
+            programs: Some(t.path().join("none")),
+        };
+        let dir = cache.dir(kernel().folder(Arch::Arm64)).unwrap();
+        let mut notes = Vec::new();
+        assert_eq!(ask(&cache, &host, &mut notes), None);
+        assert_eq!(ask(&cache, &host, &mut notes), None);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].contains("7.3.4+deb13-arm64"), "{notes:?}");
+        fs::write(dir.join("config"), "CONFIG_X=y\n").unwrap();
+        assert_eq!(ask(&cache, &host, &mut notes), Some(dir.join("config")));
+    }
+}
