@@ -122,23 +122,30 @@ fn one_that_never_loads_is_given_up_and_killed() {
 #[test]
 fn one_that_ends_or_is_ejected_in_mid_run_is_noticed() {
     let place = Place::new();
-    let killed = format!("(sleep 0.3; kill -9 $$; echo disabled > state) & {GOOD}");
-    let ejected = "echo made > root/ops; echo enabled > state\n\
-        while [ ! -e now ]; do sleep 0.02; done\n\
-        echo disabled > state; echo 'stall: runnable task' >&2; exec sleep 1000";
+    let wait = "while [ ! -e now ]; do sleep 0.02; done";
+    let killed = format!("({wait}; kill -9 $$; echo disabled > state) & {GOOD}");
+    let ejected = format!(
+        "echo made > root/ops; echo enabled > state; {wait}\n\
+        echo disabled > state; echo 'stall: runnable task' >&2; exec sleep 1000"
+    );
     for (script, words) in [
         (killed.as_str(), ["ended in mid-run", "signal 9"]),
-        (ejected, ["the kernel ended it in mid-run", "runnable task"]),
+        (
+            ejected.as_str(),
+            ["the kernel ended it in mid-run", "runnable task"],
+        ),
     ] {
         place.set("disabled");
         let mut peer = place.start(&place.program(script), QUICK).unwrap();
-        std::fs::write(place.kernel().join("now"), "").unwrap();
+        let now = place.kernel().join("now");
+        std::fs::write(&now, "").unwrap();
         let mut seen = None;
         within(Duration::from_secs(20), || {
             seen = peer.check().err();
             seen.is_some()
         });
         let e = seen.expect("it is noticed");
+        std::fs::remove_file(&now).unwrap();
         for w in words {
             assert!(why(&e).contains(w), "no `{w}` in {e:#}");
         }
