@@ -51,8 +51,11 @@ pub struct Change {
     pub verdict: Verdict,
 }
 
-/// The figures that are compared, with their values in a run.
-const FIGURES: [(&str, fn(&RunResult) -> Option<f64>); 4] = [
+/// A figure's value in a run.
+type InRun = fn(&RunResult) -> Option<f64>;
+
+/// The figures that are compared: key, value in a run.
+const FIGURES: [(&str, InRun); 4] = [
     ("asp", |r| Some(r.asp)),
     ("stp", |r| r.stp),
     ("unfairness", |r| Some(r.unfairness)),
@@ -101,7 +104,7 @@ struct Sample {
     freedom: f64,
 }
 
-fn sample(r: &PolicyResult, of: fn(&RunResult) -> Option<f64>) -> Option<Sample> {
+fn sample(r: &PolicyResult, of: InRun) -> Option<Sample> {
     let values: Option<Vec<f64>> = r.runs.iter().map(of).collect();
     let values = values.filter(|v| v.len() >= 2)?;
     let mean = Measured::mean(&values)?;
@@ -115,7 +118,7 @@ fn sample(r: &PolicyResult, of: fn(&RunResult) -> Option<f64>) -> Option<Sample>
 fn change(
     policy: &str,
     column: &'static Column,
-    of: fn(&RunResult) -> Option<f64>,
+    of: InRun,
     a: &PolicyResult,
     b: &PolicyResult,
 ) -> Option<Change> {
