@@ -358,9 +358,9 @@ fn shipped_models_are_right_and_fit_their_platform() {
             .map(|e| e.attr.config)
     };
     assert_eq!(named("br_mis_pred"), Some(0x10));
-    // without being asked for, it is a prior
+    // good enough to be taken without being asked for
     let p = prepare("auto", &context).unwrap();
-    assert_eq!(p.provider.name(), "fused(juno)");
+    assert_eq!(p.provider.name(), "juno");
     assert!(p.passed_over.is_empty(), "{:?}", p.passed_over);
     // another platform
     let tree = common::sysfs("alderlake");
@@ -398,9 +398,9 @@ fn a_model_by_path_and_one_whose_event_is_missing() {
     );
 }
 
-/// A model that says of itself that it is rough is a prior of as little weight.
+/// `auto` does not take a model that says of itself that it is rough.
 #[test]
-fn a_rough_model_is_only_a_prior_without_being_asked_for() {
+fn a_rough_model_is_not_taken_without_being_asked_for() {
     let d = tempfile::tempdir().unwrap();
     std::fs::write(
         d.path().join("rough.toml"),
@@ -413,7 +413,12 @@ fn a_rough_model_is_only_a_prior_without_being_asked_for() {
     let context = machine(&pmus, Some(d.path()));
     assert_eq!(prepare("model", &context).unwrap().provider.name(), "test");
     let p = prepare("auto", &context).unwrap();
-    assert_eq!(p.provider.name(), "fused(test)");
+    assert_eq!(p.provider.name(), "remembered");
+    assert!(
+        p.passed_over[0].1.contains("standard error"),
+        "{:?}",
+        p.passed_over
+    );
 }
 
 /// A machine with the board's PMUs and another name is not taken for the board's juno.

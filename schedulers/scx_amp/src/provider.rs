@@ -130,7 +130,7 @@ mod tests {
         let why = why_this("auto", &auto).unwrap();
         assert!(
             why.starts_with("provider auto: `declared`; not `model`: ")
-                && why.contains("not `fused`: ")
+                && why.contains("not `remembered`: ")
                 && why.contains("no PMU"),
             "{why}"
         );
