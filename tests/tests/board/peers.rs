@@ -9,10 +9,10 @@ use amp_tests::Lab;
 const MIX: &str = r#"
 name = "four seconds"
 [[app]]
-name = "sleeper"
-command = ["sleep", "4"]
+name = "one"
+command = ["amp-workload", "bench", "spin", "--threads", "1", "--seconds", "4"]
 [[app]]
-name = "spinner"
+name = "another"
 command = ["amp-workload", "bench", "spin", "--threads", "1", "--seconds", "4"]
 "#;
 
