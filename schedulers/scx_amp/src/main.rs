@@ -12,6 +12,8 @@ mod live;
 mod model;
 mod on_board;
 mod only;
+#[cfg(feature = "pages")]
+mod pages;
 mod provider;
 mod run;
 mod running;
@@ -22,6 +24,8 @@ mod top;
 use amp_host::{bad_input, on_signal, stop_flag, topology, write_out, BadInput};
 use amp_machine::CpuList;
 use anyhow::Result;
+#[cfg(any(test, feature = "pages"))]
+use clap::CommandFactory;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -76,6 +80,18 @@ enum Command {
     Help {
         #[command(subcommand)]
         topic: Help,
+    },
+    /// Print completions of a shell's command line
+    #[cfg(feature = "pages")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one per command
+    #[cfg(feature = "pages")]
+    Man {
+        /// Folder for them, made if it is not there
+        dir: PathBuf,
     },
 }
 
@@ -176,6 +192,10 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         } => {
             print!("{}", amp_sched::policy::help(&name).map_err(bad_input)?);
         }
+        #[cfg(feature = "pages")]
+        Command::Completions { shell } => pages::completions(Cli::command(), shell)?,
+        #[cfg(feature = "pages")]
+        Command::Man { dir } => pages::man(Cli::command(), &dir)?,
         Command::Topology { big_cpus, json } => {
             let found = topology::detect(big_cpus.as_ref())?;
             match json {
@@ -210,7 +230,6 @@ fn ctl(what: Ctl) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use std::collections::HashSet;
 
     /// clap looks for that itself, but not in an optimised build.
