@@ -83,6 +83,14 @@ impl Config {
         }
     }
 
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming what makes no sense.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.layout().map(drop)
+    }
+
     /// Checks the configuration and works out the queues.
     pub(crate) fn layout(&self) -> Result<Layout, ConfigError> {
         let n = self.core_types.len();

@@ -19,24 +19,28 @@ pub(crate) fn release(root: &Path) -> String {
 
 /// Checks everything that can be checked without loading. `root` stands for `/`.
 pub(crate) fn check(root: &Path) -> Result<(), LoadError> {
-    let scx = root.join("sys/kernel/sched_ext");
-    if !scx.is_dir() {
-        return Err(LoadError::NoSchedExt {
-            kernel: release(root),
-        });
+    obstacles(root).into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Everything that would keep a scheduler from being loaded on the machine whose `/sys` and `/proc`
+/// are below `root`, as far as can be said without loading one.
+pub fn obstacles(root: &Path) -> Vec<LoadError> {
+    let kernel = || release(root);
+    let mut found = Vec::new();
+    if !root.join("sys/kernel/sched_ext").is_dir() {
+        found.push(LoadError::NoSchedExt { kernel: kernel() });
     }
     if !root.join("sys/kernel/btf/vmlinux").exists() {
-        return Err(LoadError::NoBtf {
-            kernel: release(root),
-        });
+        found.push(LoadError::NoBtf { kernel: kernel() });
     }
     let missing = missing_capabilities(root);
     if !missing.is_empty() {
-        return Err(LoadError::NotPermitted {
+        found.push(LoadError::NotPermitted {
             missing: missing.join(" and "),
         });
     }
-    check_free(root)
+    found.extend(check_free(root).err());
+    found
 }
 
 /// Fails when a scheduler is loaded.
@@ -167,6 +171,20 @@ mod tests {
     #[test]
     fn a_good_kernel_passes() {
         assert!(check(root().path()).is_ok());
+    }
+
+    #[test]
+    fn obstacles_are_all_named() {
+        assert!(obstacles(root().path()).is_empty());
+        let empty = tempfile::tempdir().unwrap();
+        let all = obstacles(empty.path());
+        assert!(
+            matches!(
+                all.as_slice(),
+                [LoadError::NoSchedExt { .. }, LoadError::NoBtf { .. }]
+            ),
+            "{all:?}"
+        );
     }
 
     #[test]

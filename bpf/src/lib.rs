@@ -27,6 +27,7 @@ mod threads;
 pub use config::{Config, ConfigError, CoreType, MAX_CORE_TYPES};
 pub use counters::{CounterError, Counts, CpuEvents, MAX_EVENTS, MAX_SETS};
 pub use error::LoadError;
+pub use kernel::obstacles;
 pub use scheduler::{ExitReason, Scheduler};
 pub use stats::{Latency, Stats};
 pub use threads::{State, Thread};

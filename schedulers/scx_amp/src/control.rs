@@ -24,7 +24,9 @@ use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// Where the socket is.
-const DIR: &str = "/run/scx_amp";
+pub const DIR: &str = "/run/scx_amp";
+/// Name of the socket there.
+pub const SOCKET: &str = "status.sock";
 
 /// How long the scheduling thread may take to answer. It answers between two ticks.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -138,6 +140,15 @@ fn socket_path(dir: &Path) -> Result<PathBuf> {
             .create(dir)
             .with_context(|| format!("cannot create {}", dir.display()))?;
     }
+    check_dir(dir)?;
+    Ok(dir.join(SOCKET))
+}
+
+/// Checks that nobody but us, who are root, can enter the folder of the socket.
+///
+/// # Errors
+/// When somebody else can, or it is no folder.
+pub fn check_dir(dir: &Path) -> Result<()> {
     let meta = std::fs::symlink_metadata(dir).with_context(|| dir.display().to_string())?;
     let open = meta.permissions().mode() & 0o077 != 0;
     if !meta.is_dir() || open || meta.uid() != rustix::process::geteuid().as_raw() {
@@ -146,7 +157,7 @@ fn socket_path(dir: &Path) -> Result<PathBuf> {
             dir.display()
         );
     }
-    Ok(dir.join("status.sock"))
+    Ok(())
 }
 
 /// The status of the running scheduler.
@@ -180,7 +191,7 @@ fn query<T: serde::de::DeserializeOwned>(
     target: &str,
     mut args: Vec<(String, String)>,
 ) -> Result<T> {
-    let path = Path::new(DIR).join("status.sock");
+    let path = Path::new(DIR).join(SOCKET);
     let mut client = StatsClient::new()
         .set_path(&path)
         .connect(None)

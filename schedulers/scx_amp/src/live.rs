@@ -67,20 +67,7 @@ impl Live {
         options: &LiveOptions,
     ) -> Result<Live> {
         let topology = detected.topology.clone();
-        let core_types = topology
-            .core_types()
-            .iter()
-            .map(|t| amp_bpf::CoreType {
-                cpus: t.cpus.clone(),
-                capacity: t.capacity.clamp(1, 1024),
-            })
-            .collect();
-        let mut config = Config::new(core_types);
-        let nr = detected.llc_of.keys().max().map_or(0, |c| *c as usize + 1);
-        config.llc = (0..nr as u32)
-            .map(|c| detected.llc_of.get(&c).copied().unwrap_or(0))
-            .collect();
-        config.smt = detected.smt;
+        let mut config = config(detected);
         config.only_sched_ext = options.only_sched_ext;
         config.counters = inventory.has_pmu();
         let interval = Duration::from_nanos(options.interval.0);
@@ -151,6 +138,26 @@ impl Live {
             .commit()
             .map_err(|e| MachineError::Other(Box::new(e)))
     }
+}
+
+/// The mechanism's configuration for a machine like this.
+pub fn config(detected: &Detected) -> Config {
+    let topology = &detected.topology;
+    let core_types = topology
+        .core_types()
+        .iter()
+        .map(|t| amp_bpf::CoreType {
+            cpus: t.cpus.clone(),
+            capacity: t.capacity.clamp(1, 1024),
+        })
+        .collect();
+    let mut config = Config::new(core_types);
+    let nr = detected.llc_of.keys().max().map_or(0, |c| *c as usize + 1);
+    config.llc = (0..nr as u32)
+        .map(|c| detected.llc_of.get(&c).copied().unwrap_or(0))
+        .collect();
+    config.smt = detected.smt;
+    config
 }
 
 /// A topology that the mechanism cannot take is the user's to mend; all else is failed work.

@@ -6,6 +6,7 @@ mod board_cli;
 #[cfg(feature = "sim")]
 mod compare;
 mod control;
+mod doctor;
 mod help;
 mod labs;
 mod live;
@@ -76,6 +77,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Tell whether `run` would work on this machine, and what to do about it
+    Doctor(doctor::DoctorArgs),
     /// Pages on a topic (for options: `scx_amp COMMAND --help`)
     Help {
         #[command(subcommand)]
@@ -181,6 +184,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Pmc { what } => return amp_pmc::main(&what, stop_flag),
         Command::Model(what) => model::main(&what, stop_flag)?,
         Command::Board(args) => return board_cli::main(args),
+        Command::Doctor(args) => return doctor::main(&args),
         Command::Help {
             topic: Help::Policy { name: None },
         } => print!("{}", help::policies()),
