@@ -70,6 +70,21 @@ impl Topology {
         self.core_types.get(t.index()).map_or(0, |c| c.cpus.len())
     }
 
+    /// Where each core type stands between the slowest (0) and the fastest (1), by the logarithm of
+    /// its capacity; by its place in the list where all capacities are equal.
+    pub fn positions(&self) -> Vec<f64> {
+        let last = self.core_types.len() - 1; // a topology has at least one core type
+        let capacity = |i: usize| f64::from(self.core_types[i].capacity.max(1));
+        let range = (capacity(0) / capacity(last)).ln();
+        let place = |i: usize| match i {
+            0 => 1.0,
+            i if i == last => 0.0,
+            i if range > 0.0 => ((capacity(i) / capacity(last)).ln() / range).clamp(0.0, 1.0),
+            i => 1.0 - i as f64 / last as f64,
+        };
+        (0..self.core_types.len()).map(place).collect()
+    }
+
     /// The core type of `cpu`.
     pub fn core_type_of(&self, cpu: u32) -> Option<CoreTypeId> {
         let i = self.core_types.iter().position(|t| t.cpus.contains(&cpu))?;

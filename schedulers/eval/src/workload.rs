@@ -85,6 +85,10 @@ pub struct Phase {
     /// each other.
     #[serde(default = "one_loop")]
     pub loops: u32,
+    /// Seconds that all threads sleep after each loop (after the phase, where it is serial), ≥ 0:
+    /// for a disk, a user, a network. No core shortens it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sleep: f64,
 }
 
 /// How the threads of an application share the work of a parallel phase, in OpenMP's words.
@@ -182,6 +186,10 @@ impl App {
 
 fn one_loop() -> u32 {
     1
+}
+
+fn is_zero(x: &f64) -> bool {
+    *x == 0.0
 }
 
 fn yes() -> bool {
@@ -315,6 +323,13 @@ impl Check<'_> {
         if p.loops == 0 {
             let message = "must be at least 1".to_owned();
             return Err(self.error(phase.span(), "loops", message));
+        }
+        if !(p.sleep.is_finite() && p.sleep >= 0.0) {
+            let message = format!(
+                "{}: a finite number of seconds, 0 or more, is needed",
+                p.sleep
+            );
+            return Err(self.error(phase.span(), "sleep", message));
         }
         for (value, key) in [(p.power_big, "power_big"), (p.power_small, "power_small")] {
             if let Some(v) = value.filter(|v| !(v.is_finite() && *v >= 0.0)) {

@@ -48,6 +48,7 @@ impl Alone {
             parallel: true,
             schedule: Schedule::Static,
             loops: 1,
+            sleep: 0.0,
         }
     }
 

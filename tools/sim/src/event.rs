@@ -17,6 +17,8 @@ pub(crate) enum Event {
     Balance,
     /// An application arrives.
     Arrive { app: usize },
+    /// The threads of a process have slept for long enough. Void when it has gone.
+    Awake { app: usize, process: u64 },
     /// An application is killed.
     Depart { app: usize },
 }

@@ -22,7 +22,7 @@ impl Rates {
     /// speedup that is halfway by ratio. When all capacities are equal, x goes by position. With a
     /// single core type there is only `big`.
     pub fn of(phase: &Phase, topology: &Topology) -> Rates {
-        let positions = positions(topology);
+        let positions = topology.positions();
         let spread = |big: f64, small: f64| {
             let mut out = [0.0; MAX_CORE_TYPES];
             for (o, x) in out.iter_mut().zip(&positions) {
@@ -73,21 +73,6 @@ pub(crate) fn mean(phases: &[(f64, Rates)]) -> Rates {
     out
 }
 
-/// Where each core type stands between the slowest (0) and the fastest (1).
-fn positions(topology: &Topology) -> Vec<f64> {
-    let types = topology.core_types();
-    let last = types.len() - 1; // a topology has at least one core type
-    let capacity = |i: usize| f64::from(types[i].capacity.max(1));
-    let range = (capacity(0) / capacity(last)).ln();
-    let place = |i: usize| match i {
-        0 => 1.0,
-        i if i == last => 0.0,
-        i if range > 0.0 => ((capacity(i) / capacity(last)).ln() / range).clamp(0.0, 1.0),
-        i => 1.0 - i as f64 / last as f64,
-    };
-    (0..types.len()).map(place).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +98,7 @@ mod tests {
             parallel: true,
             schedule: Schedule::Static,
             loops: 1,
+            sleep: 0.0,
         }
     }
 

@@ -45,6 +45,7 @@ impl SimApp {
                 parallel: true,
                 schedule: Schedule::Static,
                 loops: 1,
+                sleep: 0.0,
             }],
             affinity: None,
             arrival: Nanos::ZERO,
@@ -104,6 +105,9 @@ pub(crate) fn check(app: &SimApp, cpus: &[u32]) -> Result<(), SimError> {
         }
         if p.loops == 0 {
             return bad("a phase has at least one loop".into());
+        }
+        if !(p.sleep.is_finite() && p.sleep >= 0.0) {
+            return bad("sleep of each phase must be finite and not negative".into());
         }
         let watts = |w: Option<f64>| w.is_none_or(|w| w.is_finite() && w >= 0.0);
         if !(watts(p.power_big) && watts(p.power_small)) {

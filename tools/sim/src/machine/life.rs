@@ -36,12 +36,14 @@ impl SimMachine {
             threads.push(self.new_thread(app, id));
         }
         self.apps[app].process = Some(Process {
+            id,
             started: self.now,
             threads,
             phases: 0,
             left: instructions,
             loops: 0,
             loop_length: 0.0,
+            sleep: Nanos::ZERO,
             pool: 0.0,
             piece: 0.0,
             at_work: 0,
@@ -90,6 +92,9 @@ impl SimMachine {
             p.left -= instructions;
             p.loops = if phase.parallel { phase.loops } else { 1 };
             p.loop_length = instructions / f64::from(p.loops);
+            // a phase that the end of the program cuts short sleeps as much less
+            let share = instructions / phase.instructions;
+            p.sleep = Nanos((phase.sleep * share * 1e9).min(1e18) as u64);
         }
         p.loops -= 1;
         let index = (p.phases - 1) % a.spec.phases.len();
@@ -131,7 +136,7 @@ impl SimMachine {
         let barrier_open = p.at_work == 0;
         // As with a futex: who arrives last wakes the others before it sleeps itself.
         self.leaving = Some(slot);
-        let goes_on = !barrier_open || self.begin_phase(app);
+        let goes_on = !barrier_open || self.sleeps(app) || self.begin_phase(app);
         self.leaving = None;
         if !goes_on {
             self.complete(app);
@@ -143,6 +148,26 @@ impl SimMachine {
                 self.stop(cpu);
                 self.dispatch(cpu);
             }
+        }
+    }
+
+    /// Whether all threads sleep now that a loop is over; if so, it is known until when.
+    fn sleeps(&mut self, app: usize) -> bool {
+        let asleep = self.apps[app].process.as_ref();
+        let Some(p) = asleep.filter(|p| p.sleep > Nanos::ZERO) else {
+            return false;
+        };
+        let (until, process) = (self.now + p.sleep, p.id.0);
+        self.events.schedule(until, Event::Awake { app, process });
+        true
+    }
+
+    /// The threads of the process have slept for long enough.
+    pub(super) fn awake(&mut self, app: usize, process: u64) {
+        self.totals.events += 1;
+        let there = self.apps[app].process.as_ref();
+        if there.is_some_and(|p| p.id.0 == process) && !self.begin_phase(app) {
+            self.complete(app);
         }
     }
 

@@ -307,6 +307,11 @@ impl SimMachine {
         }
     }
 
+    /// The last snapshot that was taken.
+    pub fn last(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
     /// What the machine has done so far.
     pub fn stats(&self) -> &MachineStats {
         &self.totals
@@ -328,6 +333,7 @@ impl SimMachine {
             Event::Relief { slot, queued_at } => self.relieve(slot, queued_at),
             Event::Balance => self.balance(),
             Event::Arrive { app } => self.arrive(app),
+            Event::Awake { app, process } => self.awake(app, process),
             Event::Depart { app } => self.depart(app),
         }
     }

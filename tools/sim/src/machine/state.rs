@@ -40,7 +40,7 @@ impl Cpu {
 pub(super) enum State {
     /// The slot belongs to nobody.
     Free,
-    /// At a barrier, or idle while another thread is in a serial phase.
+    /// At a barrier, idle while another thread is in a serial phase, or in a sleep of all threads.
     Asleep,
     /// The thread waits in this queue.
     Queued(usize),
@@ -144,6 +144,7 @@ pub struct MachineStats {
 /// A running process of an application.
 #[derive(Debug)]
 pub(super) struct Process {
+    pub id: AppId,
     pub started: Nanos,
     pub threads: Vec<u32>,
     /// Phases begun so far.
@@ -154,6 +155,8 @@ pub(super) struct Process {
     pub loops: u32,
     /// Instructions of each of them.
     pub loop_length: f64,
+    /// How long all threads sleep after the present loop.
+    pub sleep: Nanos,
     /// Instructions of the present loop that no thread has taken yet.
     pub pool: f64,
     /// The least that a thread takes of them.

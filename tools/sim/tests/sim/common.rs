@@ -50,6 +50,7 @@ pub fn phase(giga: f64, parallel: bool) -> Phase {
         parallel,
         schedule: Schedule::Static,
         loops: 1,
+        sleep: 0.0,
     }
 }
 

@@ -61,6 +61,7 @@ fn following_phases_saves_energy_over_a_static_assignment() {
         parallel: true,
         schedule: Schedule::Static,
         loops: 1,
+        sleep: 0.0,
     };
     let app = |i: u32| App {
         name: format!("p{i}"),

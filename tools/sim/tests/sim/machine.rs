@@ -410,3 +410,47 @@ fn idle_power_comes_from_the_machine_file() {
         s.stats().idle_energy_j
     );
 }
+
+#[test]
+fn sleep_takes_as_long_on_any_core_and_leaves_the_core_to_others() {
+    // 2·10⁹ instructions in two loops of half a second on the big core, 0.25 s of sleep after each
+    let sleeper = |name| {
+        let p = Phase {
+            loops: 2,
+            sleep: 0.25,
+            ..phase(2.0, true)
+        };
+        app(name, 1, 2.0, vec![p])
+    };
+    let mut s = sim(&[1], 0, &[sleeper("a")]);
+    assert!((end(&mut s) - 1.5).abs() < 1e-6);
+    assert_eq!(s.app_stats(0).unwrap().completions, [ms(1500)]);
+    // asleep it is not runnable and takes no CPU
+    let mut s = sim(&[1], 0, &[sleeper("a")]);
+    s.run_until(ms(600));
+    let t = s.sample().unwrap().threads[0];
+    assert!(!t.runnable && t.runtime[0] == ms(500));
+    // on the slow core its work takes twice as long, its sleep does not
+    let options = BenchOptions::default();
+    let alone = solo(&sleeper("a"), &machine(&[1, 1], 0), &options);
+    assert!((alone.slow_s[0] - 2.5).abs() < 1e-6 && (alone.fast_s[0] - 1.5).abs() < 1e-6);
+    // all threads of a program sleep, and one that is killed meanwhile does not wake up
+    let both = SimApp {
+        departure: Some(ms(400)),
+        ..SimApp {
+            threads: 2,
+            ..sleeper("b")
+        }
+    };
+    let mut s = sim(&[3], 0, &[both, app("x", 1, 6.0, vec![phase(6.0, true)])]);
+    s.run_until(ms(300));
+    let asleep = s
+        .sample()
+        .unwrap()
+        .threads
+        .iter()
+        .filter(|t| !t.runnable)
+        .count();
+    assert_eq!(asleep, 2);
+    assert!((end(&mut s) - 3.0).abs() < 1e-6);
+}

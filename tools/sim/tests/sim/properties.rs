@@ -32,8 +32,9 @@ fn phases() -> impl Strategy<Value = Vec<Phase>> {
         any::<bool>(),
         schedule,
         1u32..4,
+        prop::sample::select(vec![0.0, 0.0, 0.001, 0.05]),
     )
-        .prop_map(|(giga, sf, gips, parallel, schedule, loops)| Phase {
+        .prop_map(|(giga, sf, gips, parallel, schedule, loops, sleep)| Phase {
             instructions: giga * 1e9,
             ips_big: sf * gips * 1e9,
             ips_small: gips * 1e9,
@@ -42,6 +43,7 @@ fn phases() -> impl Strategy<Value = Vec<Phase>> {
             parallel,
             schedule,
             loops,
+            sleep,
         });
     prop::collection::vec(phase, 1..4)
 }
