@@ -16,6 +16,9 @@ mod only;
 #[cfg(feature = "pages")]
 mod pages;
 mod provider;
+mod recording;
+#[cfg(feature = "sim")]
+mod replay;
 mod run;
 mod running;
 mod scheduling;
@@ -58,6 +61,9 @@ enum Command {
     /// Compare policies over folders of mixes on the simulator, beside published figures
     #[cfg(feature = "sim")]
     Compare(compare::CompareArgs),
+    /// What other policies would have done with what `run --record` recorded, on the simulator
+    #[cfg(feature = "sim")]
+    Replay(replay::ReplayArgs),
     /// Hardware counters: list, count and sample events, find patterns, check which events to trust
     Pmc {
         #[command(subcommand)]
@@ -181,6 +187,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
         #[cfg(feature = "sim")]
         Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
+        #[cfg(feature = "sim")]
+        Command::Replay(args) => replay::main(&args, stop_flag()?.as_ref())?,
         Command::Pmc { what } => return amp_pmc::main(&what, stop_flag),
         Command::Model(what) => model::main(&what, stop_flag)?,
         Command::Board(args) => return board_cli::main(args),

@@ -3,6 +3,7 @@
 use crate::control::{Call, Server};
 use crate::only::OnlyCgroup;
 use crate::provider::check_name;
+use crate::recording::RecordArgs;
 use crate::running::{Running, Ticked};
 use crate::status::Status;
 use amp_host::bad_input;
@@ -43,6 +44,8 @@ pub struct RunArgs {
     /// /sys/fs/cgroup.
     #[arg(long, value_name = "PATH")]
     pub only_cgroup: Option<PathBuf>,
+    #[command(flatten)]
+    pub recording: RecordArgs,
     /// Print what the scheduler is doing, once per so many seconds.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
@@ -96,6 +99,7 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
     // 256 CPUs with two sets of five events have 2,560 descriptors; the usual limit is 1,024
     amp_host::limits::open_many_files();
     check_name(&args.provider)?;
+    args.recording.check()?;
     let mut only = args
         .only_cgroup
         .as_deref()

@@ -8,6 +8,7 @@
 use crate::control::{Answer, Request};
 use crate::live::{Live, LiveOptions};
 use crate::provider::{self, why_this};
+use crate::recording::Recording;
 use crate::run::RunArgs;
 use crate::scheduling::Scheduling;
 use crate::status::{self, Status};
@@ -41,6 +42,8 @@ pub struct Running {
     trust: TrustArgs,
     /// The provider by the name that it was asked for.
     provider: String,
+    /// After the scheduler, which nobody who waits for a disk keeps attached.
+    recording: Option<Recording>,
 }
 
 /// What a tick did.
@@ -73,8 +76,10 @@ impl Running {
             log::warn!("all cores are of one type: name the fast ones with --big-cpus");
         }
         let machine = Live::attach(&detected, &mut inventory, &options)?;
+        let file = args.recording.create()?;
         let mut scheduling = Scheduling::counting(machine, policy, prepared)?;
         scheduling.engine_mut().set_knobs(args.settings()?.engine());
+        let recording = file.map(|f| args.recording.begin(f, &scheduling, interval));
         Ok(Running {
             scheduling,
             inventory,
@@ -85,6 +90,7 @@ impl Running {
             big_cpus: args.big_cpus.clone(),
             trust: args.trust.clone(),
             provider: args.provider.clone(),
+            recording,
         })
     }
 
@@ -95,12 +101,20 @@ impl Running {
     /// it cannot be loaded again.
     pub fn tick(&mut self) -> Result<Ticked> {
         match self.scheduling.tick() {
-            Ok(_) => return Ok(Ticked::Decided),
+            Ok(_) => {
+                if let Some(recording) = &mut self.recording {
+                    recording.tick(&self.scheduling);
+                }
+                return Ok(Ticked::Decided);
+            }
             Err(MachineError::Changed(why)) => log::info!("{why}: looking at the machine again"),
             Err(e) => return Err(e).context("scheduling ended"),
         }
         self.begin_anew()
             .context("scheduling again after CPUs came or went")?;
+        if let Some(recording) = &mut self.recording {
+            recording.begin_anew(&self.scheduling);
+        }
         log::info!("scheduling with {}", self.what_where());
         Ok(Ticked::Anew)
     }
@@ -152,7 +166,11 @@ impl Running {
     /// The present status.
     pub fn status(&self) -> Status {
         let (engine, machine) = (self.scheduling.engine(), self.scheduling.machine());
-        status::look(engine, machine, self.began, self.changed)
+        let recording = self.recording.as_ref().map(Recording::status);
+        Status {
+            recording: recording.unwrap_or_default(),
+            ..status::look(engine, machine, self.began, self.changed)
+        }
     }
 
     /// Puts the provider of that name to work; says why it is this one where there was a choice.
@@ -215,6 +233,9 @@ impl Running {
         match done {
             Ok(different) => {
                 self.changed += u64::from(different);
+                if let Some(recording) = self.recording.as_mut().filter(|_| different) {
+                    recording.changed(&self.scheduling);
+                }
                 if different {
                     log::info!("now {}", self.what());
                 }

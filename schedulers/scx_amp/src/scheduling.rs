@@ -2,7 +2,7 @@
 
 use crate::live::Live;
 use amp_metrics::providers::{Declarations, Prepared, Speedups};
-use amp_metrics::{AppId, Provider};
+use amp_metrics::{AppId, EventSets, Provider};
 use amp_sched::{Changes, Engine, MachineError, Policy, Tick};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
@@ -11,6 +11,8 @@ use std::collections::HashMap;
 pub struct Scheduling {
     machine: Live,
     engine: Engine,
+    /// What is counted for the provider.
+    sets: EventSets,
     declared: Option<Apps>,
 }
 
@@ -33,6 +35,7 @@ impl Scheduling {
         Scheduling {
             machine,
             engine,
+            sets: EventSets::default(),
             declared: None,
         }
     }
@@ -47,7 +50,10 @@ impl Scheduling {
         prepared: Prepared,
     ) -> Result<Scheduling> {
         count(&mut machine, &prepared)?;
-        Ok(Scheduling::new(machine, policy, prepared.provider))
+        Ok(Scheduling {
+            sets: prepared.sets,
+            ..Scheduling::new(machine, policy, prepared.provider)
+        })
     }
 
     /// Puts another provider to work.
@@ -57,6 +63,7 @@ impl Scheduling {
     pub fn change_provider(&mut self, changes: &mut Changes, prepared: Prepared) -> Result<()> {
         count(&mut self.machine, &prepared)?;
         changes.provider(&mut self.engine, prepared.provider);
+        self.sets = prepared.sets;
         Ok(())
     }
 
@@ -102,6 +109,11 @@ impl Scheduling {
     /// Pairs of threads that the policy made change places.
     pub fn swaps(&self) -> u64 {
         self.engine.totals().swaps
+    }
+
+    /// What is counted for the provider.
+    pub fn sets(&self) -> &EventSets {
+        &self.sets
     }
 
     /// The engine, for its counts.

@@ -80,6 +80,11 @@ pub struct Status {
     /// The machine's core types, fastest first.
     #[stat(desc = "core types, fastest first")]
     pub core_types: Vec<String>,
+    /// What is being recorded (`--record`): `file`, `bytes` written so far, and why it `ended`; empty
+    /// without a recording.
+    #[stat(desc = "what is being recorded: file, bytes so far, why it ended; empty without")]
+    #[serde(default)]
+    pub recording: BTreeMap<String, String>,
     /// Per thread; those that the policy places, unless all were asked for.
     #[stat(desc = "threads that the policy places")]
     pub per_thread: Vec<ThreadStatus>,
@@ -216,6 +221,7 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
             .iter()
             .map(|t| t.name.clone())
             .collect(),
+        recording: BTreeMap::new(),
         per_thread,
     }
 }

@@ -1,11 +1,11 @@
 //! CPU lists in the kernel's notation.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// CPU numbers, ascending, written as the kernel writes them: `0-1,4`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct CpuList(pub Vec<u32>);
 
 /// Largest CPU number the notation admits, that of a kernel with `CONFIG_NR_CPUS=8192`.
@@ -15,6 +15,12 @@ impl TryFrom<String> for CpuList {
     type Error = String;
     fn try_from(s: String) -> Result<CpuList, String> {
         s.parse()
+    }
+}
+
+impl From<CpuList> for String {
+    fn from(list: CpuList) -> String {
+        list.to_string()
     }
 }
 

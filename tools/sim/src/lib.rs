@@ -13,7 +13,7 @@
 //! ```
 //!
 //! What is simulated: core types, applications with phases, barriers and serial phases, restarts,
-//! arrivals and departures, affinities, run queues and time slices, migration cost, energy. What is
+//! sleeps, arrivals and departures, affinities, run queues and time slices, migration cost, energy. What is
 //! not: contention for caches and memory, simultaneous multithreading, frequency changes, the cost
 //! of the scheduler itself.
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@
 pub mod alone;
 pub mod bench;
 pub mod compare;
+pub mod draws;
 mod error;
 mod event;
 mod machine;

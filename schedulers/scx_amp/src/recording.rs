@@ -1,0 +1,208 @@
+//! `scx_amp run --record`: the running scheduler writes down what happens.
+
+use crate::scheduling::Scheduling;
+use amp_host::bad_input;
+use amp_machine::CpuList;
+use amp_metrics::Nanos;
+use amp_recording::file::Offer;
+use amp_recording::format::{Change, RecordedCoreType, VERSION};
+use amp_recording::{Header, Recorder, RecordingFile};
+use amp_sched::{Engine, Machine, Topology};
+use anyhow::Result;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Most bytes of a command line that are recorded.
+const COMMAND_BYTES: u64 = 1024;
+const MIB: u64 = 1 << 20;
+
+/// Options of what is recorded.
+#[derive(Args, Clone, Debug)]
+pub struct RecordArgs {
+    /// Write what happens to FILE, for `scx_amp replay`; the older half is in FILE.1.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Most that FILE and FILE.1 may have together, in MiB.
+    #[arg(long, default_value_t = 64, value_name = "MIB", requires = "record", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub record_size: u64,
+    /// Record command lines, which may contain secrets.
+    #[arg(long, requires = "record")]
+    pub record_commands: bool,
+}
+
+/// A recording in progress.
+pub struct Recording {
+    recorder: Recorder,
+    file: RecordingFile,
+    core_types: Vec<RecordedCoreType>,
+    /// Why nothing is recorded any more.
+    ended: Option<String>,
+}
+
+impl RecordArgs {
+    /// Whether the file can be made, where there is to be one. A scheduler that is running already
+    /// may be writing it.
+    ///
+    /// # Errors
+    /// [`amp_host::BadInput`] when it cannot be had.
+    pub fn check(&self) -> Result<()> {
+        let checked = self.record.as_deref().map_or(Ok(()), RecordingFile::check);
+        checked.map_err(|e| bad_input(format!("--record: {e}")))
+    }
+
+    /// Makes the file, where there is to be one.
+    ///
+    /// # Errors
+    /// [`amp_host::BadInput`] when it cannot be had.
+    pub fn create(&self) -> Result<Option<RecordingFile>> {
+        let file = self.record.as_deref().map(RecordingFile::create);
+        file.transpose()
+            .map_err(|e| bad_input(format!("--record: {e}")))
+    }
+
+    /// Begins to record to `file` what `scheduling` does at every `interval`.
+    pub fn begin(
+        &self,
+        file: RecordingFile,
+        scheduling: &Scheduling,
+        interval: Nanos,
+    ) -> Recording {
+        let now = how(scheduling.engine());
+        let core_types = core_types(scheduling.machine().topology());
+        let header = Header {
+            scx_amp_recording: VERSION,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            run: unlike_any_other(),
+            part: 0,
+            interval_us: interval.0 / 1000,
+            core_types: core_types.clone(),
+            policy: now.policy,
+            knobs: now.knobs,
+            provider: now.provider,
+            kernel: Some(kernel()),
+            commands: self.record_commands,
+        };
+        let command_of = self.record_commands.then_some(command_of as _);
+        let most = self.record_size * MIB / 2;
+        Recording {
+            recorder: Recorder::new(header, most, scheduling.sets(), command_of),
+            file,
+            core_types,
+            ended: None,
+        }
+    }
+}
+
+impl Recording {
+    /// Records the tick that `scheduling` has just made.
+    pub fn tick(&mut self, scheduling: &Scheduling) {
+        if self.ended.is_some() {
+            return;
+        }
+        let snapshot = scheduling.machine().last();
+        let provider = scheduling.engine().provider();
+        let Some(chunk) = self.recorder.tick(snapshot, provider) else {
+            return;
+        };
+        match self.file.offer(chunk) {
+            Offer::Taken => self.recorder.taken(),
+            Offer::Behind => {}
+            Offer::Ended(why) => self.end(why),
+        }
+    }
+
+    /// Policy, knobs or provider have changed.
+    pub fn changed(&mut self, scheduling: &Scheduling) {
+        self.recorder.count(scheduling.sets());
+        self.recorder.changed(how(scheduling.engine()));
+    }
+
+    /// The scheduler was loaded again, perhaps on a machine with other cores.
+    pub fn begin_anew(&mut self, scheduling: &Scheduling) {
+        self.recorder.begin_anew();
+        self.changed(scheduling);
+        if core_types(scheduling.machine().topology()) != self.core_types && self.ended.is_none() {
+            self.end("the machine has other CPUs now".to_owned());
+        }
+    }
+
+    fn end(&mut self, why: String) {
+        log::warn!("recording to {} ended: {why}", self.file.path().display());
+        self.ended = Some(why);
+    }
+
+    /// What a status says of it: where it writes, how much it has, and why it ended if it has.
+    pub fn status(&self) -> BTreeMap<String, String> {
+        let ended = self.ended.clone().or_else(|| self.file.ended());
+        let about = [
+            ("file", Some(self.file.path().display().to_string())),
+            ("bytes", Some(self.file.bytes().to_string())),
+            ("ended", ended),
+        ];
+        let told = about
+            .into_iter()
+            .filter_map(|(key, text)| Some((key.to_owned(), text?)));
+        told.collect()
+    }
+}
+
+fn how(engine: &Engine) -> Change {
+    let knobs = engine.policy().knobs().values();
+    let knobs: BTreeMap<String, String> = knobs.map(|(k, v)| (k.to_owned(), v)).collect();
+    Change {
+        policy: engine.policy().name().to_owned(),
+        knobs,
+        provider: engine.provider().name().to_owned(),
+    }
+}
+
+fn core_types(topology: &Topology) -> Vec<RecordedCoreType> {
+    let types = topology.core_types().iter();
+    types
+        .map(|t| RecordedCoreType {
+            name: t.name.clone(),
+            cpus: CpuList(t.cpus.clone()),
+            capacity: t.capacity.max(1),
+        })
+        .collect()
+}
+
+/// A name that no other recording has.
+fn unlike_any_other() -> String {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    let ns = since.map_or(0, |d| d.as_nanos());
+    format!("{ns:x}-{:x}", std::process::id())
+}
+
+fn kernel() -> String {
+    let uname = rustix::system::uname();
+    uname.release().to_string_lossy().into_owned()
+}
+
+fn command_of(pid: u64) -> Option<Vec<String>> {
+    use std::io::Read;
+    let file = std::fs::File::open(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut bytes = Vec::new();
+    file.take(COMMAND_BYTES).read_to_end(&mut bytes).ok()?;
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    let words = bytes.split(|b| *b == 0);
+    Some(
+        words
+            .map(|w| String::from_utf8_lossy(w).into_owned())
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_of_a_process() {
+        let own = command_of(u64::from(std::process::id())).unwrap();
+        let expected: Vec<String> = std::env::args().collect();
+        assert!(own == expected || own.join(" ").len() as u64 >= COMMAND_BYTES - 1);
+        assert_eq!(command_of(u64::MAX), None);
+    }
+}
