@@ -3,6 +3,8 @@
 #   build.sh                 build
 #   build.sh host            only the command: enough for the simulator and for scheduling this machine
 #   build.sh board           what the virtual board needs beside
+#   build.sh package         what a package holds, on x86_64 for arm64, too: package.sh runs it. The arm64 command is then the
+#                            whole one, not the guest's; `build.sh board` puts the guest's back
 #   build.sh --where         folder of the host's programs
 #   build.sh --target-dir    cargo's target folder (CARGO_TARGET_DIR, or `build` in the cache folder)
 # More arguments (`--quiet`, `--locked`, …) go to cargo.
@@ -23,7 +25,7 @@ case ${1:-} in
 esac
 parts="host board"
 case ${1:-} in
-host | board)
+host | board | package)
     parts=$1
     shift
     ;;
@@ -61,11 +63,34 @@ build_host() {
         cargo build --release --target-dir "$target" --target "$host" $packages $what "$@"
 }
 
+# Cargo's environment for arm64 programs.
+arm64_environment() {
+    environment=$(CARGO_TARGET_DIR="$target" "$tree/tools/setup/arm64.sh")
+    eval "$environment"
+    # They travel in every boot's initramfs: without debug information a sixth of the size, and quicker to build. Stripped by
+    # the linker's flag and not by the profile, which is that of build scripts and macros too: they would be built again.
+    export CARGO_PROFILE_RELEASE_DEBUG=none
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS -C strip=debuginfo"
+}
+
 for part in $parts; do
     case $part in
     host)
         echo "the command ($host)" >&2
         build_host "$command" "$@"
+        ;;
+    package)
+        echo "programs of the package ($host)" >&2
+        build_host "$command --bin amp-workload" "$@"
+        case $host in
+        x86_64-*)
+            echo "programs of the package (aarch64)" >&2
+            arm64_environment
+            # shellcheck disable=SC2086
+            cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $packages $command \
+                --bin amp-workload "$@"
+            ;;
+        esac
         ;;
     board)
         echo "host programs ($host)" >&2
@@ -83,12 +108,7 @@ for part in $parts; do
             ;;
         esac
         echo "arm64 guest programs" >&2
-        environment=$(CARGO_TARGET_DIR="$target" "$tree/tools/setup/arm64.sh")
-        eval "$environment"
-        # They travel in every boot's initramfs: without debug information a sixth of the size, and quicker to build. Stripped by
-        # the linker's flag and not by the profile, which is that of build scripts and macros too: they would be built again.
-        export CARGO_PROFILE_RELEASE_DEBUG=none
-        export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS -C strip=debuginfo"
+        arm64_environment
         # shellcheck disable=SC2086
         cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $packages $programs \
             --no-default-features "$@"

@@ -62,3 +62,11 @@ need_clang() {
     done
     die "no clang of version 19 or newer for the BPF side: install the package clang-19 (tools/setup/packages.sh does)"
 }
+
+# Writes manual pages and completions of the command $1 into the folder $2.
+make_pages() {
+    "$1" man "$2/man"
+    for shell in bash zsh fish; do
+        "$1" completions $shell > "$2/scx_amp.$shell"
+    done
+}

@@ -100,8 +100,9 @@ fn links_lead_to_files_and_headings_that_exist() {
 }
 
 /// First parts of paths that documents give from the root of the repository.
-const ROOMS: [&str; 8] = [
+const ROOMS: [&str; 9] = [
     "bpf",
+    "dist",
     "docs",
     "libs",
     "metrics",

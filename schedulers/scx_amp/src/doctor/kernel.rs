@@ -29,7 +29,7 @@ pub fn checks(root: &Path) -> Vec<Check> {
     let obstacles = amp_bpf::obstacles(root);
     let mut found = vec![
         sched_ext(root, &obstacles),
-        types(root),
+        types(root, &obstacles),
         permissions(root, &obstacles),
         scheduler(&obstacles),
         socket(root),
@@ -55,6 +55,11 @@ fn loaded(obstacles: &[LoadError]) -> Option<&str> {
     })
 }
 
+fn without_sched_ext(obstacles: &[LoadError]) -> bool {
+    let none = |o: &LoadError| matches!(o, LoadError::NoSchedExt { .. });
+    obstacles.iter().any(none)
+}
+
 fn release(root: &Path) -> Option<String> {
     read(root, "proc/sys/kernel/osrelease").filter(|r| !r.is_empty())
 }
@@ -62,10 +67,7 @@ fn release(root: &Path) -> Option<String> {
 fn sched_ext(root: &Path, obstacles: &[LoadError]) -> Check {
     const NAME: &str = "kernel";
     let release = release(root).unwrap_or_else(|| "(of unknown release)".into());
-    if obstacles
-        .iter()
-        .any(|o| matches!(o, LoadError::NoSchedExt { .. }))
-    {
+    if without_sched_ext(obstacles) {
         let built = read(root, &format!("boot/config-{release}"))
             .is_some_and(|c| c.lines().any(|l| l.trim() == "CONFIG_SCHED_CLASS_EXT=y"));
         return match built {
@@ -102,7 +104,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn types(root: &Path) -> Check {
+fn types(root: &Path, obstacles: &[LoadError]) -> Check {
     const NAME: &str = "type information";
     const PATH: &str = "sys/kernel/btf/vmlinux";
     let image = match std::fs::read(root.join(PATH)) {
@@ -124,6 +126,10 @@ fn types(root: &Path) -> Check {
     };
     match btf::judge(&image) {
         Ok(btf::Verdict::Loads) => Check::ok(NAME, "/sys/kernel/btf/vmlinux describes sched_ext"),
+        // the kernel's own line says that already
+        Ok(btf::Verdict::NoSchedExt) if without_sched_ext(obstacles) => {
+            Check::ok(NAME, format!("/{PATH} is there"))
+        }
         Ok(btf::Verdict::NoSchedExt) => Check::problem(
             NAME,
             format!("/{PATH} does not describe sched_ext"),
@@ -316,6 +322,8 @@ mod tests {
             Verdict::Problem,
             &["does not describe sched_ext"],
         );
+        tree.remove("sys/kernel/sched_ext");
+        says(&tree, "type information", Verdict::Ok, &["is there"]);
         tree.put("sys/kernel/btf/vmlinux", "not BTF");
         says(&tree, "type information", Verdict::Warning, &["no BTF"]);
         tree.remove("sys/kernel/btf/vmlinux");

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Builds the Debian packages: package.sh [DIR] puts scx-amp_VERSION_ARCH.deb for amd64 and arm64 (on arm64 for arm64 alone)
+# into DIR (`dist` in cargo's target folder).
+# cargo-deb is installed into the cache folder where there is none.
+set -eu
+. "$(dirname "$0")/lib.sh"
+wanted=3.8.0
+setup=$tree/tools/setup
+host=$(host_triple)
+target=$(target_dir)
+out=${1:-$target/dist}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+# cargo-deb asks cargo for it
+export CARGO_TARGET_DIR="$target"
+
+if ! have cargo-deb; then
+    tools=$(cache_dir)/tools
+    PATH=$tools/bin:$PATH
+    have cargo-deb || (
+        echo "cargo-deb $wanted" >&2
+        # neither our own flags nor our .cargo/config.toml are meant for it
+        cd /
+        env -u RUSTFLAGS -u CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS -u CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS \
+            -u CARGO_TARGET_DIR cargo install --quiet cargo-deb --version "$wanted" --locked --root "$tools"
+    )
+fi
+
+"$setup/build.sh" package --quiet
+pages=$(mktemp -d)
+trap 'rm -rf "$pages"' EXIT
+make_pages "$target/$host/release/scx_amp" "$pages"
+
+# Arguments: target, its strip.
+package() {
+    release=$target/$1/release
+    rm -rf "$release/package"
+    mkdir "$release/package"
+    cp -r "$pages/." "$release/package"
+    for p in scx_amp amp-workload; do
+        "$2" --strip-unneeded -o "$release/package/$p" "$release/$p"
+    done
+    (cd "$tree" && cargo deb --quiet --no-build --no-strip --target "$1" -p scx_amp --output "$out")
+}
+package "$host" strip
+case $host in
+x86_64-*) package aarch64-unknown-linux-gnu aarch64-linux-gnu-strip ;;
+esac
+ls -l "$out"/*.deb
