@@ -37,8 +37,9 @@ package() {
     rm -rf "$release/package"
     mkdir "$release/package"
     cp -r "$pages/." "$release/package"
+    gzip --best --no-name "$release/package/man"/*.1
     for p in scx_amp amp-workload; do
-        "$2" --strip-unneeded -o "$release/package/$p" "$release/$p"
+        "$2" --strip-unneeded --remove-section=.comment -o "$release/package/$p" "$release/$p"
     done
     (cd "$tree" && cargo deb --quiet --no-build --no-strip --target "$1" -p scx_amp --output "$out")
 }

@@ -19,9 +19,9 @@ fi
 inside() {
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C chroot "$root" "$@"
 }
-# Every path but logs, caches and backups that dpkg keeps of its own lists.
+# Every path but logs, caches, backups that dpkg keeps of its own lists, and what systemctl leaves in /run.
 paths() {
-    (cd "$root" && find . -xdev \( -path ./var/log -o -path ./var/cache -o -path './var/lib/dpkg/*-old' -o -path ./tmp \) \
+    (cd "$root" && find . -xdev \( -path ./var/log -o -path ./var/cache -o -path './var/lib/dpkg/*-old' -o -path ./tmp -o -path ./run/systemd \) \
         -prune -o -print | sort)
 }
 expect() {
