@@ -25,6 +25,12 @@ impl Nanos {
         Nanos(ms * 1_000_000)
     }
 
+    /// The span in whole milliseconds.
+    #[inline]
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
     /// The span in seconds.
     #[inline]
     pub fn as_secs_f64(self) -> f64 {

@@ -1,7 +1,8 @@
-//! Tells the program which commit it was built from.
+//! Finds the shipped profiles, and tells the program which commit it was built from.
 use std::process::Command;
 
-fn main() {
+fn main() -> std::io::Result<()> {
+    amp_shipped::toml_files("profiles")?;
     println!("cargo:rerun-if-changed=../../.git/HEAD");
     println!("cargo:rerun-if-changed=../../.git/logs/HEAD");
     let git = Command::new("git")
@@ -15,4 +16,5 @@ fn main() {
         "cargo:rustc-env=SCX_AMP_COMMIT={}",
         commit.as_deref().unwrap_or("").trim()
     );
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The engine: one decision per interval.
 //!
 //! ```text
-//! sample ─► provider.observe ─► View of the busy threads ─► policy.place ─► probes ─► what changed ─► machine.apply
+//! sample ─► provider.observe ─► View of the busy threads ─► policy.place ─► rules ─► probes ─► what changed ─► machine.apply
 //! ```
 //!
 //! The engine has no clock and does no I/O of its own: whoever owns the [`Machine`] calls
@@ -15,9 +15,11 @@ mod activity;
 pub mod change;
 mod done;
 pub mod probes;
+pub mod rules;
 
 pub use crate::done::Done;
 pub use change::Changes;
+pub use rules::{Prefer, Rule, Rulebook};
 
 use crate::machine::{Machine, MachineError, Placement, Topology};
 use crate::policy::contract::Policy;
@@ -85,6 +87,9 @@ struct ThreadState {
     placed: Option<CoreTypeId>,
     allowed: CoreTypeSet,
     done: Done,
+    rule: Option<Rule>,
+    /// Placed by its rule although it rests.
+    kept: bool,
 }
 
 /// Drives a [`Policy`] with metrics from a [`Provider`] over a [`Machine`].
@@ -98,6 +103,8 @@ pub struct Engine {
     totals: Totals,
     knobs: Knobs,
     probes: probes::Probes,
+    rulebook: Option<Box<dyn Rulebook>>,
+    preferences: rules::Preferences,
     /// Whether the policy places threads by metrics.
     by_metrics: bool,
     // reused from tick to tick
@@ -107,6 +114,7 @@ pub struct Engine {
     app_index: FxHashMap<AppId, usize>,
     decided: Placement,
     changed: Placement,
+    prefer: Vec<Prefer>,
 }
 
 impl Engine {
@@ -116,6 +124,8 @@ impl Engine {
             by_metrics: registry::uses_metrics(policy.name()),
             knobs: probes::knobs(),
             probes: probes::Probes::default(),
+            rulebook: None,
+            preferences: rules::Preferences::default(),
             topology,
             policy,
             provider,
@@ -129,6 +139,7 @@ impl Engine {
             app_index: FxHashMap::default(),
             decided: Placement::default(),
             changed: Placement::default(),
+            prefer: Vec::new(),
         }
     }
 
@@ -167,6 +178,17 @@ impl Engine {
     /// Puts another source of metrics in place; threads and policy keep their state.
     pub fn set_provider(&mut self, provider: Box<dyn Provider>) {
         self.provider = provider;
+    }
+
+    /// Has the rules of this book hold from the next tick on, instead of those before; none without
+    /// a book.
+    pub fn set_rules(&mut self, book: Option<Box<dyn Rulebook>>) {
+        self.rulebook = book;
+    }
+
+    /// The rule that held for `thread` at the last tick.
+    pub fn rule(&self, thread: ThreadKey) -> Option<Rule> {
+        self.states.get(&thread)?.rule
     }
 
     /// What `thread` has done so far, the last interval included; `None` for a stranger.
@@ -220,6 +242,12 @@ impl Engine {
             }
         }
         self.policy.place(&view, &mut self.decided);
+        self.preferences.lay_over(
+            &self.topology,
+            &self.offered,
+            &self.prefer,
+            &mut self.decided,
+        );
         let share = match self.by_metrics {
             true => self.knobs.number(0) / 100.0,
             false => 0.0,
@@ -260,8 +288,13 @@ impl Engine {
         self.offered.clear();
         self.app_ticks.clear();
         self.app_index.clear();
+        if let Some(book) = &mut self.rulebook {
+            book.begin(snapshot.now);
+        }
         for t in &snapshot.threads {
-            let allowed = t.allowed.intersection(all);
+            let rule = self.rulebook.as_mut().and_then(|b| b.rule(t));
+            let own = t.allowed.intersection(all);
+            let allowed = rule.map_or(own, |r| rules::allowed(&r, own));
             let mut new = false;
             let state = self.states.entry(t.key).or_insert_with(|| {
                 new = !first;
@@ -278,6 +311,8 @@ impl Engine {
                     placed: None,
                     allowed,
                     done: Done::default(),
+                    rule,
+                    kept: false,
                 }
             });
             let mut ran = [Nanos::ZERO; MAX_CORE_TYPES];
@@ -288,6 +323,7 @@ impl Engine {
             state.runtime = t.runtime;
             state.placed = t.placed;
             state.allowed = allowed;
+            state.rule = rule;
             let load = self
                 .rule
                 .load(ran.iter().copied().sum(), interval, t.runnable, new);
@@ -311,6 +347,17 @@ impl Engine {
                 *sum += r;
             }
 
+            let step = match rule {
+                Some(r) if !r.place => activity::Step::Release,
+                _ => step,
+            };
+            // a thread that rests is kept off the cores that a rule forbids
+            let kept = (allowed != own).then(|| rules::fastest(allowed)).flatten();
+            let was_kept = std::mem::replace(&mut state.kept, kept.is_some());
+            let step = match step {
+                activity::Step::Keep if was_kept && kept.is_none() => activity::Step::Release,
+                step => step,
+            };
             match step {
                 activity::Step::Offer if allowed != CoreTypeSet::EMPTY => {
                     self.offered.push(ThreadView {
@@ -318,7 +365,7 @@ impl Engine {
                         tid: t.tid,
                         app_id: t.app,
                         app: 0,
-                        weight: t.weight.max(1),
+                        weight: rule.and_then(|r| r.weight).unwrap_or(t.weight).max(1),
                         allowed,
                         placed: t.placed,
                         core_type: t.core_type,
@@ -326,6 +373,13 @@ impl Engine {
                         ran,
                         done: state.done,
                     });
+                }
+                _ if kept.is_some() => {
+                    if let Some(to) =
+                        kept.filter(|_| !t.placed.is_some_and(|p| allowed.contains(p)))
+                    {
+                        self.changed.place(t.key, to);
+                    }
                 }
                 activity::Step::Release if t.placed.is_some() => self.changed.release(t.key),
                 _ => {}
@@ -356,6 +410,14 @@ impl Engine {
             self.app_views[app].threads.end = i + 1;
         }
         self.app_ticks.sort_unstable_by_key(|a| a.app);
+        self.prefer.clear();
+        let (states, offered) = (&self.states, &self.offered);
+        let rule = |t: &ThreadView| states.get(&t.key)?.rule;
+        if self.rulebook.is_some() {
+            let all = offered.iter().map(rule);
+            self.prefer
+                .extend(all.map(|r| r.map_or(Prefer::Any, |r| r.prefer)));
+        }
     }
 
     /// Moves the decisions that change something to `changed`; returns how many pairs swapped.

@@ -20,7 +20,7 @@ pub mod utility;
 mod view;
 
 pub use closest::{closest, did_you_mean};
-pub use engine::{Changes, Done, Engine, Tick};
+pub use engine::{Changes, Done, Engine, Prefer, Rule, Rulebook, Tick};
 pub use machine::{CoreType, Machine, MachineError, Placement, Topology, TopologyError};
 pub use policy::Policy;
 pub use view::{AppView, ThreadView, View};

@@ -39,6 +39,8 @@ pub enum Request {
     Status,
     /// Put this policy to work.
     Policy(String),
+    /// Put this profile to work: a name, or the absolute path of a file.
+    Profile(String),
     /// Put this source of metrics to work: a name, or the absolute path of a file.
     Provider(String),
     /// Turn these parameters, all or none.

@@ -1,6 +1,7 @@
 //! The machine we run on, through the BPF scheduler.
 
 use crate::banks::CounterBanks;
+use crate::run::options::USUAL_INTERVAL;
 use amp_bpf::{Config, LoadError, Scheduler, State};
 use amp_host::bad_input;
 use amp_host::clock;
@@ -70,7 +71,9 @@ impl Live {
         let mut config = config(detected);
         config.only_sched_ext = options.only_sched_ext;
         config.counters = inventory.has_pmu();
-        let interval = Duration::from_nanos(options.interval.0);
+        // the interval may become longer while the scheduler is loaded
+        let interval = options.interval.max(USUAL_INTERVAL);
+        let interval = Duration::from_nanos(interval.0);
         config.heartbeat_timeout = Some(interval * SILENT_TICKS);
         let mut scheduler = Scheduler::load(&config).map_err(told)?;
         scheduler.attach().map_err(told)?;

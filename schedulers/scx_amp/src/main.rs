@@ -15,10 +15,12 @@ mod on_board;
 mod only;
 #[cfg(feature = "pages")]
 mod pages;
+mod profile;
 mod provider;
 mod recording;
 #[cfg(feature = "sim")]
 mod replay;
+mod rules;
 mod run;
 mod running;
 mod scheduling;
@@ -37,18 +39,24 @@ use std::sync::mpsc;
 
 /// Schedules machines with fast and slow cores: for throughput, for fairness, or for energy
 ///
-/// Begin with `scx_amp topology`, `scx_amp help policy` and `scx_amp help metrics`.
+/// Without a command it does as `scx_amp run`: it schedules this machine. Begin with `scx_amp
+/// topology`, `scx_amp help policy` and `scx_amp help metrics`.
 #[derive(Parser)]
 #[command(version, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Schedule this machine (root; a kernel with sched_ext)
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
+    /// The configuration of `run`
+    Config {
+        #[command(subcommand)]
+        what: Config,
+    },
     /// Talk to a running scheduler (root)
     Ctl {
         #[command(subcommand)]
@@ -112,8 +120,26 @@ enum Help {
         /// The policy; without it, every policy in a line
         name: Option<String>,
     },
+    /// Profiles in a line each: a policy, its knobs, a provider under one name
+    Profiles,
     /// A page on metrics: ASP, unfairness, speedup factor and the others, with formulas and units
     Metrics,
+}
+
+#[derive(Subcommand)]
+enum Config {
+    /// Say whether it can be used
+    Check {
+        /// The file [default: /etc/scx_amp/config.toml]
+        #[arg(value_name = "FILE.toml")]
+        file: Option<PathBuf>,
+    },
+    /// Show what `run` does with it, and where that comes from
+    Show {
+        /// The file [default: /etc/scx_amp/config.toml]
+        #[arg(value_name = "FILE.toml")]
+        file: Option<PathBuf>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -124,6 +150,12 @@ enum Ctl {
         /// Write it to FILE; without FILE, or with `-`, to standard output
         #[arg(long, value_name = "FILE", num_args = 0..=1, default_value = "-", default_missing_value = "-")]
         json: PathBuf,
+    },
+    /// Put a profile to work, without detaching
+    Profile {
+        /// Its name (see `scx_amp help profiles`), or a file of that form
+        #[arg(value_name = "NAME|FILE.toml")]
+        name: String,
     },
     /// Change the policy, without detaching
     Policy {
@@ -146,8 +178,10 @@ enum Ctl {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let level = if matches!(cli.command, Command::Run(_)) {
+    let command = Cli::parse()
+        .command
+        .unwrap_or_else(|| Command::Run(Box::new(run::RunArgs::none())));
+    let level = if matches!(command, Command::Run(_)) {
         log::LevelFilter::Info
     } else {
         log::LevelFilter::Warn
@@ -158,7 +192,7 @@ fn main() -> ExitCode {
     // Standard output is for results (`--json -`). Only a second logger makes this fail, and there
     // is none.
     let _ = simplelog::WriteLogger::init(level, config, std::io::stderr());
-    match dispatch(cli.command) {
+    match dispatch(command) {
         Ok(code) => code,
         Err(e) => {
             eprintln!("scx_amp: {e:#}");
@@ -180,8 +214,12 @@ fn dispatch(command: Command) -> Result<ExitCode> {
                 // nobody listens any more: the command is ending already
                 let _ = stop.send(run::Event::Stop);
             })?;
-            run::run(&args, &sender, &events)?;
+            run::run(*args, &sender, &events)?;
         }
+        Command::Config { what } => match what {
+            Config::Check { file } => println!("{}", run::config::check(file.as_deref())?),
+            Config::Show { file } => print!("{}", run::config::show(file.as_deref())?),
+        },
         Command::Ctl { what } => ctl(what)?,
         Command::Top(args) => top::main(&args)?,
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
@@ -196,6 +234,9 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Help {
             topic: Help::Policy { name: None },
         } => print!("{}", help::policies()),
+        Command::Help {
+            topic: Help::Profiles,
+        } => print!("{}", profile::list()?),
         Command::Help {
             topic: Help::Metrics,
         } => print!("{}", help::METRICS),
@@ -227,16 +268,21 @@ fn ctl(what: Ctl) -> Result<()> {
         }
         Ctl::Policy { name } => control::Request::Policy(name),
         Ctl::Set { settings } => control::Request::Set(settings),
-        Ctl::Provider { name } => {
-            // the scheduler was started in another folder
-            let path = std::path::Path::new(&name);
-            let file = name.ends_with(".toml");
-            let absolute = |p| std::path::absolute(p).map(|p| p.display().to_string());
-            control::Request::Provider(if file { absolute(path)? } else { name })
-        }
+        Ctl::Provider { name } => control::Request::Provider(absolute_file(name)?),
+        Ctl::Profile { name } => control::Request::Profile(absolute_file(name)?),
     };
     println!("{}", control::change(&request)?);
     Ok(())
+}
+
+/// A name as it is; a file by its absolute path, because the scheduler was started in another
+/// folder.
+fn absolute_file(name: String) -> Result<String> {
+    Ok(if name.ends_with(".toml") {
+        std::path::absolute(&name)?.display().to_string()
+    } else {
+        name
+    })
 }
 
 #[cfg(test)]

@@ -49,6 +49,39 @@ fn check_kernel(release: &str) -> Result<()> {
     }
 }
 
+/// The folder of the control group at `path`, absolute or below `/sys/fs/cgroup`, that `option`
+/// asks for.
+///
+/// # Errors
+/// [`amp_host::BadInput`] when it is not a control group.
+fn group(option: &str, path: &Path) -> Result<PathBuf> {
+    let dir = Path::new(ROOT).join(path);
+    if dir.join("cgroup.procs").is_file() {
+        return Ok(dir);
+    }
+    Err(bad_input(format!(
+        "{option} {}: no control group ({} has no `cgroup.procs`): give its path, absolute or below {ROOT}",
+        path.display(),
+        dir.display()
+    )))
+}
+
+/// The name of the control group at `path` as `/proc/PID/cgroup` shows it, that `option` asks for.
+///
+/// # Errors
+/// [`amp_host::BadInput`] when it is not a control group.
+pub fn name(option: &str, path: &Path) -> Result<String> {
+    let dir = group(option, path)?;
+    let below = dir.strip_prefix(ROOT).ok().and_then(Path::to_str);
+    let below = below.map(|p| format!("/{}", p.trim_matches('/')));
+    below.ok_or_else(|| {
+        bad_input(format!(
+            "{option} {}: want a control group below {ROOT}",
+            path.display()
+        ))
+    })
+}
+
 /// The threads of a control group, kept in class `SCHED_EXT` until this is dropped.
 #[derive(Debug)]
 pub struct OnlyCgroup {
@@ -62,14 +95,7 @@ impl OnlyCgroup {
     /// # Errors
     /// [`amp_host::BadInput`] when it is not a control group, or the kernel is too old for this.
     pub fn new(path: &Path) -> Result<OnlyCgroup> {
-        let dir = Path::new(ROOT).join(path);
-        if !dir.join("cgroup.procs").is_file() {
-            return Err(bad_input(format!(
-                "--only-cgroup {}: no control group ({} has no `cgroup.procs`): give its path, absolute or below {ROOT}",
-                path.display(),
-                dir.display()
-            )));
-        }
+        let dir = group("--only-cgroup", path)?;
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
         check_kernel(&release.unwrap_or_default())?;
         Ok(OnlyCgroup {

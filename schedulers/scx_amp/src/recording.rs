@@ -17,6 +17,9 @@ use std::path::PathBuf;
 const COMMAND_BYTES: u64 = 1024;
 const MIB: u64 = 1 << 20;
 
+/// MiB that a recording may have unless the user says otherwise.
+const RECORD_SIZE: u64 = 64;
+
 /// Options of what is recorded.
 #[derive(Args, Clone, Debug)]
 pub struct RecordArgs {
@@ -24,7 +27,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Most that FILE and FILE.1 may have together, in MiB.
-    #[arg(long, default_value_t = 64, value_name = "MIB", requires = "record", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    #[arg(long, default_value_t = RECORD_SIZE, value_name = "MIB", requires = "record", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub record_size: u64,
     /// Record command lines, which may contain secrets.
     #[arg(long, requires = "record")]
@@ -41,6 +44,15 @@ pub struct Recording {
 }
 
 impl RecordArgs {
+    /// Nothing is recorded.
+    pub fn none() -> RecordArgs {
+        RecordArgs {
+            record: None,
+            record_size: RECORD_SIZE,
+            record_commands: false,
+        }
+    }
+
     /// Whether the file can be made, where there is to be one. A scheduler that is running already
     /// may be writing it.
     ///

@@ -1,85 +1,28 @@
 //! `scx_amp run`: schedules this machine until it is stopped.
 
+pub mod config;
+pub mod options;
+
+pub use options::{RunArgs, RunOptions};
+
 use crate::control::{Call, Server};
 use crate::only::OnlyCgroup;
-use crate::provider::check_name;
-use crate::recording::RecordArgs;
+use crate::rules::Rules;
 use crate::running::{Running, Ticked};
 use crate::status::Status;
-use amp_host::bad_input;
-use amp_host::clock;
-use amp_machine::CpuList;
+use amp_host::{clock, topology};
 use amp_metrics::Nanos;
-use amp_pmc::TrustArgs;
-use amp_sched::policy::{Policy, Settings};
-use amp_sched::Topology;
-use anyhow::Result;
-use clap::Args;
-use std::path::PathBuf;
+use anyhow::{bail, Result};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// Options of `scx_amp run`.
-#[derive(Args, Debug)]
-pub struct RunArgs {
-    /// Policy that places threads on core types.
-    #[arg(long, default_value = "rr", value_name = "NAME")]
-    pub policy: String,
-    /// Set a knob of the policy (see `scx_amp help policy NAME`); may be repeated.
-    #[arg(long = "set", value_name = "[POLICY.]KNOB=VALUE")]
-    pub settings: Vec<String>,
-    /// Source of the metrics the policy asks for: a name, `auto` for the best one that is possible
-    /// here, or a TOML file.
-    #[arg(long, default_value = "none", value_name = "NAME|FILE.toml")]
-    pub provider: String,
-    #[command(flatten)]
-    pub trust: TrustArgs,
-    /// CPUs of the fast core type (all others are slow), where the kernel cannot distinguish them.
-    #[arg(long, value_name = "LIST")]
-    pub big_cpus: Option<CpuList>,
-    /// Time between two decisions, in milliseconds.
-    #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
-    pub interval: u64,
-    /// Schedule only the threads of this control group and those below it, absolute or below
-    /// /sys/fs/cgroup.
-    #[arg(long, value_name = "PATH")]
-    pub only_cgroup: Option<PathBuf>,
-    #[command(flatten)]
-    pub recording: RecordArgs,
-    /// Print what the scheduler is doing, once per so many seconds.
-    #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub stats: Option<u64>,
-    /// Seed of policies that choose at random.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Test aid: panic after so many ticks.
-    #[arg(long, hide = true)]
-    pub panic_after: Option<u64>,
-}
+/// Why there is nothing to do.
+const ALIKE: &str =
+    "all cores of this machine are of one type, so that there is little to decide; if some are faster, name them \
+     with --big-cpus";
 
-impl RunArgs {
-    /// The policy that was asked for, with what was set for it, for a machine of that `topology`
-    /// where it is known.
-    ///
-    /// # Errors
-    /// [`amp_host::BadInput`] naming the policies there are, or the knob at fault and its range.
-    pub fn policy_for(&self, topology: Option<&Topology>) -> Result<Box<dyn Policy>> {
-        self.settings()?
-            .policy(&self.policy, self.seed, topology)
-            .map_err(bad_input)
-    }
-
-    /// What was set.
-    ///
-    /// # Errors
-    /// [`amp_host::BadInput`] naming the policies there are, or the knob at fault and its range.
-    pub fn settings(&self) -> Result<Settings> {
-        Settings::new(&self.settings, std::slice::from_ref(&self.policy)).map_err(bad_input)
-    }
-}
-
-/// Time between two looks at who is in the control group: children inherit, only those moved into
-/// it wait.
+/// Time between two looks at who is in the control group (children inherit, only those moved into
+/// it wait), and at the file of rules.
 const LOOK: Nanos = Nanos::from_millis(500);
 
 /// What wakes the scheduling thread between two ticks.
@@ -94,13 +37,26 @@ pub enum Event {
 ///
 /// # Errors
 /// When the scheduler cannot be loaded, or the kernel ends it.
-pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
-    args.policy_for(None)?;
+pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
+    let options = RunOptions::new(args, config::Configuration::find(None)?)?;
+    let exclude = options.exclude_cgroup.as_deref();
+    let exclude = exclude.map(|p| crate::only::name("--exclude-cgroup", p));
+    let rules = Rules::new(options.rules.as_deref(), exclude.transpose()?)?;
     // 256 CPUs with two sets of five events have 2,560 descriptors; the usual limit is 1,024
     amp_host::limits::open_many_files();
-    check_name(&args.provider)?;
-    args.recording.check()?;
-    let mut only = args
+    options.recording.check()?;
+    let detected = topology::detect(options.big_cpus.as_ref())?;
+    if detected.topology.core_types().len() == 1 {
+        match (options.if_hybrid, options.by_name) {
+            (true, _) => {
+                log::info!("{ALIKE}: the kernel's own scheduler stays");
+                return Ok(());
+            }
+            (false, true) => log::warn!("{ALIKE}"),
+            (false, false) => bail!("{ALIKE}: the kernel's own scheduler stays"),
+        }
+    }
+    let mut only = options
         .only_cgroup
         .as_deref()
         .map(OnlyCgroup::new)
@@ -108,15 +64,20 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
     if only.is_some() {
         log::warn!("{}", crate::only::BELOW_OTHERS);
     }
-    let interval = Nanos::from_millis(args.interval);
-    let mut running = Running::begin(args, interval, only.is_some())?;
+    let mut running = Running::begin(&options, &detected, only.is_some())?;
+    if !rules.is_empty() {
+        log::info!("{}", rules.what());
+        running.set_rules(rules);
+    }
     let sender = sender.clone();
     let _server = Server::start(move |call| sender.send(Event::Call(call)).is_ok())?;
     log::info!("scheduling with {}", running.what_where());
 
-    let mut next = clock::now() + interval;
+    let mut next = clock::now() + running.interval();
     let mut next_look = clock::now();
-    let mut next_print = args.stats.map(|s| clock::now() + Nanos(s * 1_000_000_000));
+    let mut next_print = options
+        .stats
+        .map(|s| clock::now() + Nanos(s * 1_000_000_000));
     loop {
         let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
         match events.recv_timeout(wait) {
@@ -132,25 +93,28 @@ pub fn run(args: &RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> 
             }
             Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
         }
-        if let Some(only) = only.as_mut().filter(|_| clock::now() >= next_look) {
-            only.refresh()?;
+        if clock::now() >= next_look {
+            if let Some(only) = &mut only {
+                only.refresh()?;
+            }
+            running.refresh_rules();
             next_look = clock::now() + LOOK;
         }
         if running.tick()? == Ticked::Anew {
             next = clock::now();
         }
-        if let (Some(due), Some(every)) = (next_print, args.stats) {
+        if let (Some(due), Some(every)) = (next_print, options.stats) {
             if clock::now() >= due {
                 print_status(&running.status());
                 next_print = Some(due + Nanos(every * 1_000_000_000));
             }
         }
         let ticks = running.engine().totals().ticks;
-        if args.panic_after.is_some_and(|n| ticks >= n) {
+        if options.panic_after.is_some_and(|n| ticks >= n) {
             panic!("asked for with --panic-after");
         }
         // a round that took longer than the interval is not made up for
-        next = (next + interval).max(clock::now());
+        next = (next + running.interval()).max(clock::now());
     }
     let total = running.engine().totals();
     drop(running);

@@ -7,9 +7,12 @@
 
 use crate::control::{Answer, Request};
 use crate::live::{Live, LiveOptions};
+use crate::profile::Profile;
 use crate::provider::{self, why_this};
 use crate::recording::Recording;
-use crate::run::RunArgs;
+use crate::rules::Rules;
+use crate::run::options::USUAL_INTERVAL;
+use crate::run::RunOptions;
 use crate::scheduling::Scheduling;
 use crate::status::{self, Status};
 use amp_host::clock;
@@ -19,6 +22,7 @@ use amp_machine::CpuList;
 use amp_metrics::providers::Prepared;
 use amp_metrics::Nanos;
 use amp_pmc::{CounterInventory, TrustArgs};
+use amp_sched::policy::registry::ENTRIES;
 use amp_sched::{Changes, Engine, Machine, MachineError};
 use anyhow::{bail, Context, Result};
 use std::time::Duration;
@@ -44,6 +48,11 @@ pub struct Running {
     provider: String,
     /// After the scheduler, which nobody who waits for a disk keeps attached.
     recording: Option<Recording>,
+    /// The profile that is in use; none once policy or provider were chosen otherwise.
+    profile: Option<String>,
+    /// Time between two decisions, where no profile may change it.
+    interval: Option<Nanos>,
+    rules: Option<Rules>,
 }
 
 /// What a tick did.
@@ -61,37 +70,58 @@ impl Running {
     /// # Errors
     /// [`BadInput`] for a policy or provider that cannot be had here; when the scheduler cannot be
     /// loaded.
-    pub fn begin(args: &RunArgs, interval: Nanos, only_sched_ext: bool) -> Result<Running> {
+    pub fn begin(asked: &RunOptions, detected: &Detected, only_sched_ext: bool) -> Result<Running> {
         let options = LiveOptions {
-            interval,
+            interval: asked.interval(),
             only_sched_ext,
         };
-        let detected = topology::detect(args.big_cpus.as_ref())?;
-        let policy = args.policy_for(Some(&detected.topology))?;
+        let policy = asked.policy_for(Some(&detected.topology))?;
+        let needs = needs(policy.name());
         let mut inventory =
-            CounterInventory::of(&detected.topology)?.with_trust(args.trust.find()?);
-        let prepared = provider::prepare(&mut inventory, &args.provider)?;
-        tell_why(&args.provider, &prepared);
-        if detected.topology.core_types().len() == 1 {
-            log::warn!("all cores are of one type: name the fast ones with --big-cpus");
-        }
-        let machine = Live::attach(&detected, &mut inventory, &options)?;
-        let file = args.recording.create()?;
+            CounterInventory::of(&detected.topology)?.with_trust(asked.trust.find()?);
+        let prepared = provider::prepare(&mut inventory, &asked.provider)?;
+        tell_why(&asked.provider, &prepared);
+        let machine = Live::attach(detected, &mut inventory, &options)?;
+        let file = asked.recording.create()?;
         let mut scheduling = Scheduling::counting(machine, policy, prepared)?;
-        scheduling.engine_mut().set_knobs(args.settings()?.engine());
-        let recording = file.map(|f| args.recording.begin(f, &scheduling, interval));
+        scheduling.engine_mut().set_knobs(asked.settings.engine());
+        let recording = file.map(|f| asked.recording.begin(f, &scheduling, options.interval));
+        warn_of_missing(needs, scheduling.engine().provider().name());
+        let profile = Profile::find(&asked.profile)?;
+        let as_it_says = profile.policy == asked.policy && profile.provider == asked.provider;
         Ok(Running {
             scheduling,
             inventory,
-            changes: Changes::new(args.seed),
+            changes: Changes::with(asked.seed, asked.settings.clone()),
             changed: 0,
             began: clock::now(),
             options,
-            big_cpus: args.big_cpus.clone(),
-            trust: args.trust.clone(),
-            provider: args.provider.clone(),
+            big_cpus: asked.big_cpus.clone(),
+            trust: asked.trust.clone(),
+            provider: asked.provider.clone(),
+            profile: as_it_says.then_some(profile.name),
+            interval: asked.interval,
+            rules: None,
             recording,
         })
+    }
+
+    /// Has these rules hold from now on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        rules.put(self.scheduling.engine_mut());
+        self.rules = Some(rules);
+    }
+
+    /// Reads the rules again if their file has changed.
+    pub fn refresh_rules(&mut self) {
+        if let Some(rules) = &mut self.rules {
+            rules.refresh(self.scheduling.engine_mut());
+        }
+    }
+
+    /// Time between two decisions.
+    pub fn interval(&self) -> Nanos {
+        self.options.interval
     }
 
     /// One tick of the engine.
@@ -154,6 +184,9 @@ impl Running {
         let machine = Live::attach(detected, &mut inventory, &self.options)?;
         self.scheduling = Scheduling::counting(machine, policy, prepared)?;
         self.scheduling.engine_mut().set_knobs(knobs);
+        if let Some(rules) = &self.rules {
+            rules.put(self.scheduling.engine_mut());
+        }
         self.inventory = inventory;
         Ok(())
     }
@@ -168,6 +201,15 @@ impl Running {
         let (engine, machine) = (self.scheduling.engine(), self.scheduling.machine());
         let recording = self.recording.as_ref().map(Recording::status);
         Status {
+            profile: self.profile.clone().unwrap_or_default(),
+            interval_ms: self.options.interval.as_millis(),
+            rules: self.rules.as_ref().map(Rules::what).unwrap_or_default(),
+            rules_failed: self
+                .rules
+                .as_ref()
+                .and_then(Rules::failed)
+                .unwrap_or_default()
+                .to_owned(),
             recording: recording.unwrap_or_default(),
             ..status::look(engine, machine, self.began, self.changed)
         }
@@ -189,6 +231,24 @@ impl Running {
             scheduling.change_provider(changes, prepared)?;
         }
         name.clone_into(&mut self.provider);
+        Ok(why)
+    }
+
+    /// Puts everything that a profile says to work, or nothing of it. Knobs that it does not name
+    /// stay as they are.
+    fn change_profile(&mut self, name: &str) -> Result<Option<String>> {
+        let profile = Profile::find(name)?;
+        let engine = self.scheduling.engine_mut();
+        let prepared = self
+            .changes
+            .prepare(engine, &profile.policy, &profile.settings)
+            .map_err(bad_input)?;
+        // it is the provider that may not be possible here
+        let why = self.change_provider(&profile.provider)?;
+        self.changes.put(self.scheduling.engine_mut(), prepared);
+        let usual = profile.interval.map_or(USUAL_INTERVAL, Nanos::from_millis);
+        self.options.interval = self.interval.unwrap_or(usual);
+        self.profile = Some(profile.name);
         Ok(why)
     }
 
@@ -220,13 +280,24 @@ impl Running {
         let engine = self.scheduling.engine_mut();
         let done = match &request {
             Request::Status => return Answer::Status(Box::new(self.status())),
-            Request::Policy(name) => self.changes.policy(engine, name).map_err(bad_input),
+            Request::Policy(name) => {
+                let changed = self.changes.policy(engine, name).map_err(bad_input);
+                if matches!(changed, Ok(true)) {
+                    self.profile = None;
+                }
+                changed
+            }
+            Request::Profile(name) => self.change_profile(name).map(|said| {
+                why = said;
+                true
+            }),
             Request::Set(settings) => {
                 let set = self.changes.set(engine, settings);
                 set.map(|()| true).map_err(bad_input)
             }
             Request::Provider(name) => self.change_provider(name).map(|said| {
                 why = said;
+                self.profile = None;
                 true
             }),
         };
@@ -238,6 +309,8 @@ impl Running {
                 }
                 if different {
                     log::info!("now {}", self.what());
+                    let engine = self.scheduling.engine();
+                    warn_of_missing(needs(engine.policy().name()), engine.provider().name());
                 }
                 Answer::Done(match why {
                     Some(why) => format!("{}\n{why}", self.what()),
@@ -247,6 +320,23 @@ impl Running {
             Err(e) if e.is::<BadInput>() => Answer::Bad(format!("{e:#}")),
             Err(e) => Answer::Failed(format!("{e:#}")),
         }
+    }
+}
+
+/// The metrics that the policy called `name` cannot do its work without; none where it needs none.
+fn needs(name: &str) -> Option<(&'static str, &'static str)> {
+    let entry = ENTRIES.iter().find(|e| e.name == name)?;
+    entry.uses_metrics.then_some((entry.name, entry.needs))
+}
+
+/// Says so where a policy lacks what it needs.
+fn warn_of_missing(needs: Option<(&str, &str)>, provider: &str) {
+    // both know only what somebody has told them, and here nobody has
+    if let (Some((policy, metrics)), "none" | "declared") = (needs, provider) {
+        log::warn!(
+            "policy `{policy}` needs {metrics}, and provider `{provider}` knows none: fast cores are shared equally \
+             (`scx_amp help metrics`; other providers: `--provider`)"
+        );
     }
 }
 

@@ -15,6 +15,22 @@ use std::collections::{BTreeMap, HashSet};
 #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
 #[stat(top)]
 pub struct Status {
+    /// Profile.
+    #[stat(desc = "profile; empty once policy or provider were chosen otherwise")]
+    #[serde(default)]
+    pub profile: String,
+    /// Interval.
+    #[stat(desc = "milliseconds between two decisions")]
+    #[serde(default)]
+    pub interval_ms: u64,
+    /// Rules.
+    #[stat(desc = "how many rules for single programs there are, and their file; empty without")]
+    #[serde(default)]
+    pub rules: String,
+    /// Why the file of rules cannot be used.
+    #[stat(desc = "why the file of rules as it is now cannot be used; those before hold then")]
+    #[serde(default)]
+    pub rules_failed: String,
     /// Policy.
     #[stat(desc = "policy")]
     pub policy: String,
@@ -111,6 +127,10 @@ pub struct ThreadStatus {
     /// Core type it is placed on; empty when it is left to the mechanism.
     #[stat(desc = "core type it is placed on; empty when it is not")]
     pub placed: String,
+    /// The rule that holds for it.
+    #[stat(desc = "number of the rule that holds for it, and what it says; empty without")]
+    #[serde(default)]
+    pub rule: String,
     /// CPU time in all.
     #[stat(desc = "CPU seconds since it was first seen")]
     pub cpu_s: f64,
@@ -176,8 +196,10 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
     let mut per_thread: Vec<ThreadStatus> = snapshot
         .threads
         .iter()
-        .filter(|t| offered.contains(&t.key) || t.placed.is_some())
-        .map(|t| ThreadStatus {
+        .map(|t| (t, engine.rule(t.key)))
+        .filter(|(t, rule)| offered.contains(&t.key) || t.placed.is_some() || rule.is_some())
+        .map(|(t, rule)| ThreadStatus {
+            rule: rule.map(|r| r.to_string()).unwrap_or_default(),
             virtual_counters: virtual_counters(snapshot, |of| {
                 (of == Subject::App(t.app)).then(String::new)
             }),
@@ -190,6 +212,11 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
     let own = engine.knobs().values();
     let own = own.map(|(k, v)| (format!("{}.{k}", engine.knobs().policy()), v));
     Status {
+        // whoever asks knows them
+        profile: String::new(),
+        interval_ms: 0,
+        rules: String::new(),
+        rules_failed: String::new(),
         policy: engine.policy().name().to_owned(),
         knobs: knobs.chain(own).collect(),
         provider: engine.provider().name().to_owned(),
@@ -280,6 +307,8 @@ fn thread(t: &ThreadSample, topology: &Topology, provider: &dyn Provider) -> Thr
         ]
     });
     ThreadStatus {
+        // whoever asks knows it
+        rule: String::new(),
         phase: phase.into_iter().flatten().collect(),
         virtual_counters: BTreeMap::new(),
         tid: i64::from(t.tid),

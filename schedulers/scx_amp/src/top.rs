@@ -102,6 +102,9 @@ pub fn table(s: &Status) -> String {
             s.provider, s.provider_failed
         );
     }
+    if !s.rules_failed.is_empty() {
+        let _ = writeln!(out, "{}: the rules before hold on", s.rules_failed);
+    }
     if !s.uncounted.is_empty() {
         let _ = writeln!(out, "{}", s.uncounted);
     }
@@ -129,14 +132,22 @@ pub fn table(s: &Status) -> String {
     let head = [
         "tid", "app", "comm", "weight", "on", "placed", "cpu s", "big %",
     ];
+    let rules: &[&str] = if s.rules.is_empty() { &[] } else { &["rule"] };
     let mut rows: Vec<Vec<String>> = vec![head
         .into_iter()
         .chain(metrics.iter().copied())
         .chain(["phase", "quality", "age s"])
         .chain(counters.iter().copied())
+        .chain(rules.iter().copied())
         .map(str::to_owned)
         .collect()];
-    rows.extend(s.per_thread.iter().map(|t| row(t, &metrics, &counters)));
+    rows.extend(s.per_thread.iter().map(|t| {
+        let rule = (!rules.is_empty()).then(|| t.rule.clone());
+        row(t, &metrics, &counters)
+            .into_iter()
+            .chain(rule)
+            .collect()
+    }));
     let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     for row in &rows {

@@ -14,7 +14,7 @@ wait_for() { i=0; while [ "$(state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); s
 sleep 2
 for end in INT TERM KILL PANIC; do
     extra=; [ $end = PANIC ] && extra="--panic-after 30"
-    scx_amp run --policy rr $BIG $extra 2>/tmp/log & pid=$!
+    scx_amp run --policy rr --provider none $BIG $extra 2>/tmp/log & pid=$!
     echo "up-$end $(wait_for enabled)"
     amp-workload bench spin --threads 4 --seconds 1 >/dev/null
     [ $end = PANIC ] || kill -$end $pid
@@ -22,7 +22,7 @@ for end in INT TERM KILL PANIC; do
     echo "down-$end $(wait_for disabled)"
 done
 # the first scheduler stays, the second is told
-scx_amp run --policy rr $BIG 2>/dev/null & pid=$!
+scx_amp run --policy rr --provider none $BIG 2>/dev/null & pid=$!
 wait_for enabled >/dev/null
 scx_amp run --policy hsp $BIG 2>/tmp/second; echo "second-status $?"
 echo "second $(tr '\n' ' ' </tmp/second)"
@@ -32,7 +32,7 @@ kill $pid; wait $pid
 # not root
 cp "$(which scx_amp)" /tmp/; chmod 755 /tmp /tmp/scx_amp
 echo 'nobody:x:65534:65534::/:/bin/sh' >>/etc/passwd; echo 'nogroup:x:65534:' >>/etc/group
-start-stop-daemon -S -c nobody:nogroup -x /tmp/scx_amp -- run --policy rr $BIG 2>/tmp/nobody; echo "nobody-status $?"
+start-stop-daemon -S -c nobody:nogroup -x /tmp/scx_amp -- run --policy rr --provider none $BIG 2>/tmp/nobody; echo "nobody-status $?"
 echo "nobody $(tr '\n' ' ' </tmp/nobody)"
 # a bench that is killed outright takes its programs with it, one that is interrupted says so
 for end in KILL INT; do

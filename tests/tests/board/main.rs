@@ -11,6 +11,7 @@ mod collect;
 mod complaints;
 mod counters;
 mod counts;
+mod daily;
 mod higher_class;
 mod hot_change;
 mod hotplug;

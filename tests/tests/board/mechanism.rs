@@ -7,7 +7,7 @@ use serde_json::Value;
 const START: &str = r#"
 wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; }
 sleep 5
-scx_amp run --policy rr 2>/tmp/log & pid=$!
+scx_amp run --policy rr --provider none 2>/tmp/log & pid=$!
 wait_for enabled
 "#;
 

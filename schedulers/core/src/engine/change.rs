@@ -35,10 +35,12 @@ pub struct Changes {
 impl Changes {
     /// No changes so far. `seed` feeds policies that draw lots.
     pub fn new(seed: u64) -> Changes {
-        Changes {
-            seed,
-            settings: Settings::default(),
-        }
+        Changes::with(seed, Settings::default())
+    }
+
+    /// The same where something was set before, for policies that are not in use, too.
+    pub fn with(seed: u64, settings: Settings) -> Changes {
+        Changes { seed, settings }
     }
 
     /// A policy for a machine of that topology, with what was set for it.
@@ -75,6 +77,40 @@ impl Changes {
         Ok(true)
     }
 
+    /// A policy and parameters together, all of them or none: what [`Changes::put`] is to carry out.
+    /// Nothing changes yet.
+    ///
+    /// # Errors
+    /// Naming the policy that cannot be had for this machine, or the first setting that is not
+    /// right.
+    pub fn prepare<S: AsRef<str>>(
+        &self,
+        engine: &Engine,
+        policy: &str,
+        settings: &[S],
+    ) -> Result<PreparedChange, SettingsError> {
+        let mut trial = self.settings.clone();
+        trial.keep(engine.policy.knobs().clone());
+        trial.keep(engine.knobs.clone());
+        trial.set(settings, policy, &engine.topology)?;
+        Ok(PreparedChange {
+            policy: trial.policy(policy, self.seed, Some(&engine.topology))?,
+            settings: trial,
+        })
+    }
+
+    /// Carries out what was prepared. The policy goes on undisturbed when it is the one in use
+    /// already.
+    pub fn put(&mut self, engine: &mut Engine, change: PreparedChange) {
+        if change.policy.name() == engine.policy.name() {
+            *engine.policy.knobs_mut() = change.policy.knobs().clone();
+        } else {
+            engine.set_policy(change.policy);
+        }
+        engine.knobs = change.settings.engine();
+        self.settings = change.settings;
+    }
+
     /// Turns parameters: `policy.knob=value` (or `engine.knob=value`), or `knob=value` for the policy in use. Those of a
     /// policy that is not in use take effect when it is. All are turned, or none.
     ///
@@ -102,6 +138,12 @@ impl Changes {
     pub fn provider(&mut self, engine: &mut Engine, provider: Box<dyn Provider>) {
         engine.set_provider(provider);
     }
+}
+
+/// A policy and its parameters, checked and not yet in use.
+pub struct PreparedChange {
+    policy: Box<dyn Policy>,
+    settings: Settings,
 }
 
 #[cfg(test)]

@@ -121,10 +121,27 @@ impl Settings {
         in_use: &str,
         topology: &Topology,
     ) -> Result<(), SettingsError> {
+        self.turn_all(texts, in_use, Some(topology))
+    }
+
+    /// The same before the machine is known.
+    ///
+    /// # Errors
+    /// Naming the first setting that is not right.
+    pub fn add<S: AsRef<str>>(&mut self, texts: &[S], in_use: &str) -> Result<(), SettingsError> {
+        self.turn_all(texts, in_use, None)
+    }
+
+    fn turn_all<S: AsRef<str>>(
+        &mut self,
+        texts: &[S],
+        in_use: &str,
+        topology: Option<&Topology>,
+    ) -> Result<(), SettingsError> {
         // every change is tried on a copy first
         let mut trial = self.clone();
         for text in texts {
-            trial.turn(&Setting::parse(text.as_ref())?, &[in_use], Some(topology))?;
+            trial.turn(&Setting::parse(text.as_ref())?, &[in_use], topology)?;
         }
         *self = trial;
         Ok(())

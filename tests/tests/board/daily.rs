@@ -1,0 +1,214 @@
+//! `scx_amp` as it comes, its profiles and its configuration.
+
+use amp_board::KernelChoice;
+use amp_tests::Lab;
+
+const WAIT: &str = r#"
+wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 300 ]; do i=$((i+1)); sleep 0.1; done; }
+ask() { scx_amp ctl status | tr -d '\n'; echo; }
+"#;
+
+/// Nothing said, then one profile after the other; a file of one's own; what is refused.
+const SCRIPT: &str = r#"
+sleep 2
+scx_amp 2>/tmp/log & pid=$!
+wait_for enabled
+amp-workload bench spin --threads 6 --seconds 6 >/dev/null & load=$!
+ask
+for p in throughput fair latency battery server /mine.toml; do
+    scx_amp ctl profile $p >/dev/null 2>/tmp/e; echo "profile-status $?"
+    ask
+done
+for bad in sever /bad.toml /no.toml; do
+    scx_amp ctl profile $bad 2>/tmp/e; echo "bad-status $?"; echo "bad $(tr '\n' ' ' </tmp/e)"
+done
+ask
+scx_amp ctl policy rr >/dev/null
+ask
+wait $load
+kill $pid; wait $pid; echo "status $?"
+echo "said $(tr '\n' ' ' </tmp/log)"
+mkdir -p /etc/scx_amp
+printf 'profile = "server"\nset = ["pareto.unfairness=1.5"]\n' >/etc/scx_amp/config.toml
+scx_amp config check; echo "check $?"
+scx_amp run 2>/dev/null & pid=$!
+wait_for enabled
+ask
+kill $pid; wait $pid
+scx_amp run --profile fair 2>/dev/null & pid=$!
+wait_for enabled
+ask
+kill $pid; wait $pid
+printf 'profile = "server"\nintervall = 50\n' >/etc/scx_amp/config.toml
+scx_amp 2>/tmp/e; echo "bad-status $?"; echo "bad $(tr '\n' ' ' </tmp/e)"
+"#;
+
+const MINE: &str = "about = \"mine\"\npolicy = \"eqp\"\nprovider = \"none\"\ninterval = 50\n";
+
+#[test]
+fn without_arguments_it_is_right_and_profiles_change_it() {
+    let r = Lab::board("juno")
+        .file("/mine.toml", MINE)
+        .file("/bad.toml", &MINE.replace("eqp", "epq"))
+        .run(&format!("{WAIT}{SCRIPT}"))
+        .ok();
+    let json = r.json();
+    let seen: Vec<String> = json
+        .iter()
+        .filter(|j| j["ticks"].is_u64())
+        .map(|s| {
+            let text = |k: &str| s[k].as_str().unwrap_or_default().to_owned();
+            let ms = &s["interval_ms"];
+            format!(
+                "{} {} {} {ms}",
+                text("profile"),
+                text("policy"),
+                text("provider")
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            "auto hsp juno 100",
+            "throughput hsp juno 100",
+            "fair acfs juno 100",
+            "latency rr none 25",
+            "battery ef juno 100",
+            "server pareto juno 100",
+            "/mine.toml eqp none 50",
+            "/mine.toml eqp none 50",
+            " rr none 50",
+            "server pareto juno 100",
+            "fair acfs juno 100",
+        ]
+    );
+    assert!(r.lines("profile-status").all(|s| s == "0"));
+    assert_eq!(r.lines("bad-status").collect::<Vec<_>>(), ["2"; 4]);
+    let bad: Vec<&str> = r.lines("bad").collect();
+    for (said, wants) in bad.iter().zip([
+        "did you mean `server`?",
+        "/bad.toml: line 2: key `policy`: unknown policy `epq`",
+        "/no.toml",
+        "/etc/scx_amp/config.toml: line 2: key `intervall`",
+    ]) {
+        assert!(said.contains(wants), "{said}");
+    }
+    assert_eq!((r.line("status"), r.line("check")), ("0", "0"));
+    let said = r.line("said");
+    assert!(said.contains("provider auto: `juno`"), "{said}");
+    assert!(
+        said.contains("policy `eqp` needs SF, and provider `none` knows none"),
+        "{said}"
+    );
+    let unfairness: Vec<&str> = json
+        .iter()
+        .filter(|j| j["policy"] == "pareto")
+        .filter_map(|j| j["knobs"]["unfairness"].as_str())
+        .collect();
+    assert_eq!(unfairness, ["1.2", "1.5"]);
+}
+
+#[test]
+fn where_all_cores_are_alike_it_steps_aside() {
+    let script = r#"
+scx_amp 2>/tmp/e; echo "bare $?"; echo "said $(tr '\n' ' ' </tmp/e)"
+scx_amp run --if-hybrid 2>/tmp/e; echo "unit $?"; echo "said $(tr '\n' ' ' </tmp/e)"
+echo "state $(cat /sys/kernel/sched_ext/state)"
+scx_amp run --policy hsp 2>/tmp/e & pid=$!
+wait_for enabled; echo "asked $(cat /sys/kernel/sched_ext/state)"
+kill $pid; wait $pid; echo "said $(tr '\n' ' ' </tmp/e)"
+"#;
+    let r = Lab::x86(KernelChoice::Newest)
+        .run(&format!("{WAIT}{script}"))
+        .ok();
+    assert_eq!((r.line("bare"), r.line("unit")), ("1", "0"));
+    assert_eq!((r.line("state"), r.line("asked")), ("disabled", "enabled"));
+    for said in r.lines("said") {
+        assert!(said.contains("--big-cpus"), "{said}");
+    }
+    let last = r.lines("said").last().unwrap();
+    assert!(
+        last.contains("policy `hsp` needs SF, and provider `declared` knows none"),
+        "{last}"
+    );
+}
+
+/// Seven spinners on two fast and four slow cores. The policy alone would have all of them take
+/// turns on the fast ones.
+const RULES: &str = r#"
+sleep 2
+mkdir -p /sys/fs/cgroup/left.slice
+scx_amp run --policy rr --provider none --rules /rules.toml --exclude-cgroup left.slice 2>/tmp/log & pid=$!
+wait_for enabled
+spin() { amp-workload bench spin --threads 2 --name $1 --seconds 8 >/dev/null & loads="$loads $!"; }
+spin first; spin second; spin third
+(echo $BASHPID >/sys/fs/cgroup/left.slice/cgroup.procs; exec amp-workload bench spin --name left --threads 1 --seconds 8) >/dev/null & loads="$loads $!"
+sleep 4
+ask
+scx_amp top --once | sed 's/^/top /'
+printf '[[rule]]\ncomm = "first*"\nprefer = "fsat"\n' >/rules.toml
+sleep 1.5
+ask
+wait $loads
+kill $pid; wait $pid; echo "status $?"
+echo "said $(tr '\n' ' ' </tmp/log)"
+scx_amp run --rules /rules.toml 2>/tmp/e; echo "bad-status $?"; echo "bad $(tr '\n' ' ' </tmp/e)"
+scx_amp run --exclude-cgroup nobody.slice 2>/tmp/e; echo "bad-status $?"; echo "bad $(tr '\n' ' ' </tmp/e)"
+"#;
+
+const RULE_FILE: &str = r#"
+[[rule]]
+comm = "first*"
+prefer = "fast"
+[[rule]]
+exe = "**/amp-workload"
+comm = "second*"
+never = "fast"
+"#;
+
+#[test]
+fn rules_place_programs_whatever_the_policy_thinks() {
+    let r = Lab::board("juno")
+        .file("/rules.toml", RULE_FILE)
+        .run(&format!("{WAIT}{RULES}"))
+        .ok();
+    let json = r.json();
+    let seen: Vec<&serde_json::Value> = json.iter().filter(|j| j["ticks"].is_u64()).collect();
+    assert_eq!(seen.len(), 2);
+    for status in &seen {
+        let of = |name: &str, key: &str| -> Vec<String> {
+            let all = status["per_thread"].as_array().unwrap().iter();
+            all.filter(|t| t["comm"].as_str().is_some_and(|c| c.starts_with(name)))
+                .map(|t| t[key].as_str().unwrap_or_default().to_owned())
+                .collect()
+        };
+        assert_eq!(of("first-", "placed"), ["big"; 2]);
+        assert_eq!(of("first-", "rule"), ["1: prefer fast"; 2]);
+        assert_eq!(of("second-", "placed"), ["little"; 2]);
+        assert_eq!(of("second-", "rule"), ["2: never fast"; 2]);
+        assert_eq!(of("third-", "rule"), [""; 2]);
+        assert_eq!(of("left-", "placed"), [""]);
+        assert_eq!(of("left-", "rule"), ["0: not placed"]);
+    }
+    let wrong = "/rules.toml: line 3: key `rule[0].prefer`";
+    assert_eq!(seen[0]["rules_failed"], "");
+    assert!(
+        seen[1]["rules_failed"].as_str().unwrap().contains(wrong),
+        "{}",
+        seen[1]
+    );
+    assert!(
+        r.line("said").contains("the rules before hold on"),
+        "{}",
+        r.line("said")
+    );
+    assert!(r.lines("top").any(|l| l.contains("prefer fast")));
+    assert_eq!(r.line("status"), "0");
+    assert_eq!(r.lines("bad-status").collect::<Vec<_>>(), ["2"; 2]);
+    let bad: Vec<&str> = r.lines("bad").collect();
+    assert!(
+        bad[0].contains(wrong) && bad[1].contains("nobody.slice"),
+        "{bad:?}"
+    );
+}
