@@ -24,6 +24,7 @@ mod patterns;
 mod peers;
 mod pmc;
 mod repeatability;
+mod service;
 mod setup;
 mod taken;
 mod wakeups;
