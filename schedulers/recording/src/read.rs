@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 
 /// Threads that a recording may name: more have never been seen, and each takes memory.
 const MOST_THREADS: usize = 1_000_000;
+/// Longest recording, in microseconds: ten years.
+const LONGEST: u64 = 10 * 365 * 24 * 3600 * 1_000_000;
+/// Longest time between two ticks, in microseconds: as `scx_amp run` has it.
+const LONGEST_INTERVAL: u64 = 10_000_000;
 
 /// A recording, as far as its files reach back.
 #[derive(Clone, Debug, PartialEq)]
@@ -208,8 +212,9 @@ impl<'a> FileReader<'a> {
             let key = format!("core_types[{i}].capacity");
             return Err(self.bad(1, key, "0: a number from 1 to 1024 is needed"));
         }
-        if header.interval_us == 0 {
-            return Err(self.bad(1, "interval_us", "0: it is at least 1"));
+        if !(1..=LONGEST_INTERVAL).contains(&header.interval_us) {
+            let message = format!("{}: from 1 to {LONGEST_INTERVAL}", header.interval_us);
+            return Err(self.bad(1, "interval_us", message));
         }
         Topology::new(header.core_types.iter().map(of).collect())
             .map_err(|e| self.bad(1, "core_types", e.to_string()))
@@ -252,6 +257,9 @@ impl<'a> FileReader<'a> {
         if tick.t <= before {
             let message = format!("{}: the line before says {before}, and time grows", tick.t);
             return Err(self.bad(number, "t", message));
+        }
+        if tick.t > LONGEST {
+            return Err(self.bad(number, "t", format!("{}: more than ten years", tick.t)));
         }
         if all.spans.is_empty() {
             all.begin_us = before;

@@ -7,7 +7,9 @@ use amp_metrics::{
 };
 use amp_recording::format::{Change, RecordedCoreType, VERSION};
 use amp_recording::recorder::Chunk;
-use amp_recording::{Header, Recorder, Recording};
+use amp_recording::{trace, Header, Recorder, Recording, Replay};
+use amp_sim::bench::BenchOptions;
+use amp_sim::{apps_of, MachineOptions, SimLab, SimMachine};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -251,6 +253,18 @@ proptest! {
         all[at] = byte;
         if let Ok(read) = Recording::parse(Path::new("r"), &all, None) {
             prop_assert!(read.spans.iter().flat_map(|s| &s.ran).all(|r| r.thread < read.threads.len()));
+            prop_assert!(trace::write(&read, &mut Vec::new()).is_ok());
+            if let Ok(replay) = Replay::of(&read) {
+                let options = BenchOptions::default();
+                for draw in replay.draws(5, 1) {
+                    // every phase is one that the simulator takes
+                    let lab = SimLab::new(&draw, &replay.machine, &options);
+                    prop_assert!(lab.is_ok());
+                    let apps = apps_of(&draw).unwrap();
+                    let sim = SimMachine::new(&replay.machine, &apps, MachineOptions::default(), 1);
+                    prop_assert!(sim.is_ok(), "{:?}", sim.err());
+                }
+            }
         }
     }
 }

@@ -163,8 +163,13 @@ fn simulate(
 }
 
 fn show(args: &ReplayArgs, replay: &Replay, report: &BenchReport) -> Result<()> {
+    let words = words(&replay.facts, replay.largest_factor(), report);
     if let Some(path) = &args.html {
-        let page = report::html(report);
+        // people read the page: what the JSON has as figures is there in words
+        let mut readable = report.clone();
+        let more = &mut readable.environment.more;
+        more.insert("replay".into(), words.as_str().into());
+        let page = report::html(&readable);
         std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(path) = &args.json {
@@ -175,10 +180,7 @@ fn show(args: &ReplayArgs, replay: &Replay, report: &BenchReport) -> Result<()> 
     }
     if args.json.as_deref() != Some(Path::new("-")) {
         let text = report::text(report, amp_host::terminal_width());
-        print!(
-            "{}\n{text}",
-            words(&replay.facts, replay.largest_factor(), report)
-        );
+        print!("{words}\n{text}");
     }
     Ok(())
 }

@@ -97,7 +97,8 @@ fn other_policies_are_asked_what_they_would_have_done() {
         out.contains("10.0 s recorded under rr") && out.contains("Check: under rr"),
         "{out}"
     );
-    assert!(std::fs::read_to_string(&page).unwrap().contains("</html>"));
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.contains("</html>") && page.contains("seen on both core types"));
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod only_cgroup;
 mod patterns;
 mod peers;
 mod pmc;
+mod recording;
 mod repeatability;
 mod service;
 mod setup;
