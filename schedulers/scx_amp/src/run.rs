@@ -13,6 +13,7 @@ use crate::status::Status;
 use amp_host::{clock, topology};
 use amp_metrics::Nanos;
 use anyhow::{bail, Result};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -45,17 +46,6 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
     // 256 CPUs with two sets of five events have 2,560 descriptors; the usual limit is 1,024
     amp_host::limits::open_many_files();
     options.recording.check()?;
-    let detected = topology::detect(options.big_cpus.as_ref())?;
-    if detected.topology.core_types().len() == 1 {
-        match (options.if_hybrid, options.by_name) {
-            (true, _) => {
-                log::info!("{ALIKE}: the kernel's own scheduler stays");
-                return Ok(());
-            }
-            (false, true) => log::warn!("{ALIKE}"),
-            (false, false) => bail!("{ALIKE}: the kernel's own scheduler stays"),
-        }
-    }
     let mut only = options
         .only_cgroup
         .as_deref()
@@ -63,6 +53,19 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
         .transpose()?;
     if only.is_some() {
         log::warn!("{}", crate::only::BELOW_OTHERS);
+    }
+    let detected = topology::detect(options.big_cpus.as_ref())?;
+    if detected.topology.core_types().len() == 1 {
+        // a kernel that cannot is told of first
+        let can = Path::new("/sys/kernel/sched_ext").exists();
+        match (options.if_hybrid, options.by_name || !can) {
+            (true, _) => {
+                log::info!("{ALIKE}: the kernel's own scheduler stays");
+                return Ok(());
+            }
+            (false, true) => log::warn!("{ALIKE}"),
+            (false, false) => bail!("{ALIKE}: the kernel's own scheduler stays"),
+        }
     }
     let mut running = Running::begin(&options, &detected, only.is_some())?;
     if !rules.is_empty() {

@@ -90,6 +90,45 @@ fn a_bad_provider_is_told_with_file_and_line() {
 }
 
 #[test]
+fn a_bad_profile_rule_or_configuration_is_told_with_file_line_and_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let rules = file("rules.toml", "[[rule]]\ncomm = \"x\"\nprefer = \"quick\"\n");
+    let said = told(2, &["run", "--rules", &rules]);
+    assert!(
+        said.contains("rules.toml: line 3: key `rule[0].prefer`"),
+        "{said}"
+    );
+    let profile = file(
+        "p.toml",
+        "about = \"x\"\npolicy = \"hsp\"\nprovider = \"nome\"\n",
+    );
+    for command in [&["run", "--profile"][..], &["ctl", "profile"]] {
+        // who talks to a running scheduler has it look
+        let status = if command[0] == "run" { 2 } else { 1 };
+        let args: Vec<&str> = command.iter().copied().chain([&*profile]).collect();
+        let said = told(status, &args);
+        assert!(
+            said.contains("p.toml: line 3: key `provider`") || status == 1,
+            "{said}"
+        );
+    }
+    assert!(told(2, &["run", "--profile", "sever"]).contains("did you mean `server`?"));
+    let config = file("c.toml", "interval = 50\nonly_cgroup = \"x\"\n");
+    for what in ["check", "show"] {
+        let said = told(2, &["config", what, &config]);
+        assert!(said.contains("c.toml: line 2: key `only_cgroup`"), "{said}");
+        assert!(said.contains("did you mean `only-cgroup`?"), "{said}");
+    }
+    let said = told(2, &["run", "--only-cgroup", "a", "--exclude-cgroup", "b"]);
+    assert!(said.contains("cannot be used with"), "{said}");
+}
+
+#[test]
 fn a_bad_machine_or_program_is_told_before_anything_is_fetched() {
     let dir = tempfile::tempdir().unwrap();
     let w = workload(dir.path(), GOOD);

@@ -43,7 +43,7 @@ fn blocks(guide: &Path, wanted: &str) -> Vec<Block> {
             continue;
         };
         assert!(
-            ["sh", "console"].contains(&kind),
+            ["sh", "console", "toml"].contains(&kind),
             "{}:{}: a block of kind `{kind}`",
             guide.display(),
             i + 1
@@ -53,8 +53,13 @@ fn blocks(guide: &Path, wanted: &str) -> Vec<Block> {
             .map(|(_, l)| l)
             .take_while(|l| *l != "```")
             .collect();
+        let body = body.join("\n");
+        if kind == "toml" {
+            let read = body.parse::<toml::Table>();
+            assert!(read.is_ok(), "{}:{}: {read:?}", guide.display(), i + 1);
+        }
         if kind == wanted {
-            blocks.push((i + 1, body.join("\n")));
+            blocks.push((i + 1, body));
         }
     }
     blocks

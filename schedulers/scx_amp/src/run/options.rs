@@ -36,8 +36,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "LIST")]
     pub big_cpus: Option<CpuList>,
     /// Where all cores are of one type, leave the machine to the kernel's own scheduler and end with
-    /// status 0. Without this that is a failure, and with a policy or profile by name they are
-    /// scheduled all the same
+    /// status 0. Without this that is a failure, and with a policy, a profile or a provider by name
+    /// they are scheduled all the same
     #[arg(long)]
     pub if_hybrid: bool,
     /// Time between two decisions, in milliseconds [default: the profile's, mostly 100]
@@ -107,7 +107,7 @@ pub struct RunOptions {
     pub big_cpus: Option<CpuList>,
     /// Whether a machine with one core type is left alone, and that is no failure.
     pub if_hybrid: bool,
-    /// Whether somebody has asked for a policy or a profile by name.
+    /// Whether somebody has asked for a policy, a profile or a provider by name.
     pub by_name: bool,
     /// Time between two decisions, where it is not the profile's.
     pub interval: Option<Nanos>,
@@ -137,8 +137,9 @@ impl RunOptions {
     /// so.
     pub fn new(args: RunArgs, configuration: Configuration) -> Result<RunOptions> {
         let Configuration { args: below, file } = configuration;
-        let names = [&args.policy, &args.profile, &below.policy, &below.profile];
-        let by_name = names.iter().any(|n| n.is_some());
+        let by_name = [&args, &below]
+            .iter()
+            .any(|a| a.policy.is_some() || a.profile.is_some() || a.provider.is_some());
         // who asks for a profile by option does not mean the policy of the configuration
         let (policy, provider, interval) = match args.profile {
             Some(_) => (args.policy, args.provider, args.interval),

@@ -1,0 +1,147 @@
+use super::*;
+use rustix::process::Pid;
+use std::path::Path;
+
+fn launch(command: &[&str]) -> Launch {
+    let command: Vec<String> = command.iter().map(|s| (*s).into()).collect();
+    Launch::new(&command).unwrap().called("app `p`")
+}
+
+fn apart(command: &[&str]) -> Launch {
+    launch(command).apart().unwrap()
+}
+
+fn run_to_end(p: &mut Process) -> Result<(), LaunchError> {
+    while !p.ended()? {
+        wait_any(std::iter::once(&*p), Duration::from_secs(10))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_program_runs_to_its_end() {
+    let mut p = apart(&["true"]).on_cpus(&[0]).start().unwrap();
+    run_to_end(&mut p).unwrap();
+}
+
+#[test]
+fn failure_is_told_with_the_programs_own_words() {
+    let mut p = apart(&["ls", "/nonexistent-dir"]).start().unwrap();
+    let e = run_to_end(&mut p).unwrap_err().to_string();
+    assert!(
+        e.contains("app `p` ended with status") && e.contains("nonexistent-dir"),
+        "{e}"
+    );
+    assert!(p.last_words(5).len() <= 5);
+}
+
+#[test]
+fn output_is_kept_with_errors() {
+    let script = "echo out; echo err >&2; trap 'echo asked; exit 3' INT; kill -INT $$";
+    let p = launch(&["sh", "-c", script]).apart_with_output().unwrap();
+    let mut p = p.start().unwrap();
+    assert!(run_to_end(&mut p).is_err());
+    assert_eq!(p.last_words(100), "out\nerr\nasked");
+    let p = launch(&["sleep", "1000"]).apart_with_output().unwrap();
+    let mut p = p.start().unwrap();
+    p.interrupt();
+    assert_eq!(p.status().unwrap(), 128 + 2);
+}
+
+#[test]
+fn a_missing_program_is_named() {
+    let e = apart(&["no-such-program"]).start().unwrap_err().to_string();
+    assert!(e.contains("no-such-program"), "{e}");
+    let e = launch(&["/no/such/program"]).hold().unwrap();
+    let e = e.release().unwrap_err();
+    assert!(matches!(&e, LaunchError::Program { program, .. } if program == "/no/such/program"));
+    assert!(matches!(Launch::new(&[]), Err(LaunchError::Empty)));
+}
+
+#[test]
+fn dropping_kills_the_whole_group() {
+    let p = apart(&["sh", "-c", "sleep 1000 & sleep 1000"]).start();
+    let p = p.unwrap();
+    let pid = Pid::from_raw(p.pid()).unwrap();
+    drop(p);
+    // the group is gone as soon as its last member has been reaped, which init does for the
+    // orphan
+    for _ in 0..500 {
+        if rustix::process::test_kill_process_group(pid).is_err() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the process group is still there");
+}
+
+#[test]
+fn a_held_program_waits_for_its_release() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("ran");
+    let script = format!("echo > {}; exit 7", mark.display());
+    let held = launch(&["sh", "-c", &script]).hold().unwrap();
+    assert!(Path::new(&format!("/proc/{}", held.pid())).exists());
+    assert!(!mark.exists());
+    let mut p = held.release().unwrap();
+    while !wait_any(std::iter::once(&p), Duration::from_secs(10)).unwrap() {}
+    assert!(mark.exists());
+    assert_eq!(p.status().unwrap(), 7);
+}
+
+#[test]
+fn a_held_program_that_is_dropped_never_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("ran");
+    let held = launch(&["touch", &mark.display().to_string()]).hold();
+    let held = held.unwrap();
+    let process = format!("/proc/{}", held.pid());
+    drop(held);
+    for _ in 0..500 {
+        if !Path::new(&process).exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!Path::new(&process).exists() && !mark.exists());
+}
+
+#[test]
+fn a_signal_is_told_as_shells_do() {
+    let held = launch(&["sleep", "1000"]).hold().unwrap();
+    let mut p = held.release().unwrap();
+    p.end();
+    assert_eq!(p.status().unwrap(), 128 + 15);
+}
+
+#[test]
+fn a_program_gets_what_was_asked_for() {
+    let script = "pwd; env | cut -d= -f1; ulimit -t; cat /proc/self/personality; \
+         grep Cpus_allowed_list /proc/self/status";
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let out = dir.join("out");
+    let held = launch(&["sh", "-c", &format!("({script}) > {}", out.display())])
+        .in_dir(&dir)
+        .clean_environment()
+        .cpu_time_limit(Duration::from_secs(77))
+        .fixed_addresses()
+        .on_cpus(&[0])
+        .hold()
+        .unwrap();
+    assert_eq!(held.release().unwrap().status().unwrap(), 0);
+    let said = std::fs::read_to_string(&out).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.first(), Some(&dir.to_str().unwrap()), "{said}");
+    let names = ["PATH", "HOME", "LC_ALL", "77"];
+    assert!(names.iter().all(|n| lines.contains(n)), "{said}");
+    assert!(!lines.contains(&"CARGO_MANIFEST_DIR"), "{said}");
+    assert!(said.contains("Cpus_allowed_list:\t0\n"), "{said}");
+    // a container may forbid it
+    let fixed = lines.contains(&"00040000");
+    let allowed = launch(&["setarch", "-R", "true"]).hold().unwrap();
+    let allowed = allowed
+        .release()
+        .is_ok_and(|mut p| p.status().is_ok_and(|s| s == 0));
+    assert!(fixed || !allowed, "{said}");
+}
