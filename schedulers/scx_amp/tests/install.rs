@@ -97,3 +97,18 @@ fn a_bad_prefix_or_word_is_told() {
     }
     assert!(files(dest.path()).is_empty());
 }
+
+#[test]
+fn the_unit_uses_options_that_exist() {
+    let unit = std::fs::read_to_string(repository().join("dist/systemd/scx_amp.service")).unwrap();
+    let command = unit
+        .lines()
+        .find_map(|l| l.strip_prefix("ExecStart=/usr/bin/scx_amp "));
+    let out = Command::new(env!("CARGO_BIN_EXE_scx_amp"))
+        .args(command.unwrap().split_whitespace())
+        .arg("--help")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+}

@@ -3,6 +3,7 @@
 use super::read;
 use super::report::Check;
 use crate::live;
+use crate::run::RunOptions;
 use amp_host::topology::{self, Detected};
 use amp_host::BadInput;
 use amp_machine::CpuList;
@@ -13,14 +14,25 @@ use std::path::Path;
 /// Drivers whose governor `powersave` adapts the frequency; with any other it is the lowest.
 const ADAPTIVE: [&str; 2] = ["intel_pstate", "amd-pstate-epp"];
 
-/// Every check of this file, and the cores if they can be known.
+/// Every check of this file, and the cores if they can be known. `options` are what the
+/// configuration says, `big_cpus` goes before its list.
 ///
 /// # Errors
-/// [`BadInput`] for a list of fast CPUs that cannot be right here.
-pub fn checks(root: &Path, big_cpus: Option<&CpuList>) -> Result<(Vec<Check>, Option<Detected>)> {
-    let detected = match topology::detect_under(&root.join("sys"), big_cpus) {
+/// [`BadInput`] for a list `big_cpus` that cannot be right here.
+pub fn checks(
+    root: &Path,
+    big_cpus: Option<&CpuList>,
+    options: Option<&RunOptions>,
+) -> Result<(Vec<Check>, Option<Detected>)> {
+    let list = big_cpus.or(options.and_then(|o| o.big_cpus.as_ref()));
+    let detected = match topology::detect_under(&root.join("sys"), list) {
         Ok(detected) => detected,
-        Err(e) if e.is::<BadInput>() => return Err(e),
+        Err(e) if e.is::<BadInput>() && big_cpus.is_some() => return Err(e),
+        Err(e) if e.is::<BadInput>() => {
+            let advice = "Correct `big-cpus` in the configuration";
+            let check = Check::problem("core types", format!("{e:#}"), advice);
+            return Ok((vec![check], None));
+        }
         Err(e) => {
             let check = Check::problem(
                 "core types",
@@ -32,12 +44,12 @@ pub fn checks(root: &Path, big_cpus: Option<&CpuList>) -> Result<(Vec<Check>, Op
     };
     let cpus = detected.topology.core_types().iter();
     let cpus: Vec<u32> = cpus.flat_map(|t| t.cpus.iter().copied()).collect();
-    let mut found = vec![core_types(&detected)];
+    let mut found = vec![core_types(&detected, options)];
     found.push(governors(root, &cpus));
     Ok((found, Some(detected)))
 }
 
-fn core_types(detected: &Detected) -> Check {
+fn core_types(detected: &Detected, options: Option<&RunOptions>) -> Check {
     const NAME: &str = "core types";
     if let Err(e) = live::config(detected).check() {
         return Check::problem(
@@ -52,15 +64,20 @@ fn core_types(detected: &Detected) -> Check {
         .map(|t| format!("{} {}", t.name, CpuList(t.cpus.clone())))
         .collect();
     match types {
-        [only] => Check::warning(
-            NAME,
-            format!(
+        [only] => {
+            let found = format!(
                 "all {} CPUs are of one type, so there is nothing to choose between",
                 only.cpus.len()
-            ),
-            "If they are not alike (SMT hybrids, virtual machines), name the fast ones: `--big-cpus \
-             LIST`. If they are, the kernel's own scheduler serves as well",
-        ),
+            );
+            const NAME_THEM: &str = "If they are not alike (SMT hybrids, virtual machines), name the \
+                 fast ones: `--big-cpus LIST`. If they are, the kernel's own scheduler serves as well";
+            // `run` without a policy or profile by name leaves such a machine alone: a failure,
+            // unless the user has said that it is none
+            match options.is_some_and(|o| o.by_name || o.if_hybrid) {
+                true => Check::warning(NAME, found, NAME_THEM),
+                false => Check::problem(NAME, found, NAME_THEM),
+            }
+        }
         _ => Check::ok(NAME, each.join(", ")),
     }
 }
@@ -106,10 +123,12 @@ mod tests {
     use super::super::report::Verdict;
     use super::super::testing::Tree;
     use super::*;
+    use crate::run::config::Configuration;
+    use crate::run::RunArgs;
 
     fn of(tree: &Tree, big_cpus: Option<&str>, name: &str) -> Check {
         let big = big_cpus.map(|l| l.parse::<CpuList>().unwrap());
-        let (all, _) = checks(tree.root(), big.as_ref()).unwrap();
+        let (all, _) = checks(tree.root(), big.as_ref(), None).unwrap();
         all.into_iter().find(|c| c.name == name).unwrap()
     }
 
@@ -125,13 +144,25 @@ mod tests {
             );
         }
         let c = of(&tree, None, "core types");
-        assert_eq!(c.verdict, Verdict::Warning);
+        assert_eq!(c.verdict, Verdict::Problem);
         assert!(c.found.contains("6 CPUs"), "{}", c.found);
         assert!(c.advice.unwrap().contains("--big-cpus"));
+        let configured = |text: &str| {
+            let path = tree.root().join("config.toml");
+            let found = Configuration::parse(&path, text).unwrap();
+            let options = RunOptions::new(RunArgs::none(), found).unwrap();
+            let (all, _) = checks(tree.root(), None, Some(&options)).unwrap();
+            all.into_iter().next().unwrap()
+        };
+        assert_eq!(configured("").verdict, Verdict::Problem);
+        assert_eq!(configured("policy = \"rr\"").verdict, Verdict::Warning);
+        assert_eq!(configured("if-hybrid = true").verdict, Verdict::Warning);
+        assert_eq!(configured("big-cpus = \"5\"").verdict, Verdict::Ok);
+        assert_eq!(configured("big-cpus = \"7\"").verdict, Verdict::Problem);
         let c = of(&tree, Some("5"), "core types");
         assert_eq!(c, Check::ok("core types", "big 5, little 0-4"));
         let big = "7".parse::<CpuList>().unwrap();
-        assert!(checks(tree.root(), Some(&big))
+        assert!(checks(tree.root(), Some(&big), None)
             .unwrap_err()
             .is::<BadInput>());
     }

@@ -18,12 +18,14 @@ mod report;
 #[cfg(test)]
 mod testing;
 
+use crate::run::config::{self, Configuration};
+use crate::run::{RunArgs, RunOptions};
 use amp_host::write_out;
 use amp_machine::CpuList;
 use amp_pmc::TrustArgs;
 use anyhow::Result;
 use clap::Args;
-use report::Report;
+use report::{Check, Report};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -61,7 +63,9 @@ pub fn main(args: &DoctorArgs) -> Result<ExitCode> {
 /// Looks at the machine below `root`; `trial` tries whether its counters count.
 fn examine(root: &Path, args: &DoctorArgs, trial: counters::Trial) -> Result<Report> {
     let mut checks = kernel::checks(root);
-    let (found, detected) = cores::checks(root, args.big_cpus.as_ref())?;
+    let (check, options) = configuration(root);
+    checks.push(check);
+    let (found, detected) = cores::checks(root, args.big_cpus.as_ref(), options.as_ref())?;
     checks.extend(found);
     let trust = counters::trust(root, args.trust.trust.as_deref())?;
     if let Some(detected) = detected {
@@ -72,6 +76,36 @@ fn examine(root: &Path, args: &DoctorArgs, trial: counters::Trial) -> Result<Rep
     checks.push(trust.check);
     checks.push(counters::resctrl(root));
     Ok(Report::of(checks))
+}
+
+/// The configuration, and what `run` without options does by it, where it can be used.
+fn configuration(root: &Path) -> (Check, Option<RunOptions>) {
+    const NAME: &str = "configuration";
+    let path = root.join(config::PATH.trim_start_matches('/'));
+    let named = std::fs::symlink_metadata(&path).is_ok();
+    let found = match named {
+        true => Configuration::find(Some(&path)),
+        false => Configuration::parse(&path, ""),
+    };
+    match found.and_then(|c| RunOptions::new(RunArgs::none(), c)) {
+        Ok(options) => {
+            let found = match named {
+                true => format!("{} can be used", config::PATH),
+                false => format!("there is no {}: defaults hold", config::PATH),
+            };
+            (Check::ok(NAME, found), Some(options))
+        }
+        Err(e) => {
+            let advice = "Correct or remove the file; `scx_amp config check` looks at it again";
+            // what is wrong with a value need not say where it stands
+            let said = format!("{e:#}");
+            let said = match said.contains("config.toml") {
+                true => said,
+                false => format!("{}: {said}", config::PATH),
+            };
+            (Check::problem(NAME, said, advice), None)
+        }
+    }
 }
 
 /// The text of a file below `root`, trimmed; whatever bytes it has. Nothing where it cannot be
@@ -108,6 +142,29 @@ mod tests {
         assert!(report.run_would_work);
         tree.remove("sys/kernel/sched_ext");
         assert!(!tree_examined(&tree).run_would_work);
+    }
+
+    #[test]
+    fn the_configuration_is_read_as_run_reads_it() {
+        let tree = Tree::good();
+        let of = |tree: &Tree| {
+            let checks = tree_examined(tree).checks;
+            checks
+                .into_iter()
+                .find(|c| c.name == "configuration")
+                .unwrap()
+        };
+        assert!(of(&tree).found.contains("defaults hold"));
+        tree.put("etc/scx_amp/config.toml", "policy = \"acfs\"\n");
+        assert!(of(&tree).found.contains("can be used"));
+        tree.put("etc/scx_amp/config.toml", "policy = \"best\"\n");
+        let c = of(&tree);
+        assert_eq!(c.verdict, Verdict::Problem);
+        assert!(
+            c.found.contains("config.toml") && c.found.contains("best"),
+            "{}",
+            c.found
+        );
     }
 
     #[test]
@@ -148,6 +205,7 @@ mod tests {
         );
         tree.put("sys/kernel/sched_ext/root/ops", "lavd\n");
         tree.put("etc/scx_amp/trust.toml", "format = 1\n");
+        tree.put("etc/scx_amp/config.toml", "policy = \"acfs\"\n");
         tree.put("proc/cpuinfo", "flags : x\n");
         for file in tree.files() {
             let whole = std::fs::read(&file).unwrap();
