@@ -111,6 +111,9 @@ pub(super) fn fastest(of: CoreTypeSet) -> Option<CoreTypeId> {
 #[derive(Debug, Default)]
 pub(super) struct Preferences {
     to: Vec<Option<CoreTypeId>>,
+    /// Who has changed places.
+    moved: Vec<bool>,
+    old: Vec<(ThreadKey, Option<CoreTypeId>)>,
     index: FxHashMap<ThreadKey, usize>,
     /// Per core type: who may be asked to leave it.
     donors: Vec<Vec<usize>>,
@@ -142,20 +145,36 @@ impl Preferences {
         let types = topology.core_types().len();
         let up: Vec<usize> = (0..types).collect();
         let down: Vec<usize> = (0..types).rev().collect();
-        self.pass(Prefer::Fast, &up, offered, prefer, decided);
-        self.pass(Prefer::Slow, &down, offered, prefer, decided);
+        self.moved.clear();
+        self.moved.resize(offered.len(), false);
+        self.pass(Prefer::Fast, &up, offered, prefer);
+        self.pass(Prefer::Slow, &down, offered, prefer);
+        self.old.clear();
+        self.old.extend(decided.iter());
+        decided.clear();
+        let mut place = |key, to| match to {
+            Some(t) => decided.place(key, t),
+            None => decided.release(key),
+        };
+        for (key, to) in &self.old {
+            let moved = self.index.get(key).copied().filter(|i| self.moved[*i]);
+            match moved {
+                Some(i) => {
+                    self.moved[i] = false;
+                    place(*key, self.to[i]);
+                }
+                None => place(*key, *to),
+            }
+        }
+        // those on whom the policy has decided nothing
+        for (i, th) in offered.iter().enumerate().filter(|(i, _)| self.moved[*i]) {
+            place(th.key, self.to[i]);
+        }
     }
 
     /// Threads that prefer `what` get places on the core types that come first in `order`, from
     /// threads that prefer it less.
-    fn pass(
-        &mut self,
-        what: Prefer,
-        order: &[usize],
-        offered: &[ThreadView],
-        prefer: &[Prefer],
-        decided: &mut Placement,
-    ) {
+    fn pass(&mut self, what: Prefer, order: &[usize], offered: &[ThreadView], prefer: &[Prefer]) {
         if !prefer.contains(&what) {
             return;
         }
@@ -207,8 +226,7 @@ impl Preferences {
                 };
                 let j = donors.remove(at);
                 (self.to[i], self.to[j]) = (Some(there), Some(from));
-                decided.change(offered[i].key, there);
-                decided.change(offered[j].key, from);
+                (self.moved[i], self.moved[j]) = (true, true);
                 break;
             }
         }

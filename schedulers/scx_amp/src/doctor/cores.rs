@@ -71,7 +71,7 @@ fn core_types(detected: &Detected, options: Option<&RunOptions>) -> Check {
             );
             const NAME_THEM: &str = "If they are not alike (SMT hybrids, virtual machines), name the \
                  fast ones: `--big-cpus LIST`. If they are, the kernel's own scheduler serves as well";
-            // `run` without a policy or profile by name leaves such a machine alone: a failure,
+            // `run` without a policy, profile or provider by name leaves such a machine alone: a failure,
             // unless the user has said that it is none
             match options.is_some_and(|o| o.by_name || o.if_hybrid) {
                 true => Check::warning(NAME, found, NAME_THEM),

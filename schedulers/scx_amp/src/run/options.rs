@@ -140,6 +140,16 @@ impl RunOptions {
         let by_name = [&args, &below]
             .iter()
             .any(|a| a.policy.is_some() || a.profile.is_some() || a.provider.is_some());
+        // what the file says is told with its place there
+        let at = |said: bool, key: &'static str, e: &dyn std::fmt::Display| match &file {
+            Some(file) if said => bad_input(file.key(key, e.to_string())),
+            _ => bad_input(e.to_string()),
+        };
+        let options = (
+            args.profile.is_some(),
+            args.policy.is_some(),
+            args.provider.is_some(),
+        );
         // who asks for a profile by option does not mean the policy of the configuration
         let (policy, provider, interval) = match args.profile {
             Some(_) => (args.policy, args.provider, args.interval),
@@ -150,20 +160,27 @@ impl RunOptions {
             ),
         };
         let name = args.profile.or(below.profile);
-        let profile = Profile::find(name.as_deref().unwrap_or(profile::DEFAULT))?;
+        let profile = Profile::find(name.as_deref().unwrap_or(profile::DEFAULT))
+            .map_err(|e| at(!options.0, "profile", &e))?;
         let policy = policy.unwrap_or(profile.policy);
         let provider = provider.unwrap_or(profile.provider);
-        crate::provider::check_name(&provider)?;
+        let none: &[&str] = &[];
+        Settings::new(none, std::slice::from_ref(&policy))
+            .map_err(|e| at(!options.1, "policy", &e))?;
+        crate::provider::check_name(&provider).map_err(|e| at(!options.2, "provider", &e))?;
         let mut settings = Settings::default();
         settings
             .add(&profile.settings, &policy)
             .map_err(bad_input)?;
+        // an option may choose another policy than the one that the file was written for
+        let whose = |s: &&String| !s.split('=').next().unwrap_or("").contains('.');
+        if let Some(bare) = below.settings.iter().find(whose) {
+            let why = format!("{bare}: want POLICY.KNOB=VALUE");
+            return Err(at(true, "set", &why));
+        }
         settings
             .add(&below.settings, &policy)
-            .map_err(|e| match &file {
-                Some(file) => bad_input(file.key("set", e.to_string())),
-                None => bad_input(e),
-            })?;
+            .map_err(|e| at(true, "set", &e))?;
         let asked = Settings::new(&args.settings, std::slice::from_ref(&policy));
         asked.map_err(bad_input)?;
         settings.add(&args.settings, &policy).map_err(bad_input)?;
@@ -287,6 +304,27 @@ mod tests {
             ("--policy hps", "", "unknown policy `hps`"),
             ("--profile sever", "", "did you mean `server`?"),
             ("--provider nome", "", "did you mean `none`?"),
+            (
+                "",
+                "\npolicy = \"hps\"",
+                "c.toml: line 2: key `policy`: unknown policy `hps`",
+            ),
+            (
+                "",
+                "provider = \"nome\"",
+                "c.toml: line 1: key `provider`: ",
+            ),
+            (
+                "",
+                "profile = \"sever\"",
+                "c.toml: line 1: key `profile`: unknown profile",
+            ),
+            ("--policy hps", "policy = \"hsp\"", "unknown policy `hps`"),
+            (
+                "",
+                "set = [\"smoothing=8\"]",
+                "c.toml: line 1: key `set`: smoothing=8: want POLICY.KNOB=VALUE",
+            ),
             (
                 "",
                 "set = [\"hsp.smoothing=x\"]",

@@ -29,6 +29,8 @@ pub struct Launch {
 pub(super) struct Setup {
     fixed_addresses: bool,
     cpu_seconds: Option<u64>,
+    /// SIGINT ends it, although a shell that put us into the background has had us ignore it.
+    interruptible: bool,
 }
 
 impl Setup {
@@ -37,6 +39,10 @@ impl Setup {
         if self.fixed_addresses {
             // SAFETY: the call takes a number and touches no memory of ours.
             unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+        }
+        if self.interruptible {
+            // SAFETY: the call takes two numbers; there is no handler of ours for it to keep.
+            unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
         }
         if let Some(seconds) = self.cpu_seconds {
             let mut limit = rustix::process::getrlimit(Resource::Cpu);
@@ -111,6 +117,8 @@ impl Launch {
             .stderr(copy);
         self.errors = Some(errors);
         self.own_group = true;
+        // no terminal interrupts it: only we do
+        self.setup.interruptible = true;
         Ok(self)
     }
 

@@ -49,6 +49,18 @@ fn output_is_kept_with_errors() {
 }
 
 #[test]
+fn a_program_apart_can_be_interrupted_although_we_ignore_that() {
+    // SAFETY: the call takes two numbers; all other tests start programs that do not inherit this.
+    let before = unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+    let p = launch(&["sleep", "1000"]).apart().unwrap();
+    let mut p = p.start().unwrap();
+    p.interrupt();
+    // SAFETY: the same.
+    unsafe { libc::signal(libc::SIGINT, before) };
+    assert_eq!(p.status().unwrap(), 128 + 2);
+}
+
+#[test]
 fn a_missing_program_is_named() {
     let e = apart(&["no-such-program"]).start().unwrap_err().to_string();
     assert!(e.contains("no-such-program"), "{e}");
