@@ -612,6 +612,9 @@ fn models_of_kernels_are_right(events: &[Value]) {
             Some("mispredicts") => 0.02,
             // what the kernel changes at each tick leaves L2 by the program's refills
             Some("l2-write-backs") => 0.02,
+            // in some runs 0.7 to 0.94 % of one triangle's lines are not in L2 any more: the counter
+            // and the board's model agree on that, the kernel's model knows nothing of it
+            Some("l2-refills") => 0.015,
             _ => CLOSE,
         };
         for c in e["comparisons_made"].as_array().unwrap() {
