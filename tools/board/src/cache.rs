@@ -6,9 +6,8 @@
 use crate::child::POLL;
 use crate::error::BoardError;
 use crate::event::{Event, Sink};
-use rustix::fs::{flock, FlockOperation};
 use serde::{de::DeserializeOwned, Serialize};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -23,7 +22,28 @@ pub struct Cache {
 /// Holds the fetch lock of a cache until dropped.
 #[derive(Debug)]
 pub struct FetchLock {
-    _file: File,
+    _file: Locked,
+}
+
+/// A file that is locked until dropped.
+///
+/// It is unlocked by name: closing it is not enough, because a child that another thread is just
+/// starting has a copy of the descriptor until its exec, and would hold the lock that long.
+#[derive(Debug)]
+struct Locked(File);
+
+impl Locked {
+    /// Locks the file, or says at once that somebody else has it.
+    fn try_new(file: File) -> Result<Locked, TryLockError> {
+        file.try_lock().map(|()| Locked(file))
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // What cannot be unlocked is unlocked when its last copy is closed.
+        let _ = self.0.unlock();
+    }
 }
 
 impl Cache {
@@ -95,9 +115,13 @@ impl Cache {
             .map_err(BoardError::cache("open", &path))?;
         let mut told = false;
         loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(FetchLock { _file: file }),
-                Err(rustix::io::Errno::WOULDBLOCK) => {
+            match file.try_lock() {
+                Ok(()) => {
+                    return Ok(FetchLock {
+                        _file: Locked(file),
+                    })
+                }
+                Err(TryLockError::WouldBlock) => {
                     if !told {
                         told = true;
                         sink(Event::Progress {
@@ -113,7 +137,7 @@ impl Cache {
                     }
                     std::thread::sleep(POLL);
                 }
-                Err(e) => return Err(BoardError::cache("lock", &path)(e.into())),
+                Err(TryLockError::Error(e)) => return Err(BoardError::cache("lock", &path)(e)),
             }
         }
     }
@@ -128,14 +152,23 @@ impl Cache {
     /// When it cannot be created.
     pub fn staging(&self) -> Result<Staging, BoardError> {
         let tmp = self.dir("tmp")?;
-        let dir = tempfile::Builder::new()
+        // The mark gets its name after its lock: a sweep never sees one that is not yet locked.
+        let (file, unnamed) = tempfile::Builder::new()
             .prefix("s-")
-            .tempdir_in(&tmp)
-            .map_err(BoardError::cache("create a folder in", &tmp))?;
-        let mark = tmp.join(format!("{}.lock", name_of(dir.path())));
-        let lock = File::create(&mark).map_err(BoardError::cache("create", &mark))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|e| BoardError::cache("lock", &mark)(e.into()))?;
+            .tempfile_in(&tmp)
+            .map_err(BoardError::cache("create a file in", &tmp))?
+            .into_parts();
+        let lock =
+            Locked::try_new(file).map_err(|e| BoardError::cache("lock", &unnamed)(e.into()))?;
+        let mark = tmp.join(format!("{}.{MARK}", name_of(&unnamed)));
+        unnamed
+            .persist(&mark)
+            .map_err(|e| BoardError::cache("create", &mark)(e.error))?;
+        let dir = mark.with_extension(FOLDER);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .map_err(BoardError::cache("create", &dir))?;
         Ok(Staging {
             dir,
             mark,
@@ -202,20 +235,25 @@ impl Cache {
         };
         for entry in entries.flatten() {
             let path = entry.path();
-            if path.extension().is_none_or(|e| e != "lock") {
+            if path.extension().is_none_or(|e| e != MARK) {
                 continue;
             }
             let Ok(file) = File::open(&path) else {
                 continue;
             };
-            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            if let Ok(_locked) = Locked::try_new(file) {
                 // Failing to remove leaves litter for the next sweep, nothing worse.
-                let _ = fs::remove_dir_all(path.with_extension(""));
+                let _ = fs::remove_dir_all(path.with_extension(FOLDER));
                 let _ = fs::remove_file(&path);
             }
         }
     }
 }
+
+/// How the name of a staging folder ends.
+const FOLDER: &str = "d";
+/// How the name of the locked file beside it ends.
+const MARK: &str = "lock";
 
 fn name_of(path: &Path) -> String {
     path.file_name()
@@ -226,15 +264,15 @@ fn name_of(path: &Path) -> String {
 /// A folder for something in the making.
 #[derive(Debug)]
 pub struct Staging {
-    dir: tempfile::TempDir,
+    dir: PathBuf,
     mark: PathBuf,
-    _lock: File,
+    _lock: Locked,
 }
 
 impl Staging {
     /// The folder.
     pub fn path(&self) -> &Path {
-        self.dir.path()
+        &self.dir
     }
 }
 
@@ -242,7 +280,7 @@ impl Drop for Staging {
     fn drop(&mut self) {
         // dpkg may have unpacked folders without the write bit; the sweep of a later run gets what
         // is left.
-        let _ = fs::remove_dir_all(self.dir.path());
+        let _ = fs::remove_dir_all(&self.dir);
         let _ = fs::remove_file(&self.mark);
     }
 }
@@ -267,7 +305,7 @@ mod tests {
         let t = tempfile::tempdir().unwrap();
         let c = Cache::at(t.path()).unwrap();
         let live = c.staging().unwrap();
-        let dead = c.path("tmp/s-dead");
+        let dead = c.path("tmp/s-dead.d");
         fs::create_dir(&dead).unwrap();
         fs::write(dead.join("half"), "x").unwrap();
         fs::write(c.path("tmp/s-dead.lock"), "").unwrap();
@@ -277,6 +315,45 @@ mod tests {
         let path = live.path().to_path_buf();
         drop(live);
         assert!(!path.exists());
+    }
+
+    /// Bug 14 of the review: a sweep that came between a mark and its lock took a live folder.
+    #[test]
+    fn sweeps_of_others_never_take_a_live_folder() {
+        let t = tempfile::tempdir().unwrap();
+        let c = Cache::at(t.path()).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        c.sweep();
+                    }
+                });
+            }
+            let failed = (0..2000)
+                .filter(|_| {
+                    c.staging().map_or(true, |made| {
+                        fs::write(made.path().join("record"), "1").is_err()
+                    })
+                })
+                .count();
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(failed, 0);
+        });
+        assert_eq!(fs::read_dir(c.path("tmp")).unwrap().count(), 0);
+    }
+
+    /// A child between fork and exec has a copy of every descriptor.
+    #[test]
+    fn a_lock_that_is_given_back_is_free_although_a_copy_is_open() {
+        let t = tempfile::tempdir().unwrap();
+        let c = Cache::at(t.path()).unwrap();
+        let held = c.lock(&AtomicBool::new(false), &mut |_| ()).unwrap();
+        let copy = held._file.0.try_clone().unwrap();
+        drop(held);
+        c.lock(&AtomicBool::new(true), &mut |_| ()).unwrap();
+        drop(copy);
     }
 
     #[test]
