@@ -11,7 +11,7 @@
 //! only root can enter. The scheduling thread alone touches the engine: calls wait for it between
 //! two ticks.
 
-use crate::status::{Metric, Status, ThreadStatus};
+use crate::status::{CpuStatus, Metric, Status, ThreadStatus};
 use amp_host::bad_input;
 use anyhow::{anyhow, bail, Context, Result};
 use scx_stats::prelude::*;
@@ -30,6 +30,9 @@ pub const SOCKET: &str = "status.sock";
 
 /// How long the scheduling thread may take to answer. It answers between two ticks.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is said of an answer that is none.
+pub const UNREADABLE: &str = "the running scheduler's answer cannot be read (another version?)";
 
 /// What is asked of the scheduling thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,29 +86,7 @@ impl Server {
     /// When the socket cannot be made.
     pub fn start(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> Result<Server> {
         let path = socket_path(Path::new(DIR))?;
-        let change = submit.clone();
-        let data = StatsServerData::<(), ()>::new()
-            .add_meta(Status::meta())
-            .add_meta(ThreadStatus::meta())
-            .add_meta(Metric::meta())
-            .add_stats(
-                "top",
-                Box::new(move |_, _| match call(&submit, Request::Status)? {
-                    Answer::Status(s) => s.to_json(),
-                    other => Err(unexpected(&other)),
-                }),
-            )
-            .add_stats(
-                "change",
-                Box::new(move |args: &BTreeMap<String, String>, _| {
-                    let answer = match args.get("request").map(|r| serde_json::from_str(r)) {
-                        Some(Ok(request)) => call(&change, request)?,
-                        Some(Err(e)) => Answer::Bad(format!("request: {e}")),
-                        None => Answer::Bad("`request` is missing".into()),
-                    };
-                    Ok(serde_json::to_value(answer)?)
-                }),
-            );
+        let data = data(submit);
         let server = StatsServer::new(data)
             .set_path(&path)
             .launch()
@@ -121,6 +102,34 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// What is served, and what is said of each figure.
+fn data(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> StatsServerData<(), ()> {
+    let change = submit.clone();
+    StatsServerData::<(), ()>::new()
+        .add_meta(Status::meta())
+        .add_meta(CpuStatus::meta())
+        .add_meta(ThreadStatus::meta())
+        .add_meta(Metric::meta())
+        .add_stats(
+            "top",
+            Box::new(move |_, _| match call(&submit, Request::Status)? {
+                Answer::Status(s) => s.to_json(),
+                other => Err(unexpected(&other)),
+            }),
+        )
+        .add_stats(
+            "change",
+            Box::new(move |args: &BTreeMap<String, String>, _| {
+                let answer = match args.get("request").map(|r| serde_json::from_str(r)) {
+                    Some(Ok(request)) => call(&change, request)?,
+                    Some(Err(e)) => Answer::Bad(format!("request: {e}")),
+                    None => Answer::Bad("`request` is missing".into()),
+                };
+                Ok(serde_json::to_value(answer)?)
+            }),
+        )
 }
 
 fn call(submit: &impl Fn(Call) -> bool, request: Request) -> Result<Answer> {
@@ -170,6 +179,14 @@ pub fn ask() -> Result<Status> {
     query("top", Vec::new())
 }
 
+/// The same as JSON.
+///
+/// # Errors
+/// The same.
+pub fn ask_json() -> Result<Value> {
+    query("top", Vec::new())
+}
+
 /// Changes the running scheduler; what is different now.
 ///
 /// # Errors
@@ -196,7 +213,7 @@ fn query<T: serde::de::DeserializeOwned>(
     let path = Path::new(DIR).join(SOCKET);
     let mut client = StatsClient::new()
         .set_path(&path)
-        .connect(None)
+        .connect(Some(2 * PATIENCE.as_millis() as u64))
         .with_context(|| {
             format!(
                 "{}: no scx_amp is running, or you are not root",
@@ -207,8 +224,7 @@ fn query<T: serde::de::DeserializeOwned>(
     let answer: Value = client
         .request("stats", args)
         .context("the running scheduler does not answer")?;
-    serde_json::from_value(answer)
-        .context("the running scheduler's answer cannot be read (another version?)")
+    serde_json::from_value(answer).context(UNREADABLE)
 }
 
 #[cfg(test)]
@@ -227,6 +243,17 @@ mod tests {
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
         let e = socket_path(&dir).unwrap_err().to_string();
         assert!(e.contains("0700"), "{e}");
+    }
+
+    #[test]
+    fn every_figure_is_described() {
+        let mut text = Vec::new();
+        // what a server checks before it starts, too
+        data(|_| false).describe_meta(&mut text, None).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for wants in ["[Status", "[ThreadStatus", "[CpuStatus", "[Metric", "swaps"] {
+            assert!(text.contains(wants), "{wants}\n{text}");
+        }
     }
 
     #[test]

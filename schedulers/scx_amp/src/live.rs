@@ -111,6 +111,11 @@ impl Live {
         &self.snapshot
     }
 
+    /// Every thread that the mechanism knows, as it is at this moment, ours included.
+    pub fn threads_now(&self) -> impl Iterator<Item = amp_bpf::Thread> + '_ {
+        self.scheduler.threads()
+    }
+
     /// Why something that should be counted is not; nothing while all is.
     pub fn uncounted(&self) -> Option<String> {
         self.counting.trouble()

@@ -125,6 +125,15 @@ fn parse(name: &str, path: &Path, text: &str) -> Result<Profile, BadFile> {
     })
 }
 
+/// Every shipped profile.
+#[cfg(feature = "screen")]
+pub fn shipped() -> impl Iterator<Item = Profile> {
+    // a unit test reads them all
+    SHIPPED
+        .iter()
+        .filter_map(|(name, _)| Profile::find(name).ok())
+}
+
 /// Every shipped profile in a line: its name, what it is for, policy and provider.
 ///
 /// # Errors

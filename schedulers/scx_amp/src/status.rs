@@ -96,6 +96,10 @@ pub struct Status {
     /// The machine's core types, fastest first.
     #[stat(desc = "core types, fastest first")]
     pub core_types: Vec<String>,
+    /// Every CPU, and who is on it.
+    #[stat(desc = "CPUs, and the thread on each at this moment")]
+    #[serde(default)]
+    pub cpus: Vec<CpuStatus>,
     /// What is being recorded (`--record`): `file`, `bytes` written so far, and why it `ended`; empty
     /// without a recording.
     #[stat(desc = "what is being recorded: file, bytes so far, why it ended; empty without")]
@@ -104,6 +108,24 @@ pub struct Status {
     /// Per thread; those that the policy places, unless all were asked for.
     #[stat(desc = "threads that the policy places")]
     pub per_thread: Vec<ThreadStatus>,
+}
+
+/// One CPU.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+pub struct CpuStatus {
+    /// Its number.
+    #[stat(desc = "number of the CPU")]
+    pub cpu: u64,
+    /// Its core type.
+    #[stat(desc = "core type of the CPU")]
+    pub core_type: String,
+    /// The thread that runs there, 0 for none that the scheduler knows. The scheduler's own is
+    /// among them: whoever asks sees the one that answers.
+    #[stat(desc = "thread that runs there, 0 = none that the scheduler knows")]
+    pub tid: i64,
+    /// That thread's command name.
+    #[stat(desc = "command name of that thread; empty without")]
+    pub comm: String,
 }
 
 /// One thread.
@@ -137,6 +159,17 @@ pub struct ThreadStatus {
     /// Share of it on the fastest core type.
     #[stat(desc = "share of its CPU time on the fastest core type")]
     pub big_time_share: f64,
+    /// CPU time in which its speedup factors were known.
+    #[stat(desc = "CPU seconds in which its speedup factors were known")]
+    #[serde(default)]
+    pub rated_s: f64,
+    /// CPU time that the same work would have taken with the fast cores for its application alone.
+    /// `rated_s / alone_s` is its slowdown as far as core types are to blame.
+    #[stat(
+        desc = "CPU seconds that the same work would have taken with the fast cores for itself alone"
+    )]
+    #[serde(default)]
+    pub alone_s: f64,
     /// Number of its present phase and seconds since that began; empty when the provider follows
     /// none.
     #[stat(desc = "number of the present phase and seconds since it began, if known")]
@@ -203,6 +236,8 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
             virtual_counters: virtual_counters(snapshot, |of| {
                 (of == Subject::App(t.app)).then(String::new)
             }),
+            rated_s: engine.done(t.key).map_or(0.0, |d| d.rated),
+            alone_s: engine.done(t.key).map_or(0.0, |d| d.alone),
             ..thread(t, topology, engine.provider())
         })
         .collect();
@@ -248,9 +283,28 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
             .iter()
             .map(|t| t.name.clone())
             .collect(),
+        cpus: cpus(topology, machine.threads_now()),
         recording: BTreeMap::new(),
         per_thread,
     }
+}
+
+/// Every CPU with the thread that runs there.
+fn cpus(topology: &Topology, threads: impl Iterator<Item = amp_bpf::Thread>) -> Vec<CpuStatus> {
+    let running = threads.filter(|t| t.state == amp_bpf::State::Running);
+    let on: BTreeMap<u32, amp_bpf::Thread> = running.map(|t| (t.cpu, t)).collect();
+    let types = topology.core_types().iter();
+    let all = types.flat_map(|t| t.cpus.iter().map(|cpu| (*cpu, t.name.clone())));
+    all.map(|(cpu, core_type)| {
+        let there = on.get(&cpu);
+        CpuStatus {
+            cpu: u64::from(cpu),
+            core_type,
+            tid: there.map_or(0, |t| i64::from(t.pid)),
+            comm: there.map(amp_bpf::Thread::name).unwrap_or_default(),
+        }
+    })
+    .collect()
 }
 
 fn core_type_name(topology: &Topology, id: CoreTypeId) -> String {
@@ -319,6 +373,56 @@ fn thread(t: &ThreadSample, topology: &Topology, provider: &dyn Provider) -> Thr
         placed: t.placed.map(name).unwrap_or_default(),
         cpu_s,
         big_time_share: if cpu_s > 0.0 { big / cpu_s } else { 0.0 },
+        // whoever asks knows it
+        rated_s: 0.0,
+        alone_s: 0.0,
         metrics,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amp_sched::CoreType;
+
+    #[test]
+    fn every_cpu_has_the_thread_that_runs_there() {
+        let core = |name: &str, cpus: &[u32], capacity| CoreType {
+            name: name.into(),
+            cpus: cpus.to_vec(),
+            capacity,
+        };
+        let topology =
+            Topology::new(vec![core("big", &[4, 5], 1024), core("little", &[0], 400)]).unwrap();
+        let thread = |pid, cpu, state| amp_bpf::Thread {
+            slot: 1,
+            generation: 1,
+            pid,
+            tgid: pid,
+            comm: *b"fp\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            weight: 100,
+            allowed: 3,
+            state,
+            cpu,
+            core_type: 0,
+            placement: None,
+            runtime: [0; MAX_CORE_TYPES],
+            stolen: 0,
+            swaps: 0,
+        };
+        let threads = [
+            thread(7, 5, amp_bpf::State::Running),
+            thread(8, 0, amp_bpf::State::Queued),
+            thread(9, 4, amp_bpf::State::Sleeping),
+        ];
+        let all = cpus(&topology, threads.into_iter());
+        let seen: Vec<_> = all
+            .iter()
+            .map(|c| (c.cpu, c.core_type.as_str(), c.tid, c.comm.as_str()))
+            .collect();
+        assert_eq!(
+            seen,
+            [(4, "big", 0, ""), (5, "big", 7, "fp"), (0, "little", 0, "")]
+        );
     }
 }

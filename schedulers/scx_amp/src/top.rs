@@ -1,26 +1,48 @@
 //! `scx_amp top`: the running scheduler's threads, what is known of them, and where they are.
+//!
+//! ```text
+//! socket or ssh ──► link (a thread) ──Input──► model ──► view ──► terminal
+//!                        ▲                       │
+//! keys (a thread) ───────┼───────Input───────────┤
+//!                        └────────Request────────┘
+//! ```
+//!
+//! The model ([`model`]) and the view ([`view`]) are pure: an input makes a new state and perhaps
+//! a request, and a state makes a screen. Whatever may wait (the socket, ssh, the keyboard) has a
+//! thread of its own ([`screen`]). On anything that is no terminal there is a table ([`plain`]).
 
-use crate::control;
-use crate::status::{Metric, Status, ThreadStatus};
-use anyhow::{bail, Context, Result};
+#[cfg(feature = "screen")]
+mod link;
+#[cfg(feature = "screen")]
+mod model;
+mod plain;
+#[cfg(feature = "screen")]
+mod screen;
+mod source;
+#[cfg(feature = "screen")]
+mod view;
+
+use anyhow::Result;
 use clap::Args;
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
-use std::process::Command;
+use source::Source;
+use std::io::{ErrorKind, Write};
+use std::time::Duration;
 
 /// Options of `scx_amp top`.
 #[derive(Args, Debug)]
 pub struct TopArgs {
-    /// Print one screen and end
+    /// Print one table and end
     #[arg(long)]
     pub once: bool,
-    /// The scheduler of another machine: asks `scx_amp ctl status` there through ssh
+    /// The scheduler of another machine: runs `scx_amp ctl` there through ssh
     #[arg(long, value_name = "HOST")]
     pub ssh: Option<String>,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_name = "SECS", value_parser = interval)]
     pub every: f64,
+    /// Test aid: panic at this screen
+    #[arg(long, hide = true)]
+    pub panic_at: Option<u64>,
 }
 
 fn interval(text: &str) -> Result<f64, String> {
@@ -31,228 +53,35 @@ fn interval(text: &str) -> Result<f64, String> {
 /// Shows it once, or over and over until the user ends it.
 ///
 /// # Errors
-/// When no scheduler is running, or the caller may not ask it.
+/// [`amp_host::BadInput`] for a host that ssh would take for an option; when no scheduler is
+/// running, or the caller may not ask it.
 pub fn main(args: &TopArgs) -> Result<()> {
+    let source = Source::new(args.ssh.as_deref())?;
+    let every = Duration::from_secs_f64(args.every);
+    #[cfg(feature = "screen")]
+    if !args.once && is_a_screen() {
+        return screen::show(&source, every, args.panic_at);
+    }
     let mut out = std::io::stdout().lock();
-    // a screen of its own only where it can be cleared
-    let clear = if !args.once && out.is_terminal() {
-        "\x1b[H\x1b[2J"
-    } else {
-        ""
-    };
     loop {
-        let status = match &args.ssh {
-            None => control::ask()?,
-            Some(host) => ask_through_ssh(host)?,
-        };
-        write!(out, "{clear}{}", table(&status))?;
+        let text = plain::table(&source.ask()?);
+        let end = if args.once { "" } else { "\n" };
+        match write!(out, "{text}{end}").and_then(|()| out.flush()) {
+            // whoever read it has had enough
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            written => written?,
+        }
         if args.once {
             return Ok(());
         }
-        writeln!(out)?;
-        out.flush()?;
-        std::thread::sleep(std::time::Duration::from_secs_f64(args.every));
+        std::thread::sleep(every);
     }
 }
 
-fn ask_through_ssh(host: &str) -> Result<Status> {
-    let out = Command::new("ssh")
-        .args([
-            "-o",
-            "BatchMode=yes",
-            "--",
-            host,
-            "scx_amp",
-            "ctl",
-            "status",
-            "--json",
-            "-",
-        ])
-        .output()
-        .context("cannot run ssh")?;
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr);
-        bail!("--ssh {host}: {}", said.trim());
-    }
-    serde_json::from_slice(&out.stdout)
-        .with_context(|| format!("--ssh {host}: the answer cannot be read (another version?)"))
-}
-
-/// A table of everything; `-` for what is not known.
-pub fn table(s: &Status) -> String {
-    let mut out = String::new();
-    let knobs: Vec<String> = s.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    // writing to a String cannot fail
-    let _ = writeln!(
-        out,
-        "policy {} ({})  provider {}  up {:.1} s  {} threads, {} active  {} swaps (median latency {:.0} us)",
-        s.policy,
-        knobs.join(", "),
-        s.provider,
-        s.uptime_s,
-        s.threads,
-        s.active,
-        s.swaps,
-        s.swap_latency_p50_us
-    );
-    if !s.provider_failed.is_empty() {
-        let _ = writeln!(
-            out,
-            "provider {} has failed: {}",
-            s.provider, s.provider_failed
-        );
-    }
-    if !s.rules_failed.is_empty() {
-        let _ = writeln!(out, "{}: the rules before hold on", s.rules_failed);
-    }
-    if !s.uncounted.is_empty() {
-        let _ = writeln!(out, "{}", s.uncounted);
-    }
-    if !s.virtual_counters.is_empty() {
-        let all: Vec<String> = s
-            .virtual_counters
-            .iter()
-            .map(|(k, v)| format!("{k} {v:.4}"))
-            .collect();
-        let _ = writeln!(out, "{}", all.join("  "));
-    }
-    // whatever the provider offers, the usual ones first
-    const USUAL: [&str; 3] = ["ipc", "sf", "ef"];
-    let offered = s.per_thread.iter().flat_map(|t| t.metrics.keys());
-    let others: BTreeSet<&str> = offered
-        .map(String::as_str)
-        .filter(|m| !USUAL.contains(m))
-        .collect();
-    let metrics: Vec<&str> = USUAL.into_iter().chain(others).collect();
-    let counters: BTreeSet<&str> = s
-        .per_thread
-        .iter()
-        .flat_map(|t| t.virtual_counters.keys().map(String::as_str))
-        .collect();
-    let head = [
-        "tid", "app", "comm", "weight", "on", "placed", "cpu s", "big %",
-    ];
-    let rules: &[&str] = if s.rules.is_empty() { &[] } else { &["rule"] };
-    let mut rows: Vec<Vec<String>> = vec![head
-        .into_iter()
-        .chain(metrics.iter().copied())
-        .chain(["phase", "quality", "age s"])
-        .chain(counters.iter().copied())
-        .chain(rules.iter().copied())
-        .map(str::to_owned)
-        .collect()];
-    rows.extend(s.per_thread.iter().map(|t| {
-        let rule = (!rules.is_empty()).then(|| t.rule.clone());
-        row(t, &metrics, &counters)
-            .into_iter()
-            .chain(rule)
-            .collect()
-    }));
-    let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    for row in &rows {
-        let mut line = String::new();
-        for (c, (cell, w)) in row.iter().zip(&widths).enumerate() {
-            let words = matches!(c, 2 | 4 | 5) || c == head.len() + metrics.len() + 1;
-            let _ = if words {
-                write!(line, "{cell:<w$}  ")
-            } else {
-                write!(line, "{cell:>w$}  ")
-            };
-        }
-        let _ = writeln!(out, "{}", line.trim_end());
-    }
-    out
-}
-
-/// A value with its standard uncertainty, where there is one.
-fn shown(m: &Metric) -> String {
-    if m.uncertainty > 0.0 {
-        format!("{:.2} ± {:.2}", m.value, m.uncertainty)
-    } else {
-        format!("{:.2}", m.value)
-    }
-}
-
-fn row(t: &ThreadStatus, columns: &[&str], counters: &BTreeSet<&str>) -> Vec<String> {
-    let known = || "-".to_owned();
-    // a row's metrics are as good as the worst of them
-    let rank = |m: &Metric| match m.quality.as_str() {
-        "exact" => 0,
-        "multiplexed" => 1,
-        "partial" => 2,
-        _ => 3,
-    };
-    let worst = t.metrics.values().max_by_key(|m| rank(m));
-    let oldest = t.metrics.values().map(|m| m.age_s).max_by(f64::total_cmp);
-    let mut cells = vec![
-        t.tid.to_string(),
-        t.app.to_string(),
-        t.comm.clone(),
-        t.weight.to_string(),
-        t.core_type.clone(),
-        if t.placed.is_empty() {
-            known()
-        } else {
-            t.placed.clone()
-        },
-        format!("{:.2}", t.cpu_s),
-        format!("{:.1}", t.big_time_share * 100.0),
-    ];
-    cells.extend(
-        columns
-            .iter()
-            .map(|c| t.metrics.get(*c).map_or_else(known, shown)),
-    );
-    cells.push(t.phase.get("number").map_or_else(known, |n| format!("{n}")));
-    cells.push(worst.map_or_else(known, |m| m.quality.clone()));
-    cells.push(oldest.map_or_else(known, |a| format!("{a:.1}")));
-    cells.extend(counters.iter().map(|c| {
-        let value = t.virtual_counters.get(*c);
-        value.map_or_else(known, |v| format!("{v:.4}"))
-    }));
-    cells
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_known_is_a_dash() {
-        let known = Metric {
-            value: 2.345,
-            uncertainty: 0.127,
-            quality: "stale".into(),
-            age_s: 1.26,
-        };
-        let s = Status {
-            policy: "rr".into(),
-            per_thread: vec![
-                ThreadStatus {
-                    tid: 7,
-                    comm: "fp".into(),
-                    core_type: "big".into(),
-                    placed: "little".into(),
-                    metrics: [("sf".to_owned(), known)].into(),
-                    ..ThreadStatus::default()
-                },
-                ThreadStatus::default(),
-            ],
-            ..Status::default()
-        };
-        let text = table(&s);
-        assert!(
-            text.lines().nth(2).unwrap().contains("2.35 ± 0.13"),
-            "{text}"
-        );
-        assert!(
-            text.lines().nth(2).unwrap().ends_with("stale      1.3"),
-            "{text}"
-        );
-        assert!(
-            text.lines().nth(3).unwrap().trim_end().ends_with('-'),
-            "{text}"
-        );
-    }
+/// Whether keys come in, and whatever goes out can be drawn over.
+#[cfg(feature = "screen")]
+fn is_a_screen() -> bool {
+    use std::io::IsTerminal;
+    let dumb = std::env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb");
+    !dumb && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
