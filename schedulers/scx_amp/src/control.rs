@@ -132,7 +132,11 @@ fn data(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> StatsServerDa
         )
 }
 
-fn call(submit: &impl Fn(Call) -> bool, request: Request) -> Result<Answer> {
+/// What the scheduling thread answers to a request that goes to it through `submit`.
+///
+/// # Errors
+/// When it ends, or is too busy.
+pub fn call(submit: &impl Fn(Call) -> bool, request: Request) -> Result<Answer> {
     let (answer, answers) = channel();
     if !submit(Call { request, answer }) {
         bail!("the scheduler is ending");
@@ -202,7 +206,8 @@ pub fn change(request: &Request) -> Result<String> {
     }
 }
 
-fn unexpected(answer: &Answer) -> anyhow::Error {
+/// What is to be said of an answer to something else.
+pub fn unexpected(answer: &Answer) -> anyhow::Error {
     anyhow!("the running scheduler's answer makes no sense (another version?): {answer:?}")
 }
 

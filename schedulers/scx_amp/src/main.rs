@@ -13,6 +13,7 @@ mod live;
 mod model;
 mod on_board;
 mod only;
+mod openmetrics;
 #[cfg(feature = "pages")]
 mod pages;
 mod profile;

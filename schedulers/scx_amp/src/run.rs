@@ -7,6 +7,7 @@ pub use options::{RunArgs, RunOptions};
 
 use crate::control::{Call, Server};
 use crate::only::OnlyCgroup;
+use crate::openmetrics::Endpoint;
 use crate::rules::Rules;
 use crate::running::{Running, Ticked};
 use crate::status::Status;
@@ -67,6 +68,15 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
             (false, false) => bail!("{ALIKE}: the kernel's own scheduler stays"),
         }
     }
+    // before anything is loaded: the address may be taken
+    let endpoint = options.metrics.map(|address| {
+        if let Some(warning) = address.warning() {
+            log::warn!("{warning}");
+        }
+        let sender = sender.clone();
+        Endpoint::start(address, move |call| sender.send(Event::Call(call)).is_ok())
+    });
+    let endpoint = endpoint.transpose()?;
     let mut running = Running::begin(&options, &detected, only.is_some())?;
     if !rules.is_empty() {
         log::info!("{}", rules.what());
@@ -75,6 +85,9 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
     let sender = sender.clone();
     let _server = Server::start(move |call| sender.send(Event::Call(call)).is_ok())?;
     log::info!("scheduling with {}", running.what_where());
+    if let Some(endpoint) = &endpoint {
+        log::info!("figures at http://{}/metrics", endpoint.address());
+    }
 
     let mut next = clock::now() + running.interval();
     let mut next_look = clock::now();

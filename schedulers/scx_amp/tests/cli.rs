@@ -193,6 +193,31 @@ fn status_of_no_scheduler_is_an_error() {
 }
 
 #[test]
+fn where_figures_are_served_is_checked() {
+    let said = told(2, &["run", "--metrics", "localhost:9464"]);
+    assert!(
+        said.contains("--metrics") && said.contains("IP:PORT"),
+        "{said}"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    let name = file.to_str().unwrap();
+    std::fs::write(&file, "metrics = 9464\n").unwrap();
+    let out = scx_amp(&["config", "show", name]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(
+        text.contains("metrics = \"127.0.0.1:9464\"  # configuration"),
+        "{text}"
+    );
+    std::fs::write(&file, "\nmetrics = \"everywhere\"\n").unwrap();
+    let said = told(2, &["config", "check", name]);
+    assert!(
+        said.contains("line 2") && said.contains("metrics") && said.contains("IP:PORT"),
+        "{said}"
+    );
+}
+
+#[test]
 fn the_topology_is_told_as_text_and_json() {
     let out = scx_amp(&["topology", "--json", "-"]);
     assert!(out.status.success());

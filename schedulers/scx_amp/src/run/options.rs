@@ -1,6 +1,7 @@
 //! What `scx_amp run` is to do: options, over the configuration, over the profile.
 
 use super::config::Configuration;
+use crate::openmetrics::Address;
 use crate::profile::{self, Profile, INTERVALS};
 use crate::recording::RecordArgs;
 use amp_host::bad_input;
@@ -59,6 +60,10 @@ pub struct RunArgs {
     /// Print what the scheduler is doing, once per so many seconds
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
+    /// Serve figures as OpenMetrics text over HTTP, at /metrics of this address: PORT for this machine
+    /// alone, or IP:PORT
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<Address>,
     /// Seed of policies that choose at random [default: 1]
     #[arg(long)]
     pub seed: Option<u64>,
@@ -84,6 +89,7 @@ impl RunArgs {
             recording: RecordArgs::none(),
             rules: None,
             stats: None,
+            metrics: None,
             seed: None,
             panic_after: None,
         }
@@ -123,6 +129,8 @@ pub struct RunOptions {
     pub rules: Option<PathBuf>,
     /// Seconds between two lines of status.
     pub stats: Option<u64>,
+    /// Where figures are served.
+    pub metrics: Option<Address>,
     /// Seed of policies that choose at random.
     pub seed: u64,
     /// Test aid: panic after so many ticks.
@@ -202,6 +210,7 @@ impl RunOptions {
             recording: args.recording,
             rules: args.rules.or(below.rules),
             stats: args.stats.or(below.stats),
+            metrics: args.metrics.or(below.metrics),
             seed: args.seed.or(below.seed).unwrap_or(1),
             panic_after: args.panic_after,
         })
