@@ -25,6 +25,7 @@ mod rules;
 mod run;
 mod running;
 mod scheduling;
+mod statistics;
 mod status;
 mod top;
 

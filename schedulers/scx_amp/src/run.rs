@@ -10,10 +10,11 @@ use crate::only::OnlyCgroup;
 use crate::openmetrics::Endpoint;
 use crate::rules::Rules;
 use crate::running::{Running, Ticked};
-use crate::status::Status;
+use crate::statistics::{self, Statistics};
 use amp_host::{clock, topology};
 use amp_metrics::Nanos;
 use anyhow::{bail, Result};
+use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -40,6 +41,16 @@ pub enum Event {
 /// # Errors
 /// When the scheduler cannot be loaded, or the kernel ends it.
 pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
+    if args.help_stats {
+        print!("{}", statistics::described()?);
+        return Ok(());
+    }
+    if let Some(every) = args.monitor {
+        // a pipe that was closed ends it, and so does a signal
+        let print = |line: &str| writeln!(std::io::stdout(), "{line}").is_ok();
+        let stopped = || !matches!(events.recv_timeout(every), Err(RecvTimeoutError::Timeout));
+        return statistics::monitor(Path::new(statistics::PATH), print, stopped);
+    }
     let options = RunOptions::new(args, config::Configuration::find(None)?)?;
     let exclude = options.exclude_cgroup.as_deref();
     let exclude = exclude.map(|p| crate::only::name("--exclude-cgroup", p));
@@ -82,6 +93,12 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
         log::info!("{}", rules.what());
         running.set_rules(rules);
     }
+    let asks = sender.clone();
+    let public = statistics::Server::start(Path::new(statistics::PATH), move |call| {
+        asks.send(Event::Call(call)).is_ok()
+    });
+    // the unit of the packages may not write there
+    let public = public.map_err(|e| log::info!("nothing for the tools of scx: {e:#}"));
     let sender = sender.clone();
     let _server = Server::start(move |call| sender.send(Event::Call(call)).is_ok())?;
     log::info!("scheduling with {}", running.what_where());
@@ -121,7 +138,7 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
         }
         if let (Some(due), Some(every)) = (next_print, options.stats) {
             if clock::now() >= due {
-                print_status(&running.status());
+                println!("{}", Statistics::of(&running.status()).line());
                 next_print = Some(due + Nanos(every * 1_000_000_000));
             }
         }
@@ -133,14 +150,9 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
         next = (next + running.interval()).max(clock::now());
     }
     let total = running.engine().totals();
+    // before another scheduler can have its own there
+    drop(public);
     drop(running);
     log::info!("stopped after {} ticks, {} swaps", total.ticks, total.swaps);
     Ok(())
-}
-
-fn print_status(s: &Status) {
-    println!(
-        "{:8.1} s  {}  {} ticks  {} threads ({} active)  {} swaps (median latency {:.0} us)  {} untracked",
-        s.uptime_s, s.policy, s.ticks, s.threads, s.active, s.swaps, s.swap_latency_p50_us, s.untracked
-    );
 }

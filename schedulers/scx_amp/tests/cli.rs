@@ -193,6 +193,22 @@ fn status_of_no_scheduler_is_an_error() {
 }
 
 #[test]
+fn statistics_are_described_and_not_monitored_where_there_are_none() {
+    let out = scx_amp(&["run", "--help-stats"]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(out.status.success() && text.contains("alone_s"), "{text}");
+    let said = told(1, &["run", "--monitor", "1"]);
+    assert!(said.contains("/var/run/scx/root/stats"), "{said}");
+    told(2, &["run", "--monitor", "0"]);
+    told(2, &["run", "--monitor", "1", "--help-stats"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    std::fs::write(&file, "monitor = 1\n").unwrap();
+    let said = told(2, &["config", "check", file.to_str().unwrap()]);
+    assert!(said.contains("no such option"), "{said}");
+}
+
+#[test]
 fn where_figures_are_served_is_checked() {
     let said = told(2, &["run", "--metrics", "localhost:9464"]);
     assert!(

@@ -1,6 +1,7 @@
 //! A status as OpenMetrics text.
 
-use crate::status::{Status, ThreadStatus};
+use crate::statistics::{ProgramStatistics, Statistics};
+use crate::status::Status;
 use anyhow::Result;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -10,9 +11,6 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-
-/// Most programs (command names) that have figures of their own: those with the most CPU time.
-pub const MOST_PROGRAMS: usize = 50;
 
 /// A gauge that takes fractions.
 type Figure = Gauge<f64, AtomicU64>;
@@ -129,12 +127,11 @@ pub fn of(s: &Status) -> Result<String> {
         "busy_cpus",
         "CPUs of a core type with a thread on them at this moment",
     );
-    for name in &s.core_types {
-        let of = || s.cpus.iter().filter(|c| c.core_type == *name);
+    let sums = Statistics::of(s);
+    for (name, figures) in &sums.core_types {
         let label = vec![("core_type", name.clone())];
-        cpus.get_or_create(&label).set(of().count() as f64);
-        let there = of().filter(|c| c.tid != 0).count();
-        busy.get_or_create(&label).set(there as f64);
+        cpus.get_or_create(&label).set(figures.cpus as f64);
+        busy.get_or_create(&label).set(figures.busy as f64);
     }
     let knobs = family(&mut all, "knob", "Knobs that are numbers");
     for (name, value) in &s.knobs {
@@ -154,63 +151,49 @@ pub fn of(s: &Status) -> Result<String> {
             .get_or_create(&vec![("counter", name.clone())])
             .set(*value);
     }
-    programs(&mut all, s);
+    programs(&mut all, &sums.programs);
     let mut text = String::new();
     encode(&mut text, &all)?;
     Ok(text)
 }
 
-/// What threads of one command name have done together.
-#[derive(Default)]
-struct Program {
-    threads: f64,
-    cpu_s: f64,
-    fast_s: f64,
-    rated_s: f64,
-    alone_s: f64,
-    placed_fast: f64,
-}
-
-impl Program {
-    fn add(&mut self, t: &ThreadStatus, fastest: &str) {
-        self.threads += 1.0;
-        self.cpu_s += t.cpu_s;
-        self.fast_s += t.cpu_s * t.big_time_share;
-        self.rated_s += t.rated_s;
-        self.alone_s += t.alone_s;
-        self.placed_fast += f64::from(u8::from(t.placed == fastest));
-    }
-}
-
-fn programs(all: &mut Registry, s: &Status) {
-    let fastest = s.core_types.first().map_or("", String::as_str);
-    let mut by_name: BTreeMap<&str, Program> = BTreeMap::new();
-    for t in &s.per_thread {
-        by_name.entry(&t.comm).or_default().add(t, fastest);
-    }
-    let mut most: Vec<(&str, Program)> = by_name.into_iter().collect();
-    most.sort_by(|(_, a), (_, b)| b.cpu_s.total_cmp(&a.cpu_s));
-    most.truncate(MOST_PROGRAMS);
-    type Value = fn(&Program) -> Option<f64>;
+fn programs(all: &mut Registry, programs: &BTreeMap<String, ProgramStatistics>) {
+    type Value = fn(&ProgramStatistics) -> Option<f64>;
     let figures: [(&str, &str, Option<Unit>, Value); 5] = [
-        ("program_threads", "Threads of this name that the policy places", None, |p| Some(p.threads)),
-        ("program_fast_threads", "Those of them that are placed on the fastest core type", None, |p| Some(p.placed_fast)),
-        ("program_cpu", "CPU time of those threads since they were first seen", Some(Unit::Seconds), |p| Some(p.cpu_s)),
-        ("program_fast_cpu", "The part of it on the fastest core type", Some(Unit::Seconds), |p| Some(p.fast_s)),
+        ("program_threads", "Threads of this name that the policy places", None, |p| {
+            Some(p.threads as f64)
+        }),
+        (
+            "program_fast_threads",
+            "Those of them that are placed on the fastest core type",
+            None,
+            |p| Some(p.fast_threads as f64),
+        ),
+        (
+            "program_cpu",
+            "CPU time of those threads since they were first seen",
+            Some(Unit::Seconds),
+            |p| Some(p.cpu_s),
+        ),
+        (
+            "program_fast_cpu",
+            "The part of it on the fastest core type",
+            Some(Unit::Seconds),
+            |p| Some(p.fast_cpu_s),
+        ),
         (
             "program_slowdown",
             "CPU time over what the same work would have taken with the fast cores for the program alone; missing while not known",
             None,
-            |p| (p.alone_s > 0.0).then(|| p.rated_s / p.alone_s),
+            ProgramStatistics::slowdown,
         ),
     ];
     for (name, help, unit, value) in figures {
         let figures = Figures::default();
-        for (program, sums) in &most {
+        for (program, sums) in programs {
             if let Some(value) = value(sums) {
-                figures
-                    .get_or_create(&vec![("program", (*program).to_owned())])
-                    .set(value);
+                let label = vec![("program", program.clone())];
+                figures.get_or_create(&label).set(value);
             }
         }
         match unit {
@@ -223,7 +206,8 @@ fn programs(all: &mut Registry, s: &Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::CpuStatus;
+    use crate::statistics::MOST_PROGRAMS;
+    use crate::status::{CpuStatus, ThreadStatus};
     use prometheus_parse::{Scrape, Value};
     use std::collections::BTreeSet;
 

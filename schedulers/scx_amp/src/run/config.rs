@@ -16,7 +16,14 @@ use toml::de::{DeTable, DeValue};
 pub const PATH: &str = "/etc/scx_amp/config.toml";
 
 /// Options that are for one run.
-const NOT_HERE: &[&str] = &["panic-after", "record", "record-size", "record-commands"];
+const NOT_HERE: &[&str] = &[
+    "help-stats",
+    "monitor",
+    "panic-after",
+    "record",
+    "record-size",
+    "record-commands",
+];
 
 /// What a configuration says.
 #[derive(Debug)]

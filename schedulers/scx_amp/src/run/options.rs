@@ -4,6 +4,7 @@ use super::config::Configuration;
 use crate::openmetrics::Address;
 use crate::profile::{self, Profile, INTERVALS};
 use crate::recording::RecordArgs;
+use crate::statistics::seconds;
 use amp_host::bad_input;
 use amp_machine::CpuList;
 use amp_metrics::Nanos;
@@ -13,6 +14,7 @@ use amp_sched::Topology;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of `scx_amp run`, each as it may stand in the configuration, too.
 #[derive(Args, Clone, Debug)]
@@ -60,6 +62,12 @@ pub struct RunArgs {
     /// Print what the scheduler is doing, once per so many seconds
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
+    /// Schedule nothing: print the statistics of the scheduler that runs, once per so many seconds
+    #[arg(long, value_name = "SECS", value_parser = seconds, conflicts_with = "help_stats")]
+    pub monitor: Option<Duration>,
+    /// Schedule nothing: describe the statistics
+    #[arg(long)]
+    pub help_stats: bool,
     /// Serve figures as OpenMetrics text over HTTP, at /metrics of this address: PORT for this machine
     /// alone, or IP:PORT
     #[arg(long, value_name = "ADDR")]
@@ -89,6 +97,8 @@ impl RunArgs {
             recording: RecordArgs::none(),
             rules: None,
             stats: None,
+            monitor: None,
+            help_stats: false,
             metrics: None,
             seed: None,
             panic_after: None,
