@@ -212,3 +212,62 @@ fn rules_place_programs_whatever_the_policy_thinks() {
         "{bad:?}"
     );
 }
+
+/// Four spinners on a machine of two fast and two slow CPUs, with factors as a file says.
+const FIGURES: &str = r#"
+ip link set lo up
+for n in 0 1 2 3; do printf '[[app]]\ncomm = "spin-%s"\nspeedup = 2.0\n' $n; done >/tmp/sf.toml
+scx_amp run --big-cpus 0-1 --policy rr --provider /tmp/sf.toml --metrics 9464 2>/tmp/log & pid=$!
+wait_for enabled
+amp-workload bench spin --threads 4 --name spin --seconds 60 >/dev/null & load=$!
+sleep 6
+echo "status $(scx_amp ctl status | tr -d '\n')"
+wget -q -O - http://127.0.0.1:9464/metrics | sed 's/^/scrape /'
+timeout 5 scx_amp run --monitor 1 | sed 's/^/monitor /'
+kill $load $pid; wait $pid; echo "ended $?"
+ls /var/run/scx/root/ | sed 's/^/left /'
+"#;
+
+#[test]
+fn figures_are_where_tools_look_for_them() {
+    let r = Lab::x86(KernelChoice::Newest)
+        .run(&format!("{WAIT}{FIGURES}"))
+        .ok();
+    let status: serde_json::Value = serde_json::from_str(r.line("status")).unwrap();
+    let cpus = status["cpus"].as_array().unwrap();
+    let types: Vec<&str> = cpus
+        .iter()
+        .map(|c| c["core_type"].as_str().unwrap())
+        .collect();
+    assert_eq!(types, ["big", "big", "little", "little"]);
+    // whoever answers has a CPU, and so has whoever asked
+    let spins = |c: &&serde_json::Value| c["comm"].as_str().unwrap().starts_with("spin-");
+    assert!(cpus.iter().any(|c| spins(&c)), "{cpus:?}");
+    let threads = status["per_thread"].as_array().unwrap().iter();
+    let mut rated = 0;
+    for t in threads.filter(|t| t["rated_s"].as_f64() > Some(0.0)) {
+        let (rated_s, alone_s) = (
+            t["rated_s"].as_f64().unwrap(),
+            t["alone_s"].as_f64().unwrap(),
+        );
+        // all of it on fast cores at best, all of it on slow ones at worst
+        assert!(alone_s <= rated_s && rated_s <= 2.0 * alone_s + 1e-9, "{t}");
+        rated += 1;
+    }
+    assert!(rated >= 4, "{rated}");
+    let scrape: Vec<&str> = r.lines("scrape").collect();
+    assert_eq!(*scrape.last().unwrap(), "# EOF");
+    for wants in [
+        "scx_amp_cpus{core_type=\"big\"} 2.0",
+        "scx_amp_scheduler_info{",
+        "scx_amp_program_slowdown{program=\"spin-",
+    ] {
+        assert!(
+            scrape.iter().any(|l| l.starts_with(wants)),
+            "{wants}: {scrape:?}"
+        );
+    }
+    let lines: Vec<&str> = r.lines("monitor").collect();
+    assert!(lines.first().is_some_and(|l| l.contains("rr")), "{lines:?}");
+    assert_eq!((r.line("ended"), r.lines("left").count()), ("0", 0));
+}
