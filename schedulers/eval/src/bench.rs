@@ -13,7 +13,7 @@
 use crate::contender::Contender;
 use crate::evaluation::{
     evaluate, oracle, AppSpec, BenchReport, Environment, EvaluationError, FailedContender,
-    MachineFacts, PinnedFacts, PolicyResult, Run, Solo, WorkFrom,
+    MachineFacts, PinnedFacts, PolicyResult, Progress, Run, Solo, WorkFrom,
 };
 use crate::lab::{Cores, Lab, MixSpec, RunRecord};
 use crate::solos::{KeepError, SoloCache, SoloTimes};
@@ -316,7 +316,7 @@ impl<L: Lab> Bench<'_, '_, L> {
             command: app_spec.command.clone(),
             ..SoloTimes::default()
         };
-        let mut instructions = Vec::new();
+        let (mut instructions, mut courses) = (Vec::new(), Vec::new());
         for _ in 0..self.solo_runs() {
             for cores in [Cores::Slow, Cores::Fast] {
                 self.begin(What::Alone { app: name, cores })?;
@@ -329,7 +329,10 @@ impl<L: Lab> Bench<'_, '_, L> {
                 })?;
                 instructions.extend(record.instructions);
                 match cores {
-                    Cores::Slow => times.slow_s.push(record.took_s),
+                    Cores::Slow => {
+                        times.slow_s.push(record.took_s);
+                        courses.extend(record.progress);
+                    }
                     Cores::Fast => times.fast_s.push(record.took_s),
                 }
             }
@@ -339,6 +342,7 @@ impl<L: Lab> Bench<'_, '_, L> {
             times.fast_s.extend_from_within(..);
         }
         times.instructions = Measured::mean(&instructions).map(|m| m.value);
+        times.progress = Progress::mean(&courses);
         Ok(times)
     }
 

@@ -16,7 +16,7 @@ mod protocol;
 mod results;
 mod timeline;
 
-pub use passes::{Pass, Unfinished, WorkFrom};
+pub use passes::{Pass, Progress, Unfinished, WorkFrom};
 pub use protocol::{evaluate, AppRun, AppSpec, EvaluationError, Run, Solo, COMPLETIONS};
 pub use results::{
     AppResult, BenchReport, CoreTypeFacts, Environment, FailedContender, MachineFacts,

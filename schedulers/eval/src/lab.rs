@@ -9,7 +9,9 @@
 //! only the way there and back.
 
 use crate::contender::Contender;
-use crate::evaluation::{AppRun, Environment, MachineFacts, Run, SchedulerFacts, TimelineEntry};
+use crate::evaluation::{
+    AppRun, Environment, MachineFacts, Progress, Run, SchedulerFacts, TimelineEntry,
+};
 use crate::solos::SoloTimes;
 use crate::Plan;
 use std::fmt;
@@ -47,12 +49,14 @@ impl fmt::Display for Cores {
 }
 
 /// A program alone, run once.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AloneRecord {
     /// Its completion time in seconds.
     pub took_s: f64,
     /// Instructions that it retired, where the machine counts them.
     pub instructions: Option<f64>,
+    /// Its course, where its own instructions are counted.
+    pub progress: Option<Progress>,
 }
 
 /// What a run of the mix is to be.

@@ -4,7 +4,7 @@
 //! input: the key is a digest of all of them, so a stale entry cannot be used, it is merely never
 //! asked for again.
 
-use crate::evaluation::Solo;
+use crate::evaluation::{Progress, Solo};
 use amp_metrics::uncertainty::Measured;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -26,6 +26,9 @@ pub struct SoloTimes {
     pub fast_s: Vec<f64>,
     /// Instructions of one completion, where the machine counts them for us.
     pub instructions: Option<f64>,
+    /// Its course alone on slow cores, where its own instructions were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
 }
 
 impl SoloTimes {

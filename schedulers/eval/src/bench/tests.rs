@@ -72,6 +72,7 @@ impl Lab for Made {
         Ok(AloneRecord {
             took_s,
             instructions,
+            progress: None,
         })
     }
 
@@ -260,6 +261,7 @@ fn kept_times_are_used_where_there_are_enough() {
         slow_s: vec![40.0; n],
         fast_s: vec![20.0; n],
         instructions: None,
+        progress: None,
     };
     let mut kept = SoloCache::default();
     kept.put("known".into(), times(2)).unwrap();

@@ -71,7 +71,9 @@ pub fn pinned(report: &BenchReport) -> Option<String> {
 pub fn work(report: &BenchReport) -> Option<&'static str> {
     let from = report.results.iter().find_map(|r| r.work_from)?;
     Some(match from {
-        WorkFrom::Instructions => "Unfinished passes count by the instructions they retired.",
+        WorkFrom::Instructions => {
+            "Unfinished passes count by the instructions they retired, and the time that these take alone on slow cores."
+        },
         WorkFrom::Time => {
             "Unfinished passes count by their CPU time per core type: no instructions were counted per program."
         }

@@ -51,8 +51,10 @@ struct HostLab<'a> {
     programs: Vec<Program>,
     launcher: Launcher,
     meter: Meter,
-    /// Counts instructions of each program; none where the provider needs the counters.
+    /// Counts instructions of a program, where there are counters.
     counter: Option<InstructionCounter>,
+    /// Whether the provider needs the counters while the mix runs.
+    provider_counts: bool,
     /// The scx schedulers among the contenders.
     peers: Vec<Installed>,
     /// Where the programs run; it goes with the laboratory.
@@ -120,6 +122,7 @@ impl<'a> HostLab<'a> {
             },
             meter,
             counter: None,
+            provider_counts: false,
             peers,
             _workdir: workdir,
             detected,
@@ -221,11 +224,13 @@ impl<'a> HostLab<'a> {
         let types = self.detected.topology.core_types().len();
         let app = |(app, finished): (usize, &Vec<Pass>)| {
             let on = |t: usize| run.slices.iter().map(|s| s.ran[app][t]).sum::<Nanos>();
-            let speeds = spec.solos.get(app).map(|s| self.speeds(s));
+            let solo = spec.solos.get(app);
+            let speeds = solo.map(|s| self.speeds(s)).unwrap_or_default();
+            let alone = solo.and_then(|s| s.progress.as_ref());
             let cut_off = run.cut_off.get(app).and_then(Option::as_ref);
             AppRun {
                 completions_s: finished.iter().map(|p| p.took_s).collect(),
-                unfinished: passes::unfinished(finished, cut_off, &speeds.unwrap_or_default()),
+                unfinished: passes::unfinished(finished, cut_off, &speeds, alone),
                 time_s: (0..types).map(|t| on(t).as_secs_f64()).collect(),
             }
         };
@@ -269,11 +274,11 @@ impl Lab for HostLab<'_> {
     fn prepare(&mut self, _: &Plan<'_>) -> Result<()> {
         // one that is not possible here is refused before anything is measured
         let mut inventory = self.inventory()?;
-        let counts = match self.args.provider.as_str() {
+        self.provider_counts = match self.args.provider.as_str() {
             "declared" => false,
             name => !provider::prepare(&mut inventory, name)?.sets.is_empty(),
         };
-        if !counts && inventory.has_pmu() {
+        if inventory.has_pmu() {
             self.counter = Some(InstructionCounter::of(&inventory));
         }
         match become_real_time() {
@@ -304,6 +309,8 @@ impl Lab for HostLab<'_> {
             .collect();
         let kernel = std::fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
         let parts = [
+            // what is kept of a program; other versions of this program kept less
+            "times and course",
             self.args.machine.as_deref().unwrap_or("host"),
             &self.args.model_version,
             &types.join(" "),
@@ -323,11 +330,15 @@ impl Lab for HostLab<'_> {
             Cores::Fast => (self.workload.apps[app].threads as usize <= fast.len()).then_some(fast),
         };
         let before = self.meter.read()?;
-        let rules = self.rules(1, cancel);
-        let took = session::solo(&self.programs[app], cpus, &self.launcher, &rules)?;
+        let rules = Rules {
+            counter: self.counter.as_ref(),
+            ..self.rules(1, cancel)
+        };
+        let (took, progress) = session::solo(&self.programs[app], cpus, &self.launcher, &rules)?;
         Ok(AloneRecord {
             took_s: took.as_secs_f64(),
             instructions: self.meter.read()?.since(before).instructions,
+            progress,
         })
     }
 
@@ -351,7 +362,7 @@ impl Lab for HostLab<'_> {
         let before = self.meter.read()?;
         let rules = self.rules(spec.completions, cancel);
         let rules = Rules {
-            counter: self.counter.as_ref(),
+            counter: self.counter.as_ref().filter(|_| !self.provider_counts),
             ..rules
         };
         let meter = &mut self.meter;

@@ -6,6 +6,7 @@ use crate::machine::{AppStats, Discipline, MachineOptions, SimMachine};
 use crate::scenario::SimApp;
 use amp_eval::evaluation::{AppRun, Timeline, TimelineEntry, Unfinished};
 use amp_eval::lab::RunRecord;
+use amp_eval::solos::SoloTimes;
 use amp_machine::MachineFile;
 use amp_metrics::{Nanos, MAX_CORE_TYPES};
 use amp_sched::{Engine, Machine};
@@ -22,7 +23,8 @@ pub(super) fn derive(seed: u64, run: u32, purpose: u64) -> u64 {
 
 /// Runs `apps` once on `machine` under `policy` (`eevdf`: the baseline) until each that restarts
 /// has completed as often as `options` says. `run` (from 1) chooses start order and noise; every
-/// policy meets the same start order.
+/// policy meets the same start order. `solos` are the applications alone, as far as they are known:
+/// what the pass that the end cuts off is worth ([`amp_eval::evaluation::Progress`]).
 ///
 /// # Errors
 /// When an input is not right, the run does not end within the limit, or `cancel` is set.
@@ -32,8 +34,28 @@ pub fn run_mix(
     policy: &str,
     options: &BenchOptions,
     run: u32,
+    solos: &[SoloTimes],
     cancel: &AtomicBool,
 ) -> Result<RunRecord, SimError> {
+    let (sim, swaps, timeline) =
+        run_watched(apps, machine, policy, options, run, cancel, &mut |_| ())?;
+    Ok(record(&sim, apps, solos, swaps, timeline))
+}
+
+/// A run that was simulated to its end: the machine, the threads that changed places (none for the
+/// baseline), and who was where.
+type Ended = (SimMachine, Option<u64>, Vec<TimelineEntry>);
+
+/// As [`run_mix`]; calls `look` after every interval.
+pub(super) fn run_watched(
+    apps: &[SimApp],
+    machine: &MachineFile,
+    policy: &str,
+    options: &BenchOptions,
+    run: u32,
+    cancel: &AtomicBool,
+    look: &mut dyn FnMut(&SimMachine),
+) -> Result<Ended, SimError> {
     let made = options.make_policy(policy, derive(options.seed, run, 1))?;
     let discipline = if made.is_some() {
         Discipline::Placed
@@ -65,6 +87,7 @@ pub fn run_mix(
     loop {
         let before = sim.now();
         sim.run_until(before + options.interval);
+        look(&sim);
         for (i, seen) in seen.iter_mut().enumerate() {
             let Some(stats) = sim.app_stats(i) else {
                 continue;
@@ -91,30 +114,32 @@ pub fn run_mix(
         }
     }
     let swaps = engine.as_ref().map(|e| e.totals().swaps);
-    Ok(record(&sim, apps, swaps, timeline.entries()))
+    Ok((sim, swaps, timeline.entries()))
 }
 
 /// What the machine did.
 fn record(
     sim: &SimMachine,
     apps: &[SimApp],
+    solos: &[SoloTimes],
     swaps: Option<u64>,
     timeline: Vec<TimelineEntry>,
 ) -> RunRecord {
     let types = sim.topology().core_types().len();
     let stats: Vec<&AppStats> = (0..apps.len()).filter_map(|i| sim.app_stats(i)).collect();
-    let once: Vec<f64> = apps.iter().map(|a| a.instructions).collect();
-    let app = |(s, once): (&&AppStats, &f64)| AppRun {
+    let course = |app: usize| solos.get(app).and_then(|s| s.progress.as_ref());
+    let app = |(i, (s, app)): (usize, (&&AppStats, &SimApp))| AppRun {
         completions_s: s.completions.iter().map(|c| c.as_secs_f64()).collect(),
         unfinished: {
-            let passes = s.instructions.iter().sum::<f64>() / once;
-            Unfinished::exactly(passes - s.completions.len() as f64)
+            let passes = s.instructions.iter().sum::<f64>() / app.instructions;
+            let begun = passes - s.completions.len() as f64;
+            Unfinished::exactly(course(i).map_or(begun, |c| c.time(begun)))
         },
         time_s: s.runtime[..types].iter().map(|t| t.as_secs_f64()).collect(),
     };
     let busy: Option<f64> = stats.iter().map(|s| s.energy_j).sum();
     RunRecord {
-        apps: stats.iter().zip(&once).map(app).collect(),
+        apps: stats.iter().zip(apps).enumerate().map(app).collect(),
         duration_s: sim.now().as_secs_f64(),
         energy_j: busy.map(|e| e + sim.stats().idle_energy_j),
         instructions: Some(stats.iter().flat_map(|s| s.instructions).sum()),

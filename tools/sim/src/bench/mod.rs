@@ -183,11 +183,7 @@ impl Lab for SimLab<'_> {
         cores: Cores,
         cancel: &AtomicBool,
     ) -> Result<AloneRecord, SimError> {
-        let app = &self.apps[app];
-        Ok(AloneRecord {
-            took_s: alone(app, cores, self.machine, self.options, cancel)?,
-            instructions: Some(app.instructions),
-        })
+        alone(&self.apps[app], cores, self.machine, self.options, cancel)
     }
 
     fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord, SimError> {
@@ -211,6 +207,7 @@ impl Lab for SimLab<'_> {
             simulated(spec.policy)?,
             &options,
             spec.run,
+            spec.solos,
             cancel,
         )
     }

@@ -1,14 +1,16 @@
 //! Applications alone.
 
-use super::mix::run_mix;
+use super::mix::run_watched;
 use super::BenchOptions;
 use crate::error::SimError;
-use crate::machine::topology_of;
+use crate::machine::{topology_of, SimMachine};
 use crate::provider::ProviderSpec;
 use crate::scenario::SimApp;
-use amp_eval::lab::Cores;
+use amp_eval::evaluation::Progress;
+use amp_eval::lab::{AloneRecord, Cores};
 use amp_machine::MachineFile;
 use amp_sched::policy::Settings;
+use amp_sched::Machine as _;
 use std::sync::atomic::AtomicBool;
 
 /// The policy under which an application that has the machine to itself uses the fast cores: it
@@ -16,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 /// speedup assumes [TR5028 §4].
 const ALONE: &str = "hsp";
 
-/// Completion time of `app` by itself in seconds: on the slowest core type only, or with all cores
+/// `app` by itself, its time in seconds: on the slowest core type only, or with all cores
 /// and exact speedup factors under `hsp`.
 ///
 /// # Errors
@@ -27,7 +29,7 @@ pub fn alone(
     machine: &MachineFile,
     options: &BenchOptions,
     cancel: &AtomicBool,
-) -> Result<f64, SimError> {
+) -> Result<AloneRecord, SimError> {
     let topology = topology_of(machine)?;
     let slowest = &topology.core_types()[topology.slowest().index()];
     let alone = SimApp {
@@ -48,5 +50,15 @@ pub fn alone(
         ..options.clone()
     };
     let apps = std::slice::from_ref(&alone);
-    Ok(run_mix(apps, machine, ALONE, &options, 1, cancel)?.duration_s)
+    let mut looks = Vec::new();
+    let mut look = |sim: &SimMachine| {
+        let done = sim.app_stats(0).map(|s| s.instructions.iter().sum());
+        looks.extend(done.map(|done: f64| (done, sim.now().as_secs_f64())));
+    };
+    let (sim, ..) = run_watched(apps, machine, ALONE, &options, 1, cancel, &mut look)?;
+    Ok(AloneRecord {
+        took_s: sim.now().as_secs_f64(),
+        instructions: Some(app.instructions),
+        progress: Progress::of(&looks),
+    })
 }

@@ -16,7 +16,7 @@ pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// `app` alone, on slow cores and with fast ones.
 pub fn solo(app: &SimApp, machine: &MachineFile, options: &BenchOptions) -> Solo {
-    let time = |cores| alone(app, cores, machine, options, &NEVER).unwrap();
+    let time = |cores| alone(app, cores, machine, options, &NEVER).unwrap().took_s;
     Solo {
         slow_s: vec![time(Cores::Slow); 2],
         fast_s: vec![time(Cores::Fast); 2],

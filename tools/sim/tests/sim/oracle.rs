@@ -2,10 +2,13 @@
 
 use crate::common::{solo, NEVER};
 use amp_eval::evaluation::{evaluate, oracle, AppSpec, Solo, WorkFrom};
+use amp_eval::lab::Cores;
+use amp_eval::solos::SoloTimes;
+use amp_eval::workload::Workload;
 use amp_machine::MachineFile;
 use amp_sched::policy::Settings;
-use amp_sim::bench::{run_mix, BenchOptions};
-use amp_sim::SimApp;
+use amp_sim::bench::{alone, run_mix, BenchOptions};
+use amp_sim::{apps_of, SimApp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
@@ -100,6 +103,7 @@ fn a_hundred_steady_mixes_meet_the_oracle() {
                 policy,
                 &options(),
                 i as u32 + 1,
+                &[],
                 &NEVER,
             )
             .unwrap();
@@ -152,7 +156,7 @@ fn nobody_is_above_the_analytic_maximum() {
             .unwrap()
             .asp;
         for policy in std::iter::once(&"eevdf").chain(amp_sched::policy::NAMES) {
-            let run = run_mix(&apps, &machine, policy, &options(), i + 1, &NEVER).unwrap();
+            let run = run_mix(&apps, &machine, policy, &options(), i + 1, &[], &NEVER).unwrap();
             let runs = [run.as_run(None)];
             let got = evaluate(policy, &specs, &solos, &runs, WorkFrom::Instructions).unwrap();
             assert!(
@@ -167,4 +171,58 @@ fn nobody_is_above_the_analytic_maximum() {
     println!("nearest: {nearest:.4} of the maximum; above it by geometric means: {above_by_gm}");
     // or the mixes are none that this measure was made for
     assert!(above_by_gm > 0 && nearest > 0.9);
+}
+
+/// A program that retires half of its instructions in a tenth of its time runs as fast as alone,
+/// pinned to a slow core: wherever the end of the run cuts it off, its speed is that of alone.
+#[test]
+fn phases_of_other_speeds_do_not_bias_the_work_of_a_pass_that_is_cut_off() {
+    let text = |other: f64| {
+        format!(
+            "name = \"cut off\"\n\
+             [[app]]\nname = \"phases\"\ninstructions = 10e9\nphases = [\n\
+             {{ instructions = 5e9, ips_big = 12e9, ips_small = 5e9 }},\n\
+             {{ instructions = 5e9, ips_big = 0.6e9, ips_small = 0.5e9 }} ]\n\
+             [[app]]\nname = \"other\"\ninstructions = {other:e}\nphases = [\n\
+             {{ instructions = 1e9, ips_big = 2e9, ips_small = 1e9 }} ]\n"
+        )
+    };
+    let machine = MachineFile::load("juno").unwrap();
+    let mut worst_without = 0.0f64;
+    // the other one's three passes end the run in the first pass of `phases` or in the fifth
+    for tenth in 12..60 {
+        let workload = Workload::parse(Path::new("w.toml"), &text(tenth as f64 * 1e9)).unwrap();
+        let mut apps = apps_of(&workload).unwrap();
+        apps.iter_mut()
+            .zip([vec![2], vec![3]])
+            .for_each(|(a, cpu)| a.affinity = Some(cpu));
+        let times = |app: &SimApp| {
+            let r = alone(app, Cores::Slow, &machine, &options(), &NEVER).unwrap();
+            SoloTimes {
+                slow_s: vec![r.took_s, r.took_s],
+                fast_s: vec![r.took_s, r.took_s],
+                progress: r.progress,
+                ..SoloTimes::default()
+            }
+        };
+        let solos: Vec<SoloTimes> = apps.iter().map(times).collect();
+        let speed = |known: &[SoloTimes]| {
+            let run = run_mix(&apps, &machine, "eevdf", &options(), 1, known, &NEVER).unwrap();
+            let specs = workload.apps.iter().map(|a| AppSpec {
+                name: a.name.clone(),
+                weight: 100,
+            });
+            let specs: Vec<AppSpec> = specs.collect();
+            let alone: Vec<Solo> = solos.iter().map(SoloTimes::times).collect();
+            let runs = [run.as_run(None)];
+            let got = evaluate("eevdf", &specs, &alone, &runs, WorkFrom::Instructions).unwrap();
+            got.apps[0].speedup
+        };
+        let with = speed(&solos);
+        assert!((with - 1.0).abs() < 0.01, "{tenth}: {with}");
+        worst_without = worst_without.max((speed(&[]) - 1.0).abs());
+    }
+    println!("without the course alone: off by up to {worst_without:.3}");
+    // or the mix is none that this was made for
+    assert!(worst_without > 0.1);
 }

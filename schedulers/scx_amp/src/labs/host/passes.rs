@@ -2,7 +2,7 @@
 //! it runs, and what it retires.
 
 use super::where_ran::PerType;
-use amp_eval::evaluation::{Pass, Unfinished};
+use amp_eval::evaluation::{Pass, Progress, Unfinished};
 use amp_host::clock;
 use amp_metrics::group::{Group, GroupError, Whom};
 use amp_metrics::{Event, Nanos};
@@ -93,7 +93,8 @@ impl Begun {
         }
     }
 
-    fn instructions(&mut self) -> Option<f64> {
+    /// Instructions that it has retired, with those of what it started.
+    pub fn instructions(&mut self) -> Option<f64> {
         if self.counters.is_empty() {
             return None;
         }
@@ -108,7 +109,12 @@ impl Begun {
 
 /// How far an application was at the end of the run: `begun` is the pass that was cut off, if one
 /// was.
-pub fn unfinished(finished: &[Pass], begun: Option<&Pass>, speeds: &[f64]) -> Unfinished {
+pub fn unfinished(
+    finished: &[Pass],
+    begun: Option<&Pass>,
+    speeds: &[f64],
+    alone: Option<&Progress>,
+) -> Unfinished {
     match begun {
         None => {
             let counted = finished.iter().all(|p| p.instructions.is_some());
@@ -117,6 +123,6 @@ pub fn unfinished(finished: &[Pass], begun: Option<&Pass>, speeds: &[f64]) -> Un
                 ..Unfinished::NOTHING
             }
         }
-        Some(pass) => Unfinished::of(finished, pass, speeds),
+        Some(pass) => Unfinished::of(finished, pass, speeds, alone),
     }
 }

@@ -6,7 +6,7 @@ use super::passes::{Begun, InstructionCounter};
 use super::where_ran::{PerType, WhereRan};
 use crate::bench::Interrupted;
 use crate::scheduling::Scheduling;
-use amp_eval::evaluation::Pass;
+use amp_eval::evaluation::{Pass, Progress};
 use amp_host::clock;
 use amp_metrics::Nanos;
 use amp_sched::Topology;
@@ -189,7 +189,11 @@ impl Under<'_> {
     }
 }
 
-/// Runs one program alone on `cpus` and returns how long it took.
+/// Time between two looks at how many instructions a program alone has retired.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs one program alone on `cpus` and returns how long it took, and its course where `rules` has a
+/// counter.
 ///
 /// # Errors
 /// As [`run`].
@@ -198,21 +202,35 @@ pub fn solo(
     cpus: Option<&[u32]>,
     launcher: &Launcher,
     rules: &Rules<'_>,
-) -> Result<Nanos> {
+) -> Result<(Nanos, Option<Progress>)> {
     let mut r = launcher.start(program, cpus)?;
+    let mut pass = Begun::new(r.pid(), r.started, rules.counter);
+    let started = r.started;
+    let age = || clock::now().saturating_sub(started);
+    let mut looks = Vec::new();
     while !r.ended()? {
         if rules.cancel.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
         }
-        let took = clock::now().saturating_sub(r.started);
-        if took > rules.limit {
+        if age() > rules.limit {
             bail!(
                 "app `{}` alone: no end after {:.0} s",
                 program.name,
-                took.as_secs_f64()
+                age().as_secs_f64()
             );
         }
-        wait_any(std::iter::once(&r), Duration::from_millis(500))?;
+        let wait = match pass.instructions() {
+            Some(instructions) => {
+                looks.push((instructions, age().as_secs_f64()));
+                LOOK
+            }
+            None => Duration::from_millis(500),
+        };
+        wait_any(std::iter::once(&r), wait)?;
     }
-    Ok(clock::now().saturating_sub(r.started))
+    let took = age();
+    let end = pass.instructions().map(|all| (all, took.as_secs_f64()));
+    looks.extend(end);
+    // without its end a course is none
+    Ok((took, end.and_then(|_| Progress::of(&looks))))
 }
