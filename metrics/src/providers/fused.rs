@@ -3,20 +3,22 @@
 //! ```text
 //! model on the core type the thread is on ─► ln SF_model + bias of the program ─┐
 //!                                                     ▲ learned                 ├─► 1/σ² ─► SF ± u
-//! instructions by CPU time on both core types ────────┴─► ln (rate/rate) ───────┘
+//! instruction rates just before and after a move ─────┴─► ln (rate/rate) ───────┘
 //! ```
 //!
-//! All is done on logarithms, in which uncertainties are relative. Of each thread there is the mean
-//! rate per core type in its present phase; two such means make a measured factor. Of each program
-//! (command name) there are
+//! All is done on logarithms, in which uncertainties are relative. What is measured is a *move*:
+//! the rate of a thread in its last two windows on one core type and in its first two on another.
+//! Means over longer stays are not compared: phases flow into each other, and of two such means
+//! nobody knows whether the thread did the same in both. Of each program (command name) there are
 //!
 //! - the rates of up to eight phases on all core types: a thread that shows one of these rates has
 //!   that phase's factor, on whichever core type it is;
-//! - the bias of the model, by the core type that the model measured on;
+//! - the bias of the model, by the core type that the model measured on: the median of what the last
+//!   fifteen moves say, because a move may fall together with a change of phase;
 //! - what its threads had on average: for a thread of which nothing was counted yet.
 //!
-//! **Uncertainty.** A rate has the scatter of its windows (at least 5 % each, the first one after a
-//! change of core type at a quarter of the weight). What is inferred for another phase is worth
+//! **Uncertainty.** A move has the scatter of the windows before it (at least 5 %), twice; the first
+//! window after it has cold caches and a quarter of the weight. What is inferred for another phase is worth
 //! [`PHASE`] less, and so is what was compared a minute ago. The model has the error that it
 //! states, widened by itself outside of its training data. Nothing tells whether a combination of
 //! metrics, each within its range, was in those data; but where the model has been heard from two
@@ -49,7 +51,7 @@ use crate::pmu::Pmus;
 use crate::provider::{Caveats, MetricId, Phase, Provider};
 use crate::sample::{Reading, Snapshot};
 use program::Program;
-use rates::Sides;
+use rates::{Move, Sides};
 use rustc_hash::FxHashMap;
 
 /// Standard deviation of the logarithm of a program's factor between its phases.
@@ -61,6 +63,13 @@ const MOST_NAMES: usize = 1024;
 /// Least part of an interval that a window covers, and least CPU time of one.
 const LEAST_PART: f64 = 0.1;
 const LEAST_TIME: Nanos = Nanos::from_millis(1);
+/// Windows after a move in which the model's first word from there is held against it.
+const HEARD: u32 = 3;
+/// Part of an interval from which on a window is a measure of what is done next to a move.
+const WHOLE: f64 = 0.5;
+/// Standard deviation of the logarithm of what is left of a model's error once the program's bias
+/// is known.
+const REST: f64 = 0.02;
 /// Weight of windows on a core type from which on a look at another one is worth it: a cold one and
 /// another.
 const ENOUGH: f64 = 1.25;
@@ -123,6 +132,8 @@ struct Thread {
     /// By core type of the factor: from where the model was heard last, and before that from
     /// another core type.
     told: [[Option<Told>; 2]; MAX_CORE_TYPES],
+    /// Its last move, until the model has been heard from where it went, for so many windows.
+    unheard: Option<(Move, u32)>,
     ran: bool,
 }
 
@@ -180,10 +191,11 @@ impl Fused {
             return;
         }
         let (instructions, time) = (*instructions as f64, r.counted.0 as f64);
+        let whole = time >= interval.0 as f64 * WHOLE;
         thread.ran = true;
         thread
             .sides
-            .take_in(t, (instructions / time).ln(), self.now);
+            .take_in(t, (instructions / time).ln(), whole, self.now);
         let program = self.programs.entry(thread.comm).or_default();
         program.met = self.now;
         program.window(t, instructions, time, self.now);
@@ -198,7 +210,12 @@ impl Fused {
         let Some(program) = self.programs.get_mut(&thread.comm) else {
             return;
         };
-        program.compare(&thread.sides, now);
+        let moved = thread.sides.take_move();
+        if let Some(m) = moved {
+            program.compare(&m, now);
+            thread.unheard = Some((m, HEARD));
+        }
+        let gone = thread.unheard.take();
         for c in 0..slowest {
             let of = MetricId::SpeedupFactor(CoreTypeId(c as u8));
             let said = self.model.as_ref().and_then(|m| m.heard(key, of));
@@ -216,12 +233,25 @@ impl Fused {
                 }
                 *last = Some(new);
             }
-            let measured = program.measured(&thread.sides, c, slowest, now);
-            if let (Some(told), Some(x)) = (thread.told[c][0], measured) {
-                // a factor of all phases says little about the model in this one
-                if x.variance < PHASE * PHASE {
-                    program.off((c, told.on), x.ln - told.ln, x.variance);
+            let known = gone.and_then(|(m, left)| Some((m, left, m.ratio(c, slowest)?)));
+            let Some((m, left, (ratio, variance))) = known else {
+                continue;
+            };
+            let [from, to] = m.between();
+            let [last, other] = thread.told[c];
+            let there = last.filter(|l| l.on == to);
+            // before the move it was heard from there; what it said from there earlier was of
+            // another phase
+            let here = if there.is_some() { other } else { last };
+            if let Some(h) = here.filter(|h| h.on == from && moved.is_some()) {
+                program.off((c, from), ratio - h.ln, variance);
+            }
+            match there {
+                Some(t) => program.off((c, to), ratio - t.ln, variance),
+                None if left > 0 && thread.sides.last == Some(to) => {
+                    thread.unheard = Some((m, left - 1));
                 }
+                None => {}
             }
         }
         for which in 0..2 {
@@ -258,9 +288,9 @@ impl Fused {
         };
         let bias = p.and_then(|p| p.bias((c, last.on)));
         if let Some((bias, variance)) = bias {
-            let own = own.max(bias * bias - variance);
+            let own = own.max(bias * bias - 4.0 * variance);
             said.ln += bias * own / (own + variance);
-            said.variance = (own * variance / (own + variance) + PHASE * PHASE).min(own);
+            said.variance = own * variance / (own + variance) + REST * REST;
         }
         Some((said, bias.is_some()))
     }

@@ -1,6 +1,6 @@
 //! What is known of the programs of one name.
 
-use super::rates::{Rate, Sides};
+use super::rates::{Move, Rate, Sides};
 use super::{Said, PHASE};
 use crate::estimate::Quality;
 use crate::ids::{Nanos, MAX_CORE_TYPES};
@@ -15,10 +15,10 @@ const LEAST: f64 = 0.05;
 const DRIFT: f64 = 60.0;
 /// Windows after which totals begin to fade.
 const WINDOWS: f64 = 64.0;
-/// Least standard uncertainty of a bias.
-const SUREST: f64 = 0.03;
-/// Successive comparisons share most of their windows: so many count as one.
-const SHARED: f64 = 4.0;
+/// Moves of which a bias is the median.
+const MOVES: usize = 15;
+/// The most that one of them adds to the squared scatter: three times that of phases.
+const WILD: f64 = 9.0 * PHASE * PHASE;
 
 /// A running mean that begins as an ordinary one: a first value weighs 1, the n-th 1/n, at least
 /// [`LEAST`].
@@ -45,8 +45,8 @@ impl Mean {
 #[derive(Clone, Copy, Debug)]
 struct Compared {
     rates: [Mean; MAX_CORE_TYPES],
-    /// Running means of the squared uncertainties of what entered them.
-    noise: [f64; MAX_CORE_TYPES],
+    /// Running mean of the squared uncertainties of what entered them.
+    noise: f64,
     at: Nanos,
 }
 
@@ -54,8 +54,9 @@ impl Compared {
     fn ratio(&self, c: usize, slowest: usize) -> Option<(f64, f64)> {
         let side = |t: usize| self.rates.get(t).filter(|r| r.n > 0);
         let (a, b) = (side(c)?, side(slowest)?);
-        let variance = a.variance + b.variance + self.noise[c] + self.noise[slowest];
-        Some((a.value - b.value, variance))
+        let moves = f64::from(a.n.min(b.n)).min(1.0 / LEAST);
+        let variance = a.variance + b.variance + 2.0 * self.noise;
+        Some((a.value - b.value, variance / moves))
     }
 }
 
@@ -84,14 +85,49 @@ struct Total {
     at: Nanos,
 }
 
-/// How far the model is off for this program: the logarithm of the measured factor over the
-/// model's.
-#[derive(Clone, Copy, Debug)]
+/// How far the model is off for this program, the logarithm of the measured factor over the
+/// model's, at the last moves.
+#[derive(Clone, Debug)]
 struct Bias {
     /// Core type of the factor, and where the model had measured.
     of: (usize, usize),
-    value: f64,
-    variance: f64,
+    /// Each with the square of its uncertainty.
+    by: Vec<(f64, f64)>,
+    /// Where the next one goes.
+    next: usize,
+}
+
+impl Bias {
+    fn take_in(&mut self, by: (f64, f64)) {
+        match self.by.get_mut(self.next) {
+            Some(oldest) => *oldest = by,
+            None => self.by.push(by),
+        }
+        self.next = (self.next + 1) % MOVES;
+    }
+
+    /// The median, which a move that fell together with a change of phase does not sway, and the
+    /// square of its standard uncertainty. The scatter is that which was seen and, as if of two
+    /// moves more, that which each was thought to have.
+    fn median(&self) -> Option<(f64, f64)> {
+        let mut sorted: Vec<f64> = self.by.iter().map(|(by, _)| *by).collect();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        let (a, b) = (sorted.get(n.checked_sub(1)? / 2)?, sorted.get(n / 2)?);
+        let median = (a + b) / 2.0;
+        let squares: f64 = sorted.iter().map(|v| (v - median).powi(2).min(WILD)).sum();
+        let thought = self.by.iter().map(|(_, v)| v).sum::<f64>() / n as f64;
+        let scatter = (squares + 2.0 * thought) / (n as f64 + 2.0);
+        // few that agree may have done so by chance
+        let scatter = if n > 4 { scatter } else { scatter.max(thought) };
+        // of a median of normal values: π/2 times the variance of a mean, from three on
+        let spread = if n > 2 {
+            std::f64::consts::FRAC_PI_2
+        } else {
+            1.0
+        };
+        Some((median, spread * scatter / n as f64))
+    }
 }
 
 /// The programs of one name.
@@ -124,38 +160,35 @@ impl Program {
         total.at = now;
     }
 
-    /// Takes in the rates of a thread that was on several core types in its present phase.
-    pub fn compare(&mut self, sides: &Sides, now: Nanos) {
-        let measured = || (0..MAX_CORE_TYPES).filter_map(|t| Some((t, sides.on(t)?)));
-        if measured().count() < 2 || measured().any(|(_, r)| r.weight < 1.0) {
-            return;
-        }
-        let place = self.same(sides).unwrap_or_else(|| {
+    /// Takes in what a move of one of its threads showed.
+    pub fn compare(&mut self, m: &Move, now: Nanos) {
+        let place = self.same(m).unwrap_or_else(|| {
             if self.compared.len() >= MOST_PHASES {
                 let oldest = (0..self.compared.len()).min_by_key(|i| self.compared[*i].at);
                 self.compared.swap_remove(oldest.unwrap_or(0));
             }
             self.compared.push(Compared {
                 rates: Default::default(),
-                noise: [0.0; MAX_CORE_TYPES],
+                noise: 0.0,
                 at: now,
             });
             self.compared.len() - 1
         });
         let c = &mut self.compared[place];
         c.at = now;
-        for (t, r) in measured() {
+        let measured = (0..MAX_CORE_TYPES).filter_map(|t| Some((t, m.on(t)?)));
+        for (t, r) in measured {
             c.rates[t].take_in(r.ln, now);
             let k = (1.0 / f64::from(c.rates[t].n)).max(LEAST);
-            c.noise[t] += k * (r.variance().unwrap_or(0.0) - c.noise[t]);
+            c.noise += k * (m.variance() - c.noise);
         }
     }
 
     /// The phase with about these rates, wherever both were measured.
-    fn same(&self, sides: &Sides) -> Option<usize> {
+    fn same(&self, m: &Move) -> Option<usize> {
         let distance = |c: &Compared| {
             let known = c.rates.iter().enumerate().filter(|(_, r)| r.n > 0);
-            let both = known.filter_map(|(t, r)| Some((r.value - sides.on(t)?.ln).abs()));
+            let both = known.filter_map(|(t, r)| Some((r.value - m.on(t)?.ln).abs()));
             both.reduce(f64::max).filter(|d| *d <= SAME)
         };
         let all = self.compared.iter().enumerate();
@@ -175,8 +208,8 @@ impl Program {
         mean(found.filter_map(|p| Some((p.ratio(c, slowest)?, p.at))))
     }
 
-    /// The factor of core type `c` as measured, for a thread with these rates: of its own phase, of
-    /// one with the same rate, of all phases, of all that was ever run, whichever there is first.
+    /// The factor of core type `c` as measured, for a thread with these rates: of the phases with the
+    /// same rate, of all phases, of all that was ever run, whichever there is first.
     pub fn measured(&self, sides: &Sides, c: usize, slowest: usize, now: Nanos) -> Option<Said> {
         let said = |ln: f64, variance: f64, at: Nanos| {
             let age = now.saturating_sub(at);
@@ -188,9 +221,6 @@ impl Program {
                 quality: Quality::Multiplexed,
             })
         };
-        if let (Some(a), Some(b)) = (sides.on(c), sides.on(slowest)) {
-            return said(a.ln - b.ln, a.variance()? + b.variance()?, a.at.min(b.at));
-        }
         let near = sides
             .here()
             .and_then(|(t, r)| self.with_rate(t, r.ln, c, slowest));
@@ -209,32 +239,23 @@ impl Program {
         said(rate(a)? - rate(b)?, variance, a.at.min(b.at))
     }
 
-    /// Takes in that the model's factor `of` (of a core type, measured on a core type) is off by
-    /// `by`.
+    /// Takes in that the model's factor `of` (of a core type, measured on a core type) was off by
+    /// `by`, with this square of its uncertainty, at a move.
     pub fn off(&mut self, of: (usize, usize), by: f64, variance: f64) {
-        let v = variance * SHARED;
-        let Some(b) = self.biases.iter_mut().find(|b| b.of == of) else {
-            self.biases.push(Bias {
+        let by = (by, variance);
+        match self.biases.iter_mut().find(|b| b.of == of) {
+            Some(b) => b.take_in(by),
+            None => self.biases.push(Bias {
                 of,
-                value: by,
-                variance,
-            });
-            return;
-        };
-        let d = by - b.value;
-        if d * d > 9.0 * (b.variance + v) {
-            // not the same any more
-            b.variance += d * d;
+                by: vec![by],
+                next: 1,
+            }),
         }
-        let k = b.variance / (b.variance + v);
-        b.value += k * d;
-        b.variance = ((1.0 - k) * b.variance).max(SUREST * SUREST);
     }
 
     /// How far the model's factor `of` is off, and the square of the uncertainty of that.
     pub fn bias(&self, of: (usize, usize)) -> Option<(f64, f64)> {
-        let b = self.biases.iter().find(|b| b.of == of)?;
-        Some((b.value, b.variance))
+        self.biases.iter().find(|b| b.of == of)?.median()
     }
 
     /// Takes in the logarithm of a factor (0: speedup, 1: efficiency) of a thread that ran.

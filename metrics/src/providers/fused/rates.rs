@@ -8,6 +8,8 @@ const NOISE: f64 = 0.05;
 const MEMORY: f64 = 8.0;
 /// Weight of the first window after a change of core type: it begins with cold caches.
 const COLD: f64 = 0.25;
+/// Factors beyond these belong to two phases, not to two core types.
+const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.4..=16.0;
 /// Departure of the logarithm of the rate that makes another phase when it lasts for two windows:
 /// PMCTrack's 1.12 [PMCTrack §4.1.2], which is a ratio of 1.27.
 const STEP: f64 = 0.24;
@@ -41,12 +43,59 @@ impl Rate {
     }
 }
 
+/// What a move to another core type showed: the rates just before it and just after.
+///
+/// Of two means over a whole phase it is not known whether the thread did the same in both. Windows
+/// next to each other are of one phase unless it changed with the move; so one move may be off by
+/// anything, and the middle one of several is not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Move {
+    rates: [(usize, Rate); 2],
+    /// Squared scatter of the logarithms of windows before it: of a program that wavers, what is
+    /// next to each other differs as well.
+    scatter: f64,
+}
+
+impl Move {
+    /// The rate on core type `t`, if it is one of the two.
+    pub fn on(&self, t: usize) -> Option<&Rate> {
+        let side = self.rates.iter().find(|(of, _)| *of == t);
+        side.map(|(_, rate)| rate)
+    }
+
+    /// Where the thread came from, and where it went.
+    pub fn between(&self) -> [usize; 2] {
+        self.rates.map(|(t, _)| t)
+    }
+
+    /// The square of the uncertainty of either rate as one of the phase that the two have in
+    /// common.
+    pub fn variance(&self) -> f64 {
+        self.scatter.max(NOISE * NOISE)
+    }
+
+    /// The logarithm of the rate on core type `c` over that on `slowest`, and the square of its
+    /// uncertainty.
+    pub fn ratio(&self, c: usize, slowest: usize) -> Option<(f64, f64)> {
+        let ln = self.on(c)?.ln - self.on(slowest)?.ln;
+        let plausible = PLAUSIBLE.contains(&ln.exp());
+        plausible.then_some((ln, 2.0 * self.variance()))
+    }
+}
+
 /// The rates of one thread in its present phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sides {
     rates: [Rate; MAX_CORE_TYPES],
     /// Core type of the last window.
     pub last: Option<usize>,
+    /// The core type before this one, and the rate at the end there.
+    before: Option<(usize, Rate)>,
+    /// The last two whole windows here and their weights, the later one last.
+    recent: [Option<(f64, f64)>; 2],
+    /// Windows here.
+    windows: u32,
+    moved: Option<Move>,
     /// A window that departed: the next one shows whether it was an outlier.
     held: Option<f64>,
     /// Number of the phase.
@@ -56,12 +105,46 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// Takes in a window on core type `t`.
-    pub fn take_in(&mut self, t: usize, ln: f64, now: Nanos) {
-        let Some(rate) = self.rates.get_mut(t) else {
+    /// Takes in a window on core type `t`; one that is `whole` covers most of its interval there.
+    pub fn take_in(&mut self, t: usize, ln: f64, whole: bool, now: Nanos) {
+        if t >= MAX_CORE_TYPES {
             return;
-        };
-        let arrived = self.last.replace(t) != Some(t);
+        }
+        let last = self.last.replace(t);
+        if let Some(left) = last.filter(|l| *l != t) {
+            self.before = self.recent(now).map(|r| (left, r));
+            self.recent = [None; 2];
+            self.windows = 0;
+        }
+        if whole {
+            self.windows = self.windows.saturating_add(1);
+            let weight = if self.windows == 1 { COLD } else { 1.0 };
+            self.recent = [self.recent[1], Some((ln, weight))];
+        }
+        self.follow(t, ln, last != Some(t), now);
+        if whole && self.windows == 2 {
+            let here = self.recent(now).map(|r| (t, r));
+            let both = self.before.take().zip(here);
+            self.moved = both.map(|(before, here)| Move {
+                rates: [before, here],
+                scatter: self.rates[before.0].variance,
+            });
+        }
+    }
+
+    /// The rate over the last two whole windows here, if one of them was not cold.
+    fn recent(&self, now: Nanos) -> Option<Rate> {
+        let mut rate = Rate::default();
+        for (ln, weight) in self.recent.iter().flatten() {
+            rate.take_in(*ln, *weight, now);
+        }
+        (rate.weight >= 1.0).then_some(rate)
+    }
+
+    /// Follows the phase by a window on core type `t`, the first one there if it has just
+    /// `arrived`.
+    fn follow(&mut self, t: usize, ln: f64, arrived: bool, now: Nanos) {
+        let rate = &mut self.rates[t];
         if arrived {
             self.held = None;
         }
@@ -78,6 +161,7 @@ impl Sides {
             match self.held.replace(ln) {
                 Some(h) if (h > rate.ln) == (d > 0.0) => {
                     self.rates = Default::default();
+                    self.before = None;
                     self.held = None;
                     self.phase = self.phase.wrapping_add(1);
                     self.since = now;
@@ -89,6 +173,11 @@ impl Sides {
         }
         self.held = None;
         rate.take_in(ln, if arrived { COLD } else { 1.0 }, now);
+    }
+
+    /// The move that brought the thread here, once: after its second whole window here.
+    pub fn take_move(&mut self) -> Option<Move> {
+        self.moved.take()
     }
 
     /// The rate on core type `t` in this phase, if it was measured there.
@@ -109,7 +198,7 @@ mod tests {
 
     fn feed(s: &mut Sides, from: u64, t: usize, rates: &[f64]) {
         for (i, r) in rates.iter().enumerate() {
-            s.take_in(t, r.ln(), Nanos::from_millis(100 * (from + i as u64)));
+            s.take_in(t, r.ln(), true, Nanos::from_millis(100 * (from + i as u64)));
         }
     }
 

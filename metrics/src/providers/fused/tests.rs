@@ -275,3 +275,35 @@ proptest! {
         }
     }
 }
+
+/// A program whose phases flow into each other, each too near to the last to be told from it: what
+/// it did on one core type a second ago is no measure for what it does on the other one now. Seen
+/// with opusenc on the board, whose factor of 2.3 came out as 1.5 to 3.6.
+#[test]
+fn phases_that_flow_into_each_other_are_not_compared_with_each_other() {
+    let truth = 2.3;
+    let course = [
+        2.18, 2.18, 2.0, 2.0, 1.72, 1.72, 1.6, 1.55, 1.55, 1.7, 1.9, 2.1,
+    ];
+    let mut p = provider(Some(model(truth * 1.07, truth * 1.07, 0.115)));
+    let mut i = 0;
+    let mut worst = 0.0f64;
+    // processes of two rounds of the course, moved after 3 to 9 windows
+    for (slot, stays) in (1..).zip([[9, 5, 7, 3], [4, 8, 3, 9], [6, 6, 4, 8], [5, 9, 7, 3]]) {
+        let mut at = 0;
+        for (stay, n) in stays.into_iter().enumerate() {
+            let t = (stay % 2) as u8;
+            for _ in 0..n {
+                let rate = course[at % course.len()] / if t == 0 { 1.0 } else { truth };
+                run(&mut p, 100 * i, slot, "opusenc", t, rate);
+                (at, i) = (at + 1, i + 1);
+                let e = p.estimate(key(slot), SF).unwrap();
+                if slot > 1 {
+                    worst = worst.max((e.value / truth).ln().abs());
+                }
+            }
+        }
+    }
+    // the model alone is off by 7 %; what was measured must not make that twice as bad
+    assert!(worst < 2.0 * 1.07f64.ln(), "{worst}");
+}
