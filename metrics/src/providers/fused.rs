@@ -28,9 +28,9 @@
 //!
 //! **What is told apart, and what not.** A measured rate is one in the mix: contention for caches
 //! and memory is in it. A thread that is slowed down on one core type by its neighbours there has
-//! the factor that it would have with the same neighbours. Recent windows count most on both sides
-//! (eight of them), so the factor follows the neighbours; the model's prediction, which is made
-//! from programs that ran alone, does not. A phase that has the same rate as another one on one
+//! the factor that it would have with the same neighbours. Recent moves count most, so
+//! the factor follows the neighbours; the model's prediction, which is made from programs that ran
+//! alone, follows them by its bias only. A phase that has the same rate as another one on one
 //! core type, but not on the other, is taken for it.
 //!
 //! Without a model there are the measured factors alone, and none until a program was on two core
