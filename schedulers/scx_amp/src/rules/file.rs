@@ -44,7 +44,7 @@ struct Entry {
     prefer: Option<Spanned<String>>,
     never: Option<Spanned<String>>,
     weight: Option<Spanned<u32>>,
-    place: Option<bool>,
+    place: Option<Spanned<bool>>,
 }
 
 impl RuleFile {
@@ -120,7 +120,7 @@ impl RuleFile {
                     }
                 },
                 weight: e.weight.as_ref().map(|w| *w.get_ref()),
-                place: e.place.unwrap_or(true),
+                place: e.place.as_ref().is_none_or(|p| *p.get_ref()),
             };
             if let Some(w) = e.weight.filter(|w| !WEIGHTS.contains(w.get_ref())) {
                 let why = format!("want {} to {}", WEIGHTS.start(), WEIGHTS.end());
@@ -143,6 +143,17 @@ impl RuleFile {
                 let why = "cannot be \"fast\" for a thread that is never to be on a fast core";
                 let at = e.prefer.as_ref().map_or(at, |p| p.span().start);
                 return Err(bad(at, "prefer", why.into()));
+            }
+            if rule != nothing && !rule.place {
+                let others = Rule {
+                    place: true,
+                    ..rule
+                };
+                if others != nothing {
+                    let why = "cannot be false beside prefer, never or weight: who is not placed has no place to prefer";
+                    let at = e.place.as_ref().map_or(at, |p| p.span().start);
+                    return Err(bad(at, "place", why.into()));
+                }
             }
             rules.push((patterns, rule));
         }
@@ -256,6 +267,10 @@ place = false
                 "line 5: key `rule[0].prefer`: cannot",
             ),
             ("place = 1", "key `rule[0].place`"),
+            (
+                "comm = \"x\"\nnever = \"fast\"\nplace = false",
+                "line 5: key `rule[0].place`: cannot be false beside",
+            ),
         ] {
             let e = parse(&format!("\n[[rule]]\n{text}\n"))
                 .unwrap_err()
