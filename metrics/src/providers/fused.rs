@@ -212,7 +212,7 @@ impl Fused {
         };
         let moved = thread.sides.take_move();
         if let Some(m) = moved {
-            program.compare(&m, now);
+            program.compare(&m, slowest, now);
             thread.unheard = Some((m, HEARD));
         }
         let gone = thread.unheard.take();
@@ -244,10 +244,10 @@ impl Fused {
             // another phase
             let here = if there.is_some() { other } else { last };
             if let Some(h) = here.filter(|h| h.on == from && moved.is_some()) {
-                program.off((c, from), ratio - h.ln, variance);
+                program.off((c, from), ratio - h.ln, variance, now);
             }
             match there {
-                Some(t) => program.off((c, to), ratio - t.ln, variance),
+                Some(t) => program.off((c, to), ratio - t.ln, variance, now),
                 None if left > 0 && thread.sides.last == Some(to) => {
                     thread.unheard = Some((m, left - 1));
                 }

@@ -51,24 +51,27 @@ struct Compared {
 }
 
 impl Compared {
-    fn ratio(&self, c: usize, slowest: usize) -> Option<(f64, f64)> {
+    /// The logarithm of the factor, the square of its uncertainty, the moves behind it, and when
+    /// the last was.
+    fn ratio(&self, c: usize, slowest: usize) -> Option<(f64, f64, f64, Nanos)> {
         let side = |t: usize| self.rates.get(t).filter(|r| r.n > 0);
         let (a, b) = (side(c)?, side(slowest)?);
         let moves = f64::from(a.n.min(b.n)).min(1.0 / LEAST);
         let variance = a.variance + b.variance + 2.0 * self.noise;
-        Some((a.value - b.value, variance / moves))
+        Some((a.value - b.value, variance / moves, moves, self.at))
     }
 }
 
-/// The mean of factors, its variance with what they differ by, and when the last was measured.
-fn mean(all: impl Iterator<Item = ((f64, f64), Nanos)>) -> Option<(f64, f64, Nanos)> {
+/// The mean of factors, each of so many moves, its variance with what they differ by, and when the
+/// last was measured.
+fn mean(all: impl Iterator<Item = (f64, f64, f64, Nanos)>) -> Option<(f64, f64, Nanos)> {
     let (mut n, mut sum, mut squares, mut variance) = (0.0, 0.0, 0.0, 0.0);
     let mut last = None;
-    for ((ln, v), at) in all {
-        n += 1.0;
-        sum += ln;
-        squares += ln * ln;
-        variance += v;
+    for (ln, v, moves, at) in all {
+        n += moves;
+        sum += moves * ln;
+        squares += moves * ln * ln;
+        variance += moves * v;
         last = last.max(Some(at));
     }
     let spread = (squares / n - (sum / n) * (sum / n)).max(0.0);
@@ -85,19 +88,20 @@ struct Total {
     at: Nanos,
 }
 
-/// How far the model is off for this program, the logarithm of the measured factor over the
-/// model's, at the last moves.
+/// What the last moves showed, on logarithms.
 #[derive(Clone, Debug)]
-struct Bias {
-    /// Core type of the factor, and where the model had measured.
-    of: (usize, usize),
+struct Moves {
+    /// Of what: the core type of a factor, and the one where the model had measured, if this is the
+    /// measured factor over the model's.
+    of: (usize, Option<usize>),
     /// Each with the square of its uncertainty.
     by: Vec<(f64, f64)>,
     /// Where the next one goes.
     next: usize,
+    at: Nanos,
 }
 
-impl Bias {
+impl Moves {
     fn take_in(&mut self, by: (f64, f64)) {
         match self.by.get_mut(self.next) {
             Some(oldest) => *oldest = by,
@@ -134,7 +138,7 @@ impl Bias {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Program {
     compared: Vec<Compared>,
-    biases: Vec<Bias>,
+    moves: Vec<Moves>,
     totals: [Total; MAX_CORE_TYPES],
     /// Logarithms of the speedup and efficiency factors, by core type, over all phases.
     factors: [[Mean; MAX_CORE_TYPES]; 2],
@@ -161,7 +165,12 @@ impl Program {
     }
 
     /// Takes in what a move of one of its threads showed.
-    pub fn compare(&mut self, m: &Move, now: Nanos) {
+    pub fn compare(&mut self, m: &Move, slowest: usize, now: Nanos) {
+        for c in 0..slowest {
+            if let Some((by, variance)) = m.ratio(c, slowest) {
+                self.showed((c, None), by, variance, now);
+            }
+        }
         let place = self.same(m).unwrap_or_else(|| {
             if self.compared.len() >= MOST_PHASES {
                 let oldest = (0..self.compared.len()).min_by_key(|i| self.compared[*i].at);
@@ -205,7 +214,7 @@ impl Program {
             r.is_some_and(|r| (r.value - ln).abs() <= SAME)
         };
         let found = self.compared.iter().filter(near);
-        mean(found.filter_map(|p| Some((p.ratio(c, slowest)?, p.at))))
+        mean(found.filter_map(|p| p.ratio(c, slowest)))
     }
 
     /// The factor of core type `c` as measured, for a thread with these rates: of the phases with the
@@ -227,10 +236,7 @@ impl Program {
         if let Some((ln, variance, at)) = near {
             return said(ln, variance, at);
         }
-        let all = self.compared.iter();
-        if let Some((ln, variance, at)) =
-            mean(all.filter_map(|p| Some((p.ratio(c, slowest)?, p.at))))
-        {
+        if let Some((ln, variance, at)) = self.middle((c, None)) {
             return said(ln, variance + PHASE * PHASE, at);
         }
         let (a, b) = (self.totals.get(c)?, self.totals.get(slowest)?);
@@ -239,23 +245,36 @@ impl Program {
         said(rate(a)? - rate(b)?, variance, a.at.min(b.at))
     }
 
-    /// Takes in that the model's factor `of` (of a core type, measured on a core type) was off by
-    /// `by`, with this square of its uncertainty, at a move.
-    pub fn off(&mut self, of: (usize, usize), by: f64, variance: f64) {
-        let by = (by, variance);
-        match self.biases.iter_mut().find(|b| b.of == of) {
-            Some(b) => b.take_in(by),
-            None => self.biases.push(Bias {
-                of,
-                by: vec![by],
-                next: 1,
-            }),
-        }
+    /// Takes in that the model's factor of core type `of.0`, measured on `of.1`, was off by `by`,
+    /// with this square of its uncertainty, at a move.
+    pub fn off(&mut self, of: (usize, usize), by: f64, variance: f64, now: Nanos) {
+        self.showed((of.0, Some(of.1)), by, variance, now);
     }
 
     /// How far the model's factor `of` is off, and the square of the uncertainty of that.
     pub fn bias(&self, of: (usize, usize)) -> Option<(f64, f64)> {
-        self.biases.iter().find(|b| b.of == of)?.median()
+        self.middle((of.0, Some(of.1))).map(|(by, v, _)| (by, v))
+    }
+
+    fn showed(&mut self, of: (usize, Option<usize>), by: f64, variance: f64, now: Nanos) {
+        match self.moves.iter_mut().find(|m| m.of == of) {
+            Some(m) => {
+                m.take_in((by, variance));
+                m.at = now;
+            }
+            None => self.moves.push(Moves {
+                of,
+                by: vec![(by, variance)],
+                next: 1,
+                at: now,
+            }),
+        }
+    }
+
+    fn middle(&self, of: (usize, Option<usize>)) -> Option<(f64, f64, Nanos)> {
+        let m = self.moves.iter().find(|m| m.of == of)?;
+        let (by, variance) = m.median()?;
+        Some((by, variance, m.at))
     }
 
     /// Takes in the logarithm of a factor (0: speedup, 1: efficiency) of a thread that ran.
@@ -265,8 +284,17 @@ impl Program {
         }
     }
 
-    /// What its threads were like on average.
+    /// What its threads were like: at their moves, where there were some; on average.
     pub fn recall(&self, which: usize, c: usize, now: Nanos) -> Option<Said> {
+        let moves = self.middle((c, None)).filter(|_| which == 0);
+        if let Some((ln, variance, at)) = moves.filter(|(_, v, _)| *v < PHASE * PHASE) {
+            return Some(Said {
+                ln,
+                variance: variance + PHASE * PHASE,
+                age: now.saturating_sub(at),
+                quality: Quality::Stale,
+            });
+        }
         let m = self.factors.get(which)?.get(c).filter(|m| m.n > 0)?;
         Some(Said {
             ln: m.value,
