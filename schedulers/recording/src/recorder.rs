@@ -21,8 +21,9 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
 }
 
-/// Finds the command line of a process.
-pub type CommandOf = fn(pid: u64) -> Option<Vec<String>>;
+/// Finds the command line of a process; none where its thread `who` is called otherwise by now: it
+/// is told again under its new name.
+pub type CommandOf = fn(who: &Who) -> Option<Vec<String>>;
 
 /// Turns snapshots into lines.
 #[derive(Debug)]
@@ -302,7 +303,7 @@ impl Recorder {
                 continue;
             }
             if !k.told && self.command_of.is_some() && k.who.command.is_none() {
-                k.who.command = self.command_of.and_then(|of| of(k.who.pid));
+                k.who.command = self.command_of.and_then(|of| of(&k.who));
             }
             let factors = k.factors(*key, provider, self.header.core_types.len());
             let before = out.len();

@@ -5,7 +5,7 @@ use amp_host::bad_input;
 use amp_machine::CpuList;
 use amp_metrics::Nanos;
 use amp_recording::file::Offer;
-use amp_recording::format::{Change, RecordedCoreType, VERSION};
+use amp_recording::format::{Change, RecordedCoreType, Who, VERSION};
 use amp_recording::{Header, Recorder, RecordingFile};
 use amp_sched::{Engine, Machine, Topology};
 use anyhow::Result;
@@ -192,18 +192,33 @@ fn kernel() -> String {
     uname.release().to_string_lossy().into_owned()
 }
 
-fn command_of(pid: u64) -> Option<Vec<String>> {
-    use std::io::Read;
-    let file = std::fs::File::open(format!("/proc/{pid}/cmdline")).ok()?;
-    let mut bytes = Vec::new();
-    file.take(COMMAND_BYTES).read_to_end(&mut bytes).ok()?;
-    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-    let words = bytes.split(|b| *b == 0);
+/// The command line of the process of `who`, if `who` is still called as in the sample. Between the
+/// sample and now it may have begun another program, whose command line is not that of the old name.
+/// The kernel clears the command line, then changes the name, then sets the new command line: so
+/// the name is read last.
+fn command_of(who: &Who) -> Option<Vec<String>> {
+    let of_process = format!("/proc/{}", who.pid);
+    let words = read_some(&format!("{of_process}/cmdline"))?;
+    let comm = read_some(&format!("{of_process}/task/{}/comm", who.tid))?;
+    let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
+    if String::from_utf8_lossy(comm) != who.comm {
+        return None;
+    }
+    let words = words.strip_suffix(b"\0").unwrap_or(&words);
+    let words = words.split(|b| *b == 0);
     Some(
         words
             .map(|w| String::from_utf8_lossy(w).into_owned())
             .collect(),
     )
+}
+
+fn read_some(path: &str) -> Option<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).ok()?;
+    file.take(COMMAND_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -212,9 +227,21 @@ mod tests {
 
     #[test]
     fn the_command_line_of_a_process() {
-        let own = command_of(u64::from(std::process::id())).unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let comm = std::fs::read_to_string(format!("/proc/{own}/comm")).unwrap();
+        let mut who = Who {
+            tid: own,
+            pid: u64::from(std::process::id()),
+            comm: comm.trim_end().to_owned(),
+            ..Who::default()
+        };
+        let command = command_of(&who).unwrap();
         let expected: Vec<String> = std::env::args().collect();
-        assert!(own == expected || own.join(" ").len() as u64 >= COMMAND_BYTES - 1);
-        assert_eq!(command_of(u64::MAX), None);
+        assert!(command == expected || command.join(" ").len() as u64 >= COMMAND_BYTES - 1);
+        // seen as a shell that has begun this program since: the shell's command line is gone
+        who.comm = "sh".to_owned();
+        assert_eq!(command_of(&who), None);
+        who.pid = u64::MAX;
+        assert_eq!(command_of(&who), None);
     }
 }
