@@ -6,7 +6,6 @@ use rustix::termios::{tcgetattr, tcsetwinsize, LocalModes, Termios, Winsize};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::num::NonZero;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
@@ -15,6 +14,9 @@ use tempfile::TempDir;
 
 /// Until something that has to happen is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a terminal is told when the command in it has ended.
+const END: &str = "that was all";
 
 /// Size of the terminal.
 const ROWS: NonZero<u16> = NonZero::new(24).unwrap();
@@ -27,19 +29,28 @@ const STATUS: &str = r#"{"policy":"hsp","knobs":{"threshold":"5"},"provider":"no
 "per_thread":[{"tid":812,"app":812,"comm":"ha\u001b[2Jsh","weight":100,"core_type":"big","placed":"big",
 "cpu_s":3.0,"big_time_share":0.5,"phase":{},"virtual_counters":{},"metrics":{}}]}"#;
 
-/// A folder with an `ssh` that writes down its words and answers as `scx_amp ctl` would.
+/// A folder with an `ssh` that writes down its words and answers as `scx_amp ctl` would. One call
+/// writes all its words at once: `top` kills an ssh that it waits for when it ends.
 fn made_up_ssh(script: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("status.json"), STATUS).unwrap();
-    let path = dir.path().join("ssh");
     let here = dir.path().display();
     let text = format!(
-        "#!/bin/sh\nfor word in \"$@\"; do printf '%s|' \"$word\"; done >> {here}/words; echo >> {here}/words\n\
+        "#!/bin/sh\nwords=; for word in \"$@\"; do words=\"$words$word|\"; done; echo \"$words\" >> {here}/words\n\
          status={here}/status.json\n{script}\n"
     );
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable(&dir.path().join("ssh"), &text);
     dir
+}
+
+/// Makes an executable file. Another process writes it: a child of another test's thread, between
+/// fork and exec, would have a copy of our descriptor, and no file is run that is open for writing.
+fn executable(path: &Path, text: &str) {
+    let plain = path.with_extension("text");
+    std::fs::write(&plain, text).unwrap();
+    let mut install = Command::new("install");
+    let made = install.args(["-m", "755"]).args([&plain, path]).status();
+    assert!(made.unwrap().success());
 }
 
 const ANSWERS: &str = r#"case "$*" in
@@ -57,6 +68,8 @@ fn top(ssh: &Path, args: &[&str]) -> Command {
         .env("PATH", format!("{}:{path}", ssh.display()))
         .env("TERM", "xterm-256color")
         .env("LC_ALL", "C.UTF-8")
+        // a long one would move a message off the screen
+        .env("RUST_BACKTRACE", "0")
         .env_remove("NO_COLOR");
     command
 }
@@ -165,6 +178,9 @@ impl Pty {
             assert!(begin.elapsed() < PATIENCE, "it does not end");
             std::thread::sleep(Duration::from_millis(10));
         };
+        // behind all that it has written: what it left is judged when all of it has been read
+        self.inside.write_all(END.as_bytes()).unwrap();
+        self.wait_for_text(END);
         self.wait_for("screen of before", |s| !s.alternate_screen());
         self.wait_for("cursor", |s| !s.hide_cursor());
         assert!(!self.screen.screen().bracketed_paste());

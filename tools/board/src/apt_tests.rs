@@ -1,5 +1,5 @@
 use super::*;
-use std::os::unix::fs::PermissionsExt;
+use crate::testing::executable;
 use std::sync::atomic::AtomicBool;
 
 /// A machine with Debian sources, a keyring, and fake apt and dpkg programs.
@@ -33,8 +33,7 @@ impl Fake {
     fn program(&self, name: &str, script: &str) -> &Fake {
         let p = self.dir.path().join("bin").join(name);
         fs::create_dir_all(p.parent().unwrap()).unwrap();
-        fs::write(&p, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&p, fs::Permissions::from_mode(0o755)).unwrap();
+        executable(&p, &format!("#!/bin/sh\n{script}\n"));
         self
     }
 

@@ -32,6 +32,8 @@ pub mod qemu;
 mod run;
 mod session;
 pub mod sources;
+#[cfg(test)]
+mod testing;
 pub mod version;
 
 pub use apt::Host;

@@ -241,7 +241,7 @@ fn script() -> Result<PathBuf, BoardError> {
 mod tests {
     use super::*;
     use crate::event::Event;
-    use std::os::unix::fs::PermissionsExt;
+    use crate::testing::executable;
 
     fn peer(name: &str, version: &str) -> Peer {
         Peer {
@@ -298,8 +298,7 @@ mod tests {
         let cache = Cache::at(&t.path().join("cache")).unwrap();
         let script = t.path().join("peer.sh");
         let go = |text: &str, events: &mut Vec<Event>| {
-            fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
-            fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+            executable(&script, &format!("#!/bin/sh\n{text}\n"));
             let never = AtomicBool::new(false);
             let own = peer("own", "1.0");
             build_by(&script, &cache, &own, &never, &mut |e| events.push(e))

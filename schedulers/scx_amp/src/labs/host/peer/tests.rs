@@ -3,7 +3,6 @@
 
 use super::*;
 use amp_eval::Contender;
-use std::os::unix::fs::PermissionsExt;
 use tempfile::TempDir;
 
 const QUICK: Patience = Patience {
@@ -43,12 +42,17 @@ impl Place {
         text.trim().to_owned()
     }
 
-    /// A program `scx_made` with this script, which runs in the kernel's folder.
+    /// A program `scx_made` with this script, which runs in the kernel's folder. Another process
+    /// writes it: a child of another test's thread, between fork and exec, would have a copy of our
+    /// descriptor, and no file is run that is open for writing.
     fn program(&self, script: &str) -> Installed {
-        let file = self.dir.path().join("scx_made");
+        let plain = self.dir.path().join("text");
         let text = format!("#!/bin/sh\ncd '{}'\n{script}\n", self.kernel().display());
-        std::fs::write(&file, text).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(&plain, text).unwrap();
+        let mut install = std::process::Command::new("install");
+        let file = self.dir.path().join("scx_made");
+        let made = install.args(["-m", "755"]).args([plain, file]).status();
+        assert!(made.unwrap().success());
         let path = self.dir.path().display().to_string();
         Installed::find_in(&scx("scx:made -s 5"), &path).unwrap()
     }
@@ -105,14 +109,14 @@ fn one_that_never_loads_is_given_up_and_killed() {
     let place = Place::new();
     let program = place.program("trap '' INT; echo verifying; echo $$ > pid; sleep 1000");
     let short = Patience {
-        load: Duration::from_millis(300),
+        // long enough for a shell to start on any machine
+        load: Duration::from_secs(3),
         end: Duration::from_millis(100),
     };
     let e = place.start(&program, short).unwrap_err();
     let why = why(&e);
     assert!(
-        why.contains("not loaded after 0.3 s (sched_ext is `disabled`)")
-            && why.contains("verifying"),
+        why.contains("not loaded after 3 s (sched_ext is `disabled`)") && why.contains("verifying"),
         "{why}"
     );
     let pid = std::fs::read_to_string(place.kernel().join("pid")).unwrap();
