@@ -19,10 +19,16 @@ impl Nanos {
     /// Zero.
     pub const ZERO: Nanos = Nanos(0);
 
-    /// `ms` milliseconds.
+    /// `s` seconds, or the longest span there is.
+    #[inline]
+    pub const fn from_secs(s: u64) -> Nanos {
+        Nanos(s.saturating_mul(1_000_000_000))
+    }
+
+    /// `ms` milliseconds, or the longest span there is.
     #[inline]
     pub const fn from_millis(ms: u64) -> Nanos {
-        Nanos(ms * 1_000_000)
+        Nanos(ms.saturating_mul(1_000_000))
     }
 
     /// The span in whole milliseconds.
@@ -48,14 +54,15 @@ impl Add for Nanos {
     type Output = Nanos;
     #[inline]
     fn add(self, o: Nanos) -> Nanos {
-        Nanos(self.0 + o.0)
+        // what users give may be as long as they like
+        Nanos(self.0.saturating_add(o.0))
     }
 }
 
 impl AddAssign for Nanos {
     #[inline]
     fn add_assign(&mut self, o: Nanos) {
-        self.0 += o.0;
+        *self = *self + o;
     }
 }
 
@@ -147,3 +154,18 @@ pub struct ThreadKey {
 /// Names an application: the process id (tgid) that its threads share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppId(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug 18 of the review: `--timeout 18446744074` was over at once.
+    #[test]
+    fn spans_do_not_wrap() {
+        let longest = Nanos(u64::MAX);
+        assert_eq!(Nanos::from_secs(18_446_744_074), longest);
+        assert_eq!(Nanos::from_millis(u64::MAX), longest);
+        assert_eq!(Nanos(1) + longest, longest);
+        assert_eq!([longest, longest].into_iter().sum::<Nanos>(), longest);
+    }
+}

@@ -10,7 +10,8 @@
 //! [`Reading`]) and of *what is concluded from it* ([`Provider`], [`Estimate`]), the hardware side
 //! of it ([`pmu`], [`event`]), and the arithmetic of measurement ([`uncertainty`]). It knows
 //! nothing of scheduling: no placement, no policy, no BPF map.
-#![forbid(unsafe_code)]
+// one exception: what a child must be told between fork and exec (`providers/exec/child.rs`)
+#![deny(unsafe_code)]
 
 mod estimate;
 pub mod event;

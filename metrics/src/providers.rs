@@ -22,7 +22,7 @@ mod windowed;
 pub use declared::{Declarations, Declared, Speedups};
 pub use energy::WithEnergy;
 pub use exec::{Exec, ExecFile, PROTOCOL};
-pub use file::{files_of, load, ProviderFileError, KINDS};
+pub use file::{files_of, load, ProviderFileError, ProviderFiles, KINDS};
 pub use fused::Fused;
 pub use history::{History, HistorySettings};
 pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
@@ -270,6 +270,17 @@ pub fn prepare(name: &str, context: &Context<'_>) -> Result<Prepared, ProviderEr
         named(name, Some(context))?
     };
     check(provider, context)
+}
+
+/// As [`prepare`] for a provider file that was read before.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_read(
+    files: &ProviderFiles,
+    context: &Context<'_>,
+) -> Result<Prepared, ProviderError> {
+    check(files.load(context)?, context)
 }
 
 /// Checks a provider that was made otherwise (declarations that are shared with the caller, a

@@ -11,6 +11,9 @@
 //! A command flattens [`Pmc`] into its own and calls [`main`]. This crate knows neither scheduling
 //! nor BPF, and needs no toolchain but Rust's.
 
+// they panic where nobody reads: see `amp_host::output`
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod caches;
 mod counting;
 mod describe;

@@ -20,7 +20,7 @@ use amp_workloads::quantity::parse_count;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
@@ -202,23 +202,38 @@ fn virtuals(args: &StatArgs, inventory: &CounterInventory) -> Result<Option<Virt
 /// Bad input ([`amp_host::BadInput`]), naming the event, metric or process; others when counting
 /// fails.
 pub fn main(args: &StatArgs, stop: &AtomicBool) -> Result<ExitCode> {
+    check_outputs(&[&args.json, &args.html, &args.output])?;
     let (measurement, virtuals) = Measurement::of(args)?;
-    let mut out = open_output(args)?;
+    let mut out = Shown::to(args.output.as_deref())?;
     let (report, status) = match args.repeat {
         0 | 1 => measurement.count(virtuals, &mut out, stop)?,
         runs => measurement.repeat(runs, virtuals, &mut out, stop)?,
     };
-    if let (Some(path), Some(windows)) = (&args.html, &report.intervals) {
-        amp_host::write_out(path, &plot::page(&report, windows))?;
-    }
-    match &args.json {
+    let shown = match &args.json {
         Some(path) => {
             let text = serde_json::to_string(&report)?;
-            amp_host::write_out(path, &format!("{text}\n"))?;
+            amp_host::write_out(path, &format!("{text}\n"))
         }
-        None => emit(&mut out, &output::report(&report, measurement.format())),
-    }
+        None => {
+            out.show(&output::report(&report, measurement.format()));
+            out.end()
+        }
+    };
+    let page = match (&args.html, &report.intervals) {
+        (Some(path), Some(windows)) => amp_host::write_out(path, &plot::page(&report, windows)),
+        _ => Ok(()),
+    };
+    amp_host::output::all([shown, page])?;
     Ok(status)
+}
+
+/// Checks that outputs can be written, before a command runs.
+///
+/// # Errors
+/// As [`amp_host::check_out`].
+pub fn check_outputs(outputs: &[&Option<PathBuf>]) -> Result<()> {
+    let outputs = outputs.iter().filter_map(|p| p.as_deref());
+    outputs.into_iter().try_for_each(amp_host::check_out)
 }
 
 /// Sets and metrics that are asked for, by themselves and by groups; the usual ones when nothing
@@ -316,17 +331,63 @@ fn beside(sets: &[Set], pmu: &str, event: &str, position: usize) -> Vec<String> 
     before.map(|e| format!("`{}`", e.name)).collect()
 }
 
-fn open_output(args: &StatArgs) -> Result<Box<dyn Write>> {
-    Ok(match &args.output {
-        Some(path) => {
-            let file = std::fs::File::create(path);
-            Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
-        }
-        None => Box::new(std::io::stderr()),
-    })
+/// Where what is measured is shown as it goes. A failure is told at the end: it is no reason not to
+/// measure.
+pub struct Shown {
+    to: Box<dyn Write>,
+    name: String,
+    failed: Option<std::io::Error>,
 }
 
-/// Shows what is measured; a reader that is gone ends nothing.
-pub fn emit(out: &mut dyn Write, text: &str) {
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+impl Shown {
+    /// A file, or standard error. The file is written as it goes, because somebody may follow it.
+    ///
+    /// # Errors
+    /// When the file cannot be created.
+    pub fn to(file: Option<&Path>) -> Result<Shown> {
+        let name = file.map_or("to standard error".to_owned(), |f| f.display().to_string());
+        let to: Box<dyn Write> = match file {
+            Some(path) => {
+                let file = std::fs::File::create(path);
+                Box::new(file.with_context(|| format!("cannot write {name}"))?)
+            }
+            None => Box::new(std::io::stderr()),
+        };
+        Ok(Shown {
+            to,
+            name,
+            failed: None,
+        })
+    }
+
+    /// Shows some text.
+    pub fn show(&mut self, text: &str) {
+        if self.failed.is_none() {
+            let shown = self.to.write_all(text.as_bytes());
+            self.failed = shown.and_then(|()| self.to.flush()).err();
+        }
+    }
+
+    /// Says whether all of it was shown.
+    ///
+    /// # Errors
+    /// When something could not be shown. A reader that has gone is none.
+    pub fn end(self) -> Result<()> {
+        match self.failed {
+            Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(e).with_context(|| format!("cannot write {}", self.name))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Shows a report on standard error.
+///
+/// # Errors
+/// As [`Shown::end`].
+pub fn emit(text: &str) -> Result<()> {
+    let mut out = Shown::to(None)?;
+    out.show(text);
+    out.end()
 }

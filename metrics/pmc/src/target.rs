@@ -8,6 +8,7 @@ use clap::Args;
 use rustix::fd::OwnedFd;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +19,10 @@ pub const LOOK: Duration = Duration::from_millis(100);
 /// at once, so this is for one that came between two. Each look runs on some CPU, and what it
 /// leaves in the caches there a program on the same one must fetch anew.
 const LONGEST: Duration = Duration::from_secs(1);
+/// How long a command may take to end when its time is up.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The same when we are interrupted, who must end within a second.
+const HASTE: Duration = Duration::from_millis(700);
 /// The nice value of who counts.
 const FIRST: i32 = -20;
 
@@ -34,6 +39,10 @@ pub fn hold(command: &[String], quiet: bool) -> Result<Held> {
     let mut launch = Launch::new(command)?.as_user(user::behind_sudo()?);
     if quiet {
         launch = launch.output_to_stderr()?;
+    }
+    // from another group it could not read the terminal
+    if !std::io::stdin().is_terminal() {
+        launch = launch.in_own_group();
     }
     Ok(launch.hold()?)
 }
@@ -236,15 +245,42 @@ impl PreparedTarget {
         let begin = Instant::now();
         Ok(RunningTarget {
             begin,
-            end: self.timeout.map(|t| begin + t),
+            end: self.timeout.and_then(|t| begin.checked_add(t)),
             target: match (self.held, self.watched) {
                 (Some(h), _) => Target::Command(release(h)?),
                 (None, Some(fd)) => Target::Process(fd),
                 (None, None) => Target::Machine,
             },
-            asked: false,
+            ending: Ending::default(),
             stop,
         })
+    }
+}
+
+/// The end of a command: it is asked first, and killed when it takes too long.
+#[derive(Default)]
+pub struct Ending {
+    kill_at: Option<Instant>,
+}
+
+impl Ending {
+    /// Asks the command to end now, or within the time that is left to it.
+    pub fn hurry(&mut self, command: &mut Process, interrupted: bool) {
+        let now = Instant::now();
+        let latest = now + if interrupted { HASTE } else { PATIENCE };
+        match self.kill_at {
+            None => {
+                command.end();
+                self.kill_at = Some(latest);
+            }
+            Some(at) if now >= at => command.kill(),
+            Some(at) => self.kill_at = Some(at.min(latest)),
+        }
+    }
+
+    /// When to [hurry](Self::hurry) it again, once it was asked.
+    pub fn when(&self) -> Option<Instant> {
+        self.kill_at
     }
 }
 
@@ -254,32 +290,29 @@ pub struct RunningTarget<'a> {
     pub begin: Instant,
     target: Target,
     end: Option<Instant>,
-    asked: bool,
+    ending: Ending,
     stop: &'a AtomicBool,
 }
 
 impl RunningTarget<'_> {
     /// Waits until `until` at most, or for a while; whether this is the end. A command is asked to
-    /// end when its time is up: what it does then counts, too.
+    /// end when its time is up, and killed when it does not: what it does then counts, too.
     ///
     /// # Errors
     /// When the system cannot wait.
     pub fn wait(&mut self, until: Option<Instant>) -> Result<bool> {
-        // a command that was asked to end takes its time
-        let end = self.end.filter(|_| !self.asked);
+        // a command that was asked to end has some time for it
+        let end = self.ending.when().or(self.end);
         let gone = self.target.wait([until, end].into_iter().flatten().min())?;
-        let over =
-            self.stop.load(Ordering::Relaxed) || self.end.is_some_and(|e| Instant::now() >= e);
+        let interrupted = self.stop.load(Ordering::Relaxed);
+        let over = interrupted || self.end.is_some_and(|e| Instant::now() >= e);
         if gone || !over {
             return Ok(gone);
         }
-        let Target::Command(p) = &self.target else {
+        let Target::Command(p) = &mut self.target else {
             return Ok(true);
         };
-        if !self.asked {
-            p.end();
-            self.asked = true;
-        }
+        self.ending.hurry(p, interrupted);
         Ok(false)
     }
 

@@ -10,9 +10,8 @@ use super::windowed::Windowed;
 use super::{Context, NoMetrics, ProviderError};
 use crate::ids::{CoreTypeId, CoreTypeSet, Nanos, MAX_CORE_TYPES};
 use crate::provider::Provider;
-use amp_machine::{BadFile, Locator};
+use amp_machine::{read_text, BadFile, Locator};
 use serde::Deserialize;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -161,7 +160,7 @@ impl HistoryFileSettings {
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, ProviderFileError> {
-    read_owned(path).map(|(text, _)| text)
+    read_owned(path).map(|kept| kept.text)
 }
 
 /// Owner of a file.
@@ -187,24 +186,72 @@ impl Owner {
     }
 }
 
+/// A file that was read.
+#[derive(Clone, Debug)]
+struct Kept {
+    path: PathBuf,
+    text: String,
+    owner: Owner,
+}
+
 /// Text and owner of the same file, even if another takes its place meanwhile.
-fn read_owned(path: &Path) -> Result<(String, Owner), ProviderFileError> {
-    let all = || {
-        let mut file = std::fs::File::open(path)?;
-        let about = file.metadata()?;
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        let owner = Owner {
-            uid: about.uid(),
-            gid: about.gid(),
-            shared: about.mode() & 0o022 != 0,
+fn read_owned(path: &Path) -> Result<Kept, ProviderFileError> {
+    match read_text(path) {
+        Ok((text, about)) => Ok(Kept {
+            path: path.to_owned(),
+            text,
+            owner: Owner {
+                uid: about.uid(),
+                gid: about.gid(),
+                shared: about.mode() & 0o022 != 0,
+            },
+        }),
+        Err(source) => Err(ProviderFileError::Read {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// A provider file and those that it puts something in front of, as they were when they were read:
+/// whoever must not wait for a file system makes the provider of these.
+#[derive(Clone, Debug)]
+pub struct ProviderFiles {
+    /// The first one describes the provider.
+    files: Vec<Kept>,
+}
+
+impl ProviderFiles {
+    /// Reads the file at `path` and those that it names, and checks them as far as can be without
+    /// the machine that they are for.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn read(path: &Path) -> Result<ProviderFiles, ProviderFileError> {
+        let mut reader = Reader::new(None);
+        reader.load(path)?;
+        Ok(ProviderFiles { files: reader.read })
+    }
+
+    /// Their paths, the one that describes the provider first.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|f| f.path.as_path())
+    }
+
+    /// The provider that they describe, on the machine of `context`. Nothing is read.
+    ///
+    /// # Errors
+    /// [`ProviderFileError`], naming file, line and key.
+    pub fn load(&self, context: &Context<'_>) -> Result<Box<dyn Provider>, ProviderFileError> {
+        let mut reader = Reader {
+            kept: Some(&self.files),
+            ..Reader::new(Some(context))
         };
-        Ok((text, owner))
-    };
-    all().map_err(|source| ProviderFileError::Read {
-        path: path.to_owned(),
-        source,
-    })
+        match self.files.first() {
+            Some(first) => reader.load(&first.path),
+            None => Err(BadFile::whole(Path::new(""), "no provider file").into()),
+        }
+    }
 }
 
 /// The provider that a file describes, on the machine of `context`. `kind` says which; a file
@@ -222,30 +269,49 @@ pub fn load(path: &Path, context: &Context<'_>) -> Result<Box<dyn Provider>, Pro
 /// # Errors
 /// As [`load`].
 pub fn files_of(path: &Path) -> Result<Vec<PathBuf>, ProviderFileError> {
-    let mut reader = Reader::new(None);
-    reader.load(path)?;
-    Ok(reader.files)
+    Ok(ProviderFiles::read(path)?
+        .paths()
+        .map(Path::to_owned)
+        .collect())
 }
 
 /// Reads a provider file and those that it names.
 struct Reader<'a> {
     /// The machine; without one, a provider that depends on it is stood in for.
     context: Option<&'a Context<'a>>,
-    files: Vec<PathBuf>,
+    /// The files there are; without them, those of the file system.
+    kept: Option<&'a [Kept]>,
+    /// What was read.
+    read: Vec<Kept>,
 }
 
 impl<'a> Reader<'a> {
     fn new(context: Option<&'a Context<'a>>) -> Reader<'a> {
         Reader {
             context,
-            files: Vec::new(),
+            kept: None,
+            read: Vec::new(),
         }
     }
 
     fn load(&mut self, path: &Path) -> Result<Box<dyn Provider>, ProviderFileError> {
-        let (text, owner) = read_owned(path)?;
-        self.files.push(path.to_owned());
-        self.parse(path, &text, Some(owner))
+        let file = self.file(path)?;
+        self.parse(path, &file.text, Some(file.owner))
+    }
+
+    fn file(&mut self, path: &Path) -> Result<Kept, ProviderFileError> {
+        let file = match self.kept {
+            None => read_owned(path)?,
+            Some(kept) => {
+                let found = kept.iter().find(|f| f.path == path).cloned();
+                found.ok_or_else(|| ProviderFileError::Read {
+                    path: path.to_owned(),
+                    source: std::io::ErrorKind::NotFound.into(),
+                })?
+            }
+        };
+        self.read.push(file.clone());
+        Ok(file)
     }
 
     fn parse(
@@ -342,13 +408,12 @@ impl<'a> Reader<'a> {
             };
         }
         let file = path.parent().unwrap_or(Path::new(".")).join(name);
-        let (text, owner) = read_owned(&file)?;
+        let Kept { text, owner, .. } = self.file(&file)?;
         let head: Head = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         let kind = head.kind.map(toml::Spanned::into_inner).unwrap_or_default();
         if never.contains(&kind.as_str()) {
             return Err(wrong(format!("it is of kind `{kind}` itself")));
         }
-        self.files.push(file.clone());
         self.parse(&file, &text, Some(owner))
     }
 }
@@ -397,6 +462,31 @@ mod tests {
             name("kind = \"exec\"\ncommand = [\"/bin/cat\"]\n"),
             "p.toml"
         );
+    }
+
+    #[test]
+    fn files_that_were_read_are_not_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let inner = "kind = \"ipc-sampling\"\n[settings]\nmax = 5.0\n";
+        std::fs::write(at("inner.toml"), inner).unwrap();
+        let outer = "kind = \"remembered\"\ninner = \"inner.toml\"\n";
+        std::fs::write(at("outer.toml"), outer).unwrap();
+        let files = ProviderFiles::read(&at("outer.toml")).unwrap();
+        let paths: Vec<&Path> = files.paths().collect();
+        assert_eq!(paths, [at("outer.toml"), at("inner.toml")]);
+        std::fs::remove_file(at("inner.toml")).unwrap();
+        std::fs::write(at("outer.toml"), "kind = 3").unwrap();
+        let pmus = crate::pmu::Pmus::generic(&[vec![0], vec![1]], 4);
+        let context = Context {
+            pmus: &pmus,
+            counters: Ok(()),
+            energy_per_core_type: false,
+            models: None,
+            trust: None,
+        };
+        let name = files.load(&context).unwrap().name().to_owned();
+        assert!(name.starts_with("remembered("), "{name}");
     }
 
     #[test]

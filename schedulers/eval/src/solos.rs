@@ -9,8 +9,18 @@ use amp_metrics::uncertainty::Measured;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use thiserror::Error;
+
+/// Longest file whose contents are part of a [`key`], bytes.
+pub const WHOLE: u64 = 1 << 30;
+
+/// Longest wait for somebody else who writes the cache.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Completion times of one program alone, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,12 +87,10 @@ pub struct SoloCache {
 impl SoloCache {
     /// Reads `path`; a file that is not there, or is not ours, is an empty cache.
     pub fn open(path: Option<&Path>) -> SoloCache {
-        let text = path.and_then(|p| std::fs::read_to_string(p).ok());
-        let mut cache: SoloCache = text
-            .and_then(|t| serde_json::from_str(&t).ok())
-            .unwrap_or_default();
-        cache.path = path.map(Into::into);
-        cache
+        SoloCache {
+            entries: path.map(entries_in).unwrap_or_default(),
+            path: path.map(Into::into),
+        }
     }
 
     /// The entry under `key`.
@@ -90,13 +98,13 @@ impl SoloCache {
         self.entries.get(key)
     }
 
-    /// Adds an entry and, when there is a file, writes the whole to it in one step.
+    /// Adds an entry and, when there is a file, adds it there. What others have added to the file
+    /// since it was read stays.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn put(&mut self, key: String, times: SoloTimes) -> Result<(), KeepError> {
-        self.entries.insert(key, times);
-        self.save()
+        self.add(BTreeMap::from([(key, times)]))
     }
 
     /// Takes in the entries of another cache.
@@ -104,57 +112,125 @@ impl SoloCache {
     /// # Errors
     /// When the file cannot be written.
     pub fn merge(&mut self, other: SoloCache) -> Result<(), KeepError> {
-        self.entries.extend(other.entries);
-        self.save()
+        self.add(other.entries)
     }
 
-    fn save(&self) -> Result<(), KeepError> {
+    fn add(&mut self, new: BTreeMap<String, SoloTimes>) -> Result<(), KeepError> {
+        self.entries.extend(new.clone());
         let Some(path) = &self.path else {
             return Ok(());
         };
-        self.write(path).map_err(|source| KeepError {
+        self.write(path, new).map_err(|source| KeepError {
             path: path.clone(),
             source,
         })
     }
 
-    fn write(&self, path: &Path) -> std::io::Result<()> {
+    fn write(&self, path: &Path, new: BTreeMap<String, SoloTimes>) -> std::io::Result<()> {
         let dir = path
             .parent()
             .filter(|d| !d.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
         std::fs::create_dir_all(dir)?;
+        let _lock = Locked::wait(&path.with_extension("lock"))?;
+        let mut entries = entries_in(path);
+        for (key, times) in &self.entries {
+            entries.entry(key.clone()).or_insert_with(|| times.clone());
+        }
+        entries.extend(new);
         let file = tempfile::NamedTempFile::new_in(dir)?;
-        serde_json::to_writer_pretty(&file, self)?;
+        let whole = SoloCache {
+            entries,
+            path: None,
+        };
+        serde_json::to_writer_pretty(&file, &whole)?;
         file.persist(path)?;
         Ok(())
     }
 }
 
+/// What the file at `path` has; nothing when it is not there, or not ours.
+fn entries_in(path: &Path) -> BTreeMap<String, SoloTimes> {
+    let text = amp_machine::read_text(path).ok();
+    let cache = text.and_then(|(t, _)| serde_json::from_str::<SoloCache>(&t).ok());
+    cache.unwrap_or_default().entries
+}
+
+/// A file that is locked until this is dropped: between reading the cache and writing it nobody
+/// else writes.
+struct Locked(File);
+
+impl Locked {
+    fn wait(path: &Path) -> std::io::Result<Locked> {
+        let file = File::create(path)?;
+        let begin = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Locked(file)),
+                // whoever has it is stopped: it takes milliseconds
+                Err(TryLockError::WouldBlock) if begin.elapsed() > LONGEST_WAIT => {
+                    return Err(std::io::ErrorKind::TimedOut.into())
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // By name: a child that is just being started has a copy of the descriptor. What cannot be
+        // unlocked is unlocked when the last copy is closed.
+        let _ = self.0.unlock();
+    }
+}
+
 /// The key of a program: a digest of `circumstances` (machine, model version, kernel), its
-/// arguments, and the contents of its executable and of every argument that names a file in
-/// `workdir`.
+/// arguments, and the contents of its executable and of every argument that names a regular file in
+/// `workdir`. Of a file above [`WHOLE`] bytes, length and time of the last change stand for the
+/// contents.
 pub fn key(circumstances: &[&str], command: &[String], workdir: &Path) -> String {
     let mut h = Sha256::new();
-    let mut add = |bytes: &[u8]| {
+    let add = |bytes: &[u8], h: &mut Sha256| {
         h.update((bytes.len() as u64).to_le_bytes());
         h.update(bytes);
     };
     for part in circumstances {
-        add(part.as_bytes());
+        add(part.as_bytes(), &mut h);
     }
     for (i, arg) in command.iter().enumerate() {
-        add(arg.as_bytes());
+        add(arg.as_bytes(), &mut h);
         let file = if i == 0 {
             find_executable(arg)
         } else {
             Some(workdir.join(arg))
         };
-        if let Some(content) = file.and_then(|f| std::fs::read(f).ok()) {
-            add(&content);
+        if let Some(file) = file {
+            // one that cannot be read is known by its name alone
+            let _ = add_contents(&file, &mut h);
         }
     }
     h.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Adds length and contents of a regular file.
+fn add_contents(path: &Path, h: &mut Sha256) -> std::io::Result<()> {
+    let (file, about) = amp_machine::open_regular(path)?;
+    h.update(about.len().to_le_bytes());
+    if about.len() > WHOLE {
+        h.update(about.mtime().to_le_bytes());
+        h.update(about.mtime_nsec().to_le_bytes());
+        return Ok(());
+    }
+    let mut file = file.take(WHOLE);
+    let mut part = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(()),
+            n => h.update(&part[..n]),
+        }
+    }
 }
 
 fn find_executable(name: &str) -> Option<PathBuf> {
@@ -203,5 +279,45 @@ mod tests {
         assert_ne!(base, k(&["m", "1"], &["true", "other"]));
         std::fs::write(dir.path().join("in"), "two").unwrap();
         assert_ne!(base, k(&["m", "1"], &["true", "in"]));
+    }
+
+    /// Bug 10 of the review: a FIFO was waited for, and an endless device filled the memory.
+    #[test]
+    fn only_regular_files_are_read_for_the_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.unwrap().success());
+        let k = |arg: &str| key(&[], &argv(&["true", arg]), dir.path());
+        assert_ne!(k("fifo"), k("/dev/zero"));
+        // neither is part of it
+        let before = k("fifo");
+        std::fs::remove_file(fifo).unwrap();
+        assert_eq!(before, k("fifo"));
+        File::create(dir.path().join("long"))
+            .unwrap()
+            .set_len(WHOLE + 1)
+            .unwrap();
+        assert_eq!(k("long"), k("long"));
+    }
+
+    /// Bug 15 of the review: six benches at once kept 2 of 12 entries.
+    #[test]
+    fn benches_at_once_keep_what_each_has_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("solo.json");
+        std::thread::scope(|s| {
+            for n in 0..6 {
+                let mut cache = SoloCache::open(Some(&path));
+                s.spawn(move || {
+                    for entry in 0..4 {
+                        cache
+                            .put(format!("{n}-{entry}"), SoloTimes::default())
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(SoloCache::open(Some(&path)).entries.len(), 24);
     }
 }

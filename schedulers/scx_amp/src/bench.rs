@@ -7,12 +7,12 @@ use amp_eval::report;
 use amp_eval::workload::{App, Workload};
 use amp_eval::Runs;
 use amp_eval::{Contender, Contenders};
-use amp_host::bad_input;
+use amp_host::{bad_input, check_out, output};
 use amp_machine::CpuList;
 use amp_metrics::trust::Trust;
 use amp_pmc::TrustArgs;
 use amp_sched::policy::Settings;
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -227,14 +227,16 @@ fn compare(args: &BenchArgs, first: &Path, second: &Path) -> Result<()> {
             of(&b)
         )));
     };
-    if let Some(path) = &args.json {
+    let json = args.json.as_deref();
+    let shown = match json == Some(Path::new("-")) {
+        true => Ok(()),
+        false => amp_host::print(&text),
+    };
+    let written = json.map_or(Ok(()), |path| {
         let json = serde_json::to_string_pretty(&report::changes::json(&a, &b))?;
-        amp_host::write_out(path, &format!("{json}\n"))?;
-    }
-    if args.json.as_deref() != Some(Path::new("-")) {
-        print!("{text}");
-    }
-    Ok(())
+        amp_host::write_out(path, &format!("{json}\n"))
+    });
+    output::all([shown, written])
 }
 
 /// Refuses options that mean nothing where the bench runs: what is ignored in silence is taken for
@@ -333,35 +335,41 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
             app.name
         )));
     }
-    for path in [&args.json, &args.html]
-        .into_iter()
-        .flatten()
-        .filter(|p| p.as_os_str() != "-")
-    {
-        let dir = path
-            .parent()
-            .filter(|d| !d.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        if !dir.is_dir() {
-            return Err(bad_input(format!("{}: no such folder", dir.display())));
-        }
-    }
-    Ok(())
+    let outputs = [&args.json, &args.html].into_iter().flatten();
+    outputs.into_iter().try_for_each(|path| check_out(path))
 }
 
 fn show(args: &BenchArgs, results: &BenchReport) -> Result<()> {
-    if let Some(path) = &args.html {
-        std::fs::write(path, report::html(results))
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    if let Some(path) = &args.json {
-        amp_host::write_out(
-            path,
-            &format!("{}\n", serde_json::to_string_pretty(results)?),
-        )?;
-    }
-    if args.json.as_deref() != Some(Path::new("-")) {
-        print!("{}", report::text(results, amp_host::terminal_width()));
-    }
-    Ok(())
+    let (json, html) = (args.json.as_deref(), args.html.as_deref());
+    show_all(results, "", json, html, results)
+}
+
+/// Shows a report: first as text, with `words` before it, unless its JSON goes to standard output;
+/// then in files. Each is tried, whatever becomes of the others: a bench that took hours is not
+/// lost with a full disk. `page` is what the HTML page shows.
+///
+/// # Errors
+/// Each output that failed.
+pub fn show_all(
+    results: &BenchReport,
+    words: &str,
+    json: Option<&Path>,
+    html: Option<&Path>,
+    page: &BenchReport,
+) -> Result<()> {
+    let shown = match json == Some(Path::new("-")) {
+        true => Ok(()),
+        false => {
+            let text = report::text(results, amp_host::terminal_width());
+            amp_host::print(&format!("{words}{text}"))
+        }
+    };
+    let json = json.map_or(Ok(()), |path| {
+        let json = serde_json::to_string_pretty(results)?;
+        amp_host::write_out(path, &format!("{json}\n"))
+    });
+    let html = html.map_or(Ok(()), |path| {
+        amp_host::write_out(path, &report::html(page))
+    });
+    output::all([shown, json, html])
 }

@@ -56,13 +56,13 @@ struct GuestArgs {
     #[arg(long, default_value = "newest")]
     kernel: KernelChoice,
     /// Host file or folder to put into the guest.
-    #[arg(long = "file", value_name = "HOST:GUEST")]
-    files: Vec<String>,
+    #[arg(long = "file", value_name = "HOST:GUEST", value_parser = guest_file)]
+    files: Vec<GuestFile>,
     /// Debian package to put into the guest, with what it needs.
     #[arg(long = "package", value_name = "PACKAGE")]
     packages: Vec<String>,
     /// Argument for the model plugin.
-    #[arg(long = "plugin-arg", value_name = "KEY=VALUE")]
+    #[arg(long = "plugin-arg", value_name = "KEY=VALUE", value_parser = key_value, conflicts_with = "plain")]
     plugin_args: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ struct RunArgs {
     #[command(flatten)]
     guest: GuestArgs,
     /// Guest file or folder to bring back.
-    #[arg(long, value_name = "GUEST_PATH")]
+    #[arg(long, value_name = "GUEST_PATH", value_parser = guest_path)]
     collect: Vec<String>,
     /// Folder for collected files (under their guest paths) and `kernel.log`.
     #[arg(long, value_name = "DIR", default_value = "board-out")]
@@ -110,6 +110,31 @@ struct FetchArgs {
     refresh: bool,
 }
 
+fn guest_file(text: &str) -> Result<GuestFile, String> {
+    let (host, guest) = text.split_once(':').ok_or("want HOST:GUEST")?;
+    if host.is_empty() {
+        return Err("want HOST:GUEST, a file or folder before the colon".into());
+    }
+    Ok(GuestFile::host(host, guest_path(guest)?))
+}
+
+fn guest_path(text: &str) -> Result<String, String> {
+    let absolute = text.starts_with('/') && text.split('/').all(|part| part != "..");
+    match absolute {
+        true => Ok(text.into()),
+        false => Err(format!(
+            "guest path `{text}`: must be absolute and free of `..`"
+        )),
+    }
+}
+
+fn key_value(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.is_empty() => Ok(text.into()),
+        _ => Err("want KEY=VALUE".into()),
+    }
+}
+
 /// Runs `scx_amp board`.
 ///
 /// # Errors
@@ -130,7 +155,7 @@ pub fn main(args: BoardArgs) -> Result<ExitCode> {
     match done {
         Err(e) => match e.downcast_ref::<BoardError>() {
             Some(board) => {
-                eprintln!("scx_amp board: {board}");
+                amp_host::tell(&format!("scx_amp board: {board}"));
                 Ok(ExitCode::from(status_of(board, has_guest)))
             }
             None => Err(e),
@@ -174,21 +199,19 @@ fn request(a: &GuestArgs, script: String, cache: &Cache) -> Result<Run> {
     // On the command line our programs are a convenience, not a demand: a script may not need them.
     run.binaries
         .retain(|b| artifacts::guest_binary(cache, arch, b).is_ok());
-    for f in &a.files {
-        let (host, guest) = f
-            .split_once(':')
-            .context(format!("--file {f}: want HOST:GUEST"))?;
-        run.files.push(GuestFile::host(host, guest));
-    }
+    run.files.extend(a.files.iter().cloned());
     Ok(run)
 }
 
 fn run(a: &RunArgs, cancel: &AtomicBool) -> Result<ExitCode> {
     let script = match &a.script {
-        Some(path) => std::fs::read_to_string(path).map_err(|source| BoardError::HostFile {
-            path: path.clone(),
-            source,
-        })?,
+        Some(path) => match amp_machine::read_text(path) {
+            Ok((text, _)) => text,
+            Err(source) => {
+                let path = path.clone();
+                return Err(BoardError::HostFile { path, source }.into());
+            }
+        },
         None => format!("{}\n", a.command.join(" ")),
     };
     let cache = Cache::open()?;
@@ -205,10 +228,11 @@ fn run(a: &RunArgs, cancel: &AtomicBool) -> Result<ExitCode> {
             save(&a.out, path, data)?;
         }
         save(&a.out, "kernel.log", outcome.kernel_log.as_bytes())?;
-        eprintln!("{} files in {}", outcome.files.len(), a.out.display());
+        let n = outcome.files.len();
+        amp_host::tell(&format!("{n} files in {}", a.out.display()));
     }
     for path in &outcome.missing {
-        eprintln!("scx_amp board: nothing to collect at {path}");
+        amp_host::tell(&format!("scx_amp board: nothing to collect at {path}"));
     }
     Ok(ExitCode::from(
         u8::try_from(outcome.exit_code).unwrap_or(255),
@@ -260,7 +284,7 @@ fn fetch_all(a: &FetchArgs, cancel: &AtomicBool) -> Result<ExitCode> {
     });
     view.clear();
     for line in done? {
-        println!("{line}");
+        amp_host::print(&format!("{line}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -410,16 +434,22 @@ impl View {
     /// A line for standard output.
     fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| println!("{line}")),
-            None => println!("{line}"),
+            Some(bar) => bar.suspend(|| self.print(line)),
+            None => self.print(line),
+        }
+    }
+
+    fn print(&self, line: &str) {
+        if let Err(e) = amp_host::print(&format!("{line}\n")) {
+            amp_host::tell(&format!("{line}: {e:#}"));
         }
     }
 
     /// A line for standard error.
     fn complain(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| amp_host::tell(line)),
+            None => amp_host::tell(line),
         }
     }
 
@@ -435,7 +465,7 @@ impl View {
             }
             Event::Note(text) => match &self.bar {
                 Some(bar) => bar.println(text),
-                None if self.verbose => eprintln!("{text}"),
+                None if self.verbose => amp_host::tell(&text),
                 None => {}
             },
             Event::Console { line, from } => {
@@ -446,7 +476,7 @@ impl View {
                     // A closed pipe must not end the guest half way: its results still count.
                     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
                 } else if self.verbose {
-                    eprintln!("{line}");
+                    amp_host::tell(&line);
                 }
             }
         }

@@ -46,7 +46,7 @@ pub fn main(args: &CompareArgs, cancel: &AtomicBool) -> Result<()> {
         let outcome = comparison.run(args.runs, args.seed, &mut watch);
         drop(progress);
         match outcome {
-            Ok(outcome) => println!("{outcome}"),
+            Ok(outcome) => amp_host::print(&format!("{outcome}\n"))?,
             Err(SimError::Interrupted) => bail!("interrupted"),
             Err(e) => return Err(bad_input(e)),
         }

@@ -9,10 +9,13 @@
 //! The socket speaks the protocol of `scx_stats`, so that its tools can read the figures too:
 //! request `stats` with target `top` (what it is doing) or `change`. It lies in a directory that
 //! only root can enter. The scheduling thread alone touches the engine: calls wait for it between
-//! two ticks.
+//! two ticks. Files that a request names are read before, in a thread of their own, because reading
+//! may take any time.
 
+use crate::profile::Profile;
+use crate::provider::Asked;
 use crate::status::{CpuStatus, Metric, Status, ThreadStatus};
-use amp_host::bad_input;
+use amp_host::{bad_input, BadInput};
 use anyhow::{anyhow, bail, Context, Result};
 use scx_stats::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -34,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What is said of an answer that is none.
 pub const UNREADABLE: &str = "the running scheduler's answer cannot be read (another version?)";
 
-/// What is asked of the scheduling thread.
+/// What is asked for through the socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
@@ -48,6 +51,51 @@ pub enum Request {
     Provider(String),
     /// Turn these parameters, all or none.
     Set(Vec<String>),
+}
+
+/// What is asked of the scheduling thread: a request, and what is in the files that it names.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// The status of the scheduler.
+    Status,
+    /// Put this policy to work.
+    Policy(String),
+    /// Put this profile with its provider to work.
+    Profile(Box<Profile>, Asked),
+    /// Put this source of metrics to work.
+    Provider(Asked),
+    /// Turn these parameters, all or none.
+    Set(Vec<String>),
+}
+
+impl Order {
+    /// Reads what the request names.
+    ///
+    /// # Errors
+    /// [`amp_host::BadInput`] naming the file, line and key at fault.
+    fn read(request: Request) -> Result<Order> {
+        Ok(match request {
+            Request::Status => Order::Status,
+            Request::Policy(name) => Order::Policy(name),
+            Request::Set(settings) => Order::Set(settings),
+            Request::Provider(name) => Order::Provider(Asked::find(&name)?),
+            Request::Profile(name) => {
+                let profile = Profile::find(&name)?;
+                let provider = Asked::find(&profile.provider)?;
+                Order::Profile(Box::new(profile), provider)
+            }
+        })
+    }
+
+    /// The same within `patience`. What takes longer is left to itself.
+    fn read_within(patience: Duration, request: Request) -> Result<Order> {
+        let (sender, read) = channel();
+        std::thread::Builder::new()
+            .name("ctl-read".into())
+            .spawn(move || sender.send(Order::read(request)))?;
+        read.recv_timeout(patience)
+            .map_err(|_| anyhow!("what it names cannot be read within {patience:?}"))?
+    }
 }
 
 /// The answer to a request.
@@ -67,8 +115,8 @@ pub enum Answer {
 /// A request and where its answer goes.
 #[derive(Debug)]
 pub struct Call {
-    /// The request.
-    pub request: Request,
+    /// What is asked.
+    pub order: Order,
     /// Where the answer goes; nobody may be there any more.
     pub answer: Sender<Answer>,
 }
@@ -114,7 +162,7 @@ fn data(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> StatsServerDa
         .add_meta(Metric::meta())
         .add_stats(
             "top",
-            Box::new(move |_, _| match call(&submit, Request::Status)? {
+            Box::new(move |_, _| match call(&submit, Order::Status)? {
                 Answer::Status(s) => s.to_json(),
                 other => Err(unexpected(&other)),
             }),
@@ -123,7 +171,10 @@ fn data(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> StatsServerDa
             "change",
             Box::new(move |args: &BTreeMap<String, String>, _| {
                 let answer = match args.get("request").map(|r| serde_json::from_str(r)) {
-                    Some(Ok(request)) => call(&change, request)?,
+                    Some(Ok(request)) => match Order::read_within(PATIENCE / 2, request) {
+                        Ok(order) => call(&change, order)?,
+                        Err(e) => refusal(&e),
+                    },
                     Some(Err(e)) => Answer::Bad(format!("request: {e}")),
                     None => Answer::Bad("`request` is missing".into()),
                 };
@@ -132,13 +183,21 @@ fn data(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> StatsServerDa
         )
 }
 
-/// What the scheduling thread answers to a request that goes to it through `submit`.
+/// How a request that is not carried out is answered.
+pub fn refusal(why: &anyhow::Error) -> Answer {
+    match why.is::<BadInput>() {
+        true => Answer::Bad(format!("{why:#}")),
+        false => Answer::Failed(format!("{why:#}")),
+    }
+}
+
+/// What the scheduling thread answers to an order that goes to it through `submit`.
 ///
 /// # Errors
 /// When it ends, or is too busy.
-pub fn call(submit: &impl Fn(Call) -> bool, request: Request) -> Result<Answer> {
+pub fn call(submit: &impl Fn(Call) -> bool, order: Order) -> Result<Answer> {
     let (answer, answers) = channel();
-    if !submit(Call { request, answer }) {
+    if !submit(Call { order, answer }) {
         bail!("the scheduler is ending");
     }
     answers.recv_timeout(PATIENCE).map_err(|e| match e {
@@ -250,6 +309,44 @@ mod tests {
         assert!(e.contains("0700"), "{e}");
     }
 
+    /// Bug 2 of the review: the scheduling thread waited for somebody to write into a FIFO.
+    #[test]
+    fn what_a_request_names_is_read_before_the_scheduler_hears_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo.toml"), 0o600.into()).unwrap();
+        let profile =
+            |provider: &str| format!("about = \"x\"\npolicy = \"hsp\"\nprovider = {provider:?}\n");
+        std::fs::write(at("outer.toml"), profile(&at("fifo.toml"))).unwrap();
+        let read = |request| Order::read_within(Duration::from_secs(60), request);
+        for request in [
+            Request::Provider(at("fifo.toml")),
+            Request::Profile(at("fifo.toml")),
+            Request::Profile(at("outer.toml")),
+        ] {
+            let e = read(request).unwrap_err();
+            assert!(matches!(refusal(&e), Answer::Bad(t) if t.contains("not a regular file")));
+        }
+        let text = "kind = \"exec\"\ncommand = [\"/bin/cat\"]\n";
+        std::fs::write(at("p.toml"), text).unwrap();
+        std::fs::write(at("outer.toml"), profile(&at("p.toml"))).unwrap();
+        let order = read(Request::Profile(at("outer.toml"))).unwrap();
+        assert!(
+            matches!(order, Order::Profile(p, a) if p.policy == "hsp" && a.name() == at("p.toml"))
+        );
+        let order = read(Request::Provider(at("p.toml"))).unwrap();
+        std::fs::remove_file(at("p.toml")).unwrap();
+        let Order::Provider(asked) = order else {
+            panic!("{order:?}");
+        };
+        let mut here = amp_pmc::CounterInventory::from_parts(
+            amp_metrics::Pmus::none(),
+            &[],
+            amp_metrics::virtual_counters::VirtualCounters::of(Vec::new()),
+        );
+        crate::provider::prepare(&mut here, &asked).unwrap();
+    }
+
     #[test]
     fn every_figure_is_described() {
         let mut text = Vec::new();
@@ -266,14 +363,14 @@ mod tests {
         let (tx, rx) = channel::<Call>();
         let taker = std::thread::spawn(move || {
             let c = rx.recv().unwrap();
-            assert_eq!(c.request, Request::Policy("rr".into()));
+            assert!(matches!(c.order, Order::Policy(name) if name == "rr"));
             c.answer.send(Answer::Bad("no".into())).unwrap();
         });
         let submit = |c| tx.send(c).is_ok();
-        let answer = call(&submit, Request::Policy("rr".into())).unwrap();
+        let answer = call(&submit, Order::Policy("rr".into())).unwrap();
         assert!(matches!(answer, Answer::Bad(t) if t == "no"));
         taker.join().unwrap();
-        let e = call(&submit, Request::Status).unwrap_err().to_string();
+        let e = call(&submit, Order::Status).unwrap_err().to_string();
         assert!(e.contains("ending"), "{e}");
     }
 }

@@ -1,5 +1,8 @@
 //! The scx_amp command: wiring only.
 
+// they panic where nobody reads, and a panic ends the scheduler: see `amp_host::output`
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod banks;
 mod bench;
 mod board_cli;
@@ -29,7 +32,7 @@ mod statistics;
 mod status;
 mod top;
 
-use amp_host::{bad_input, on_signal, stop_flag, topology, write_out, BadInput};
+use amp_host::{bad_input, on_signal, print, stop_flag, topology, write_out, BadInput};
 use amp_machine::CpuList;
 use anyhow::Result;
 #[cfg(any(test, feature = "pages"))]
@@ -197,7 +200,7 @@ fn main() -> ExitCode {
     match dispatch(command) {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("scx_amp: {e:#}");
+            amp_host::tell(&format!("scx_amp: {e:#}"));
             ExitCode::from(if e.downcast_ref::<BadInput>().is_some() {
                 2
             } else {
@@ -219,8 +222,10 @@ fn dispatch(command: Command) -> Result<ExitCode> {
             run::run(*args, &sender, &events)?;
         }
         Command::Config { what } => match what {
-            Config::Check { file } => println!("{}", run::config::check(file.as_deref())?),
-            Config::Show { file } => print!("{}", run::config::show(file.as_deref())?),
+            Config::Check { file } => {
+                print(&format!("{}\n", run::config::check(file.as_deref())?))?
+            }
+            Config::Show { file } => print(&run::config::show(file.as_deref())?)?,
         },
         Command::Ctl { what } => ctl(what)?,
         Command::Top(args) => top::main(&args)?,
@@ -235,17 +240,17 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Doctor(args) => return doctor::main(&args),
         Command::Help {
             topic: Help::Policy { name: None },
-        } => print!("{}", help::policies()),
+        } => print(&help::policies())?,
         Command::Help {
             topic: Help::Profiles,
-        } => print!("{}", profile::list()?),
+        } => print(&profile::list()?)?,
         Command::Help {
             topic: Help::Metrics,
-        } => print!("{}", help::METRICS),
+        } => print(help::METRICS)?,
         Command::Help {
             topic: Help::Policy { name: Some(name) },
         } => {
-            print!("{}", amp_sched::policy::help(&name).map_err(bad_input)?);
+            print(&amp_sched::policy::help(&name).map_err(bad_input)?)?;
         }
         #[cfg(feature = "pages")]
         Command::Completions { shell } => pages::completions(Cli::command(), shell)?,
@@ -255,7 +260,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
             let found = topology::detect(big_cpus.as_ref())?;
             match json {
                 Some(path) => write_out(&path, &format!("{:#}\n", topology::to_json(&found)))?,
-                None => print!("{}", topology::to_text(&found)),
+                None => print(&topology::to_text(&found))?,
             }
         }
     }
@@ -273,8 +278,7 @@ fn ctl(what: Ctl) -> Result<()> {
         Ctl::Provider { name } => control::Request::Provider(absolute_file(name)?),
         Ctl::Profile { name } => control::Request::Profile(absolute_file(name)?),
     };
-    println!("{}", control::change(&request)?);
-    Ok(())
+    print(&format!("{}\n", control::change(&request)?))
 }
 
 /// A name as it is; a file by its absolute path, because the scheduler was started in another

@@ -10,7 +10,7 @@
 //! there, and end the scheduler after some seconds; they are refused.
 
 use amp_host::bad_input;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -87,6 +87,8 @@ pub fn name(option: &str, path: &Path) -> Result<String> {
 pub struct OnlyCgroup {
     dir: PathBuf,
     taken: HashSet<i32>,
+    /// Why nobody can be seen in the group, told once.
+    gone: Option<std::io::ErrorKind>,
 }
 
 impl OnlyCgroup {
@@ -101,17 +103,20 @@ impl OnlyCgroup {
         Ok(OnlyCgroup {
             dir,
             taken: HashSet::new(),
+            gone: None,
         })
     }
 
-    /// Takes in whoever has come since, and puts back who has left.
-    ///
-    /// # Errors
-    /// When the group is no longer there.
-    pub fn refresh(&mut self) -> Result<()> {
+    /// Takes in whoever has come since, and puts back who has left. A group that is removed is
+    /// empty until it is made again.
+    pub fn refresh(&mut self) {
         let mut there = HashSet::new();
-        members(&self.dir, &mut there)
-            .with_context(|| format!("control group {}", self.dir.display()))?;
+        let gone = members(&self.dir, &mut there).err();
+        if let Some(e) = gone.as_ref().filter(|e| Some(e.kind()) != self.gone) {
+            let dir = self.dir.display();
+            log::warn!("control group {dir}: {e}: nobody is scheduled until it is there again");
+        }
+        self.gone = gone.map(|e| e.kind());
         for tid in &there {
             // whoever chose a class of its own (real-time, batch) has its reasons
             if !self.taken.contains(tid) && class(*tid) == Some(libc::SCHED_OTHER) {
@@ -122,7 +127,6 @@ impl OnlyCgroup {
             put_back(*tid);
         }
         self.taken = there;
-        Ok(())
     }
 }
 
@@ -190,6 +194,26 @@ mod tests {
         for new in ["7.0.13+deb13-cloud-amd64\n", "7.3.4", "10.1-rc1", "", "x"] {
             assert!(check_kernel(new).is_ok(), "{new}");
         }
+    }
+
+    /// Bug 20 of the review: it ended the scheduler.
+    #[test]
+    fn a_group_that_is_removed_is_empty_until_it_is_there_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = dir.path().join("group");
+        let nobody = 999_999_999;
+        let mut only = OnlyCgroup {
+            dir: group.clone(),
+            taken: HashSet::from([nobody]),
+            gone: None,
+        };
+        only.refresh();
+        assert!(only.taken.is_empty());
+        assert_eq!(only.gone, Some(std::io::ErrorKind::NotFound));
+        std::fs::create_dir(&group).unwrap();
+        std::fs::write(group.join("cgroup.procs"), "").unwrap();
+        only.refresh();
+        assert_eq!(only.gone, None);
     }
 
     #[test]

@@ -1,22 +1,62 @@
 //! Providers of metrics on this machine: from a name or a file to a provider that works here.
 
 use amp_host::bad_input;
-use amp_metrics::providers::{self, Prepared, ProviderError};
+use amp_metrics::providers::{self, Prepared, ProviderError, ProviderFiles};
 use amp_metrics::Provider;
 use amp_pmc::CounterInventory;
 use amp_sched::closest;
 use anyhow::Result;
 use std::path::Path;
 
-/// The provider called `name`, or the one that the TOML file of that path describes, checked for
-/// the machine of this inventory. What a trial of its counters has shown is kept; one that failed
-/// is made again the next time.
+/// A provider that was asked for. Its files are read once, when it is: whoever schedules must not
+/// wait for a file system.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    name: String,
+    files: Option<ProviderFiles>,
+}
+
+impl Asked {
+    /// The provider called `name`, or the one that the TOML file of that path describes, checked as
+    /// far as can be without the machine that it is for.
+    ///
+    /// # Errors
+    /// [`amp_host::BadInput`] naming the ones there are, or the file, line and key at fault.
+    pub fn find(name: &str) -> Result<Asked> {
+        let files = if name.ends_with(".toml") {
+            Some(ProviderFiles::read(Path::new(name)).map_err(bad_input)?)
+        } else {
+            check_builtin(name)?;
+            None
+        };
+        Ok(Asked {
+            name: name.to_owned(),
+            files,
+        })
+    }
+
+    /// Name or path, as it was asked for.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn prepare(&self, context: &providers::Context<'_>) -> Result<Prepared> {
+        match &self.files {
+            Some(files) => providers::prepare_read(files, context),
+            None => providers::prepare(&self.name, context),
+        }
+        .map_err(|e| told(&self.name, e))
+    }
+}
+
+/// The provider that was asked for, checked for the machine of this inventory. What a trial of its
+/// counters has shown is kept; one that failed is made again the next time.
 ///
 /// # Errors
-/// [`amp_host::BadInput`] naming the ones there are, or the file, line and key at fault; failed
-/// work when it is not possible here, saying why.
-pub fn prepare(inventory: &mut CounterInventory, name: &str) -> Result<Prepared> {
-    providers::prepare(name, &inventory.context()).map_err(|e| told(name, e))
+/// [`amp_host::BadInput`] naming the file, line and key at fault; failed work when it is not
+/// possible here, saying why.
+pub fn prepare(inventory: &mut CounterInventory, asked: &Asked) -> Result<Prepared> {
+    asked.prepare(&inventory.context())
 }
 
 /// As [`prepare`] on a machine without counters, for the reason `why`.
@@ -25,14 +65,14 @@ pub fn prepare(inventory: &mut CounterInventory, name: &str) -> Result<Prepared>
 /// The same.
 pub fn without_counters(
     inventory: &mut CounterInventory,
-    name: &str,
+    asked: &Asked,
     why: &str,
 ) -> Result<Prepared> {
     let context = providers::Context {
         counters: Err(why.to_owned()),
         ..inventory.context()
     };
-    providers::prepare(name, &context).map_err(|e| told(name, e))
+    asked.prepare(&context)
 }
 
 /// The same for a provider that was made otherwise.
@@ -48,11 +88,10 @@ pub fn checked(inventory: &mut CounterInventory, provider: Box<dyn Provider>) ->
 /// # Errors
 /// [`amp_host::BadInput`] naming the ones there are, or the file, line and key at fault.
 pub fn check_name(name: &str) -> Result<()> {
-    if name.ends_with(".toml") {
-        return providers::files_of(Path::new(name))
-            .map(drop)
-            .map_err(bad_input);
-    }
+    Asked::find(name).map(drop)
+}
+
+fn check_builtin(name: &str) -> Result<()> {
     let known = providers::PROVIDERS.iter().map(|p| p.name);
     if known.chain(["auto"]).any(|n| n == name) {
         return Ok(());
@@ -126,7 +165,8 @@ mod tests {
         let none_else = VirtualCounters::of(Vec::new());
         let mut nothing = CounterInventory::from_parts(none, &["only"], none_else);
         assert!(!nothing.has_pmu());
-        let auto = prepare(&mut nothing, "auto").unwrap();
+        let asked = |name: &str| Asked::find(name).unwrap();
+        let auto = prepare(&mut nothing, &asked("auto")).unwrap();
         let why = why_this("auto", &auto).unwrap();
         assert!(
             why.starts_with("provider auto: `declared`; not `model`: ")
@@ -135,7 +175,7 @@ mod tests {
             "{why}"
         );
         assert_eq!(why_this("declared", &auto), None);
-        let e = prepare(&mut nothing, "ipc-sampling").unwrap_err();
+        let e = prepare(&mut nothing, &asked("ipc-sampling")).unwrap_err();
         assert!(!e.is::<BadInput>(), "{e}");
         assert_eq!(
             format!("{e:#}").matches("no PMU counts").count(),

@@ -1,8 +1,7 @@
 //! `scx_amp replay`: what other policies would have done with what was recorded.
 
-use crate::bench::Interrupted;
+use crate::bench::{show_all, Interrupted};
 use amp_eval::evaluation::BenchReport;
-use amp_eval::report;
 use amp_eval::{Contender, Contenders, Runs, Step};
 use amp_host::progress::Progress;
 use amp_host::{bad_input, write_out};
@@ -12,7 +11,7 @@ use amp_recording::{trace, Recording, Replay};
 use amp_sched::policy::Settings;
 use amp_sim::bench::BenchOptions;
 use amp_sim::{draws, SimError};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -164,25 +163,12 @@ fn simulate(
 
 fn show(args: &ReplayArgs, replay: &Replay, report: &BenchReport) -> Result<()> {
     let words = words(&replay.facts, replay.largest_factor(), report);
-    if let Some(path) = &args.html {
-        // people read the page: what the JSON has as figures is there in words
-        let mut readable = report.clone();
-        let more = &mut readable.environment.more;
-        more.insert("replay".into(), words.as_str().into());
-        let page = report::html(&readable);
-        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    if let Some(path) = &args.json {
-        write_out(
-            path,
-            &format!("{}\n", serde_json::to_string_pretty(report)?),
-        )?;
-    }
-    if args.json.as_deref() != Some(Path::new("-")) {
-        let text = report::text(report, amp_host::terminal_width());
-        print!("{words}\n{text}");
-    }
-    Ok(())
+    // people read the page: what the JSON has as figures is there in words
+    let mut readable = report.clone();
+    let more = &mut readable.environment.more;
+    more.insert("replay".into(), words.as_str().into());
+    let (json, html) = (args.json.as_deref(), args.html.as_deref());
+    show_all(report, &format!("{words}\n"), json, html, &readable)
 }
 
 /// What a replay rests on, in words.

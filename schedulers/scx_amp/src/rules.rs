@@ -12,9 +12,12 @@
 //! ```
 //!
 //! `run --exclude-cgroup` is a rule before all others: threads of the group are not placed.
+//!
+//! A thread of its own looks after the file, because reading it may take any time.
 
 mod book;
 mod file;
+mod watch;
 
 use amp_host::bad_input;
 use amp_sched::Engine;
@@ -22,33 +25,18 @@ use anyhow::Result;
 use book::Book;
 use file::RuleFile;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use watch::{stamp, Watch};
 
 /// The rules in a file, kept up with it.
 #[derive(Debug)]
 pub struct Rules {
     path: Option<PathBuf>,
     file: RuleFile,
-    read: Option<Stamp>,
+    watch: Option<Watch>,
     /// Control group whose threads are not placed, as `/proc/PID/cgroup` shows it.
     excluded: Option<String>,
     /// Why the file as it is now cannot be used; those before hold then.
     failed: Option<String>,
-}
-
-/// What of a file changes when somebody writes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    modified: SystemTime,
-    length: u64,
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let meta = std::fs::metadata(path).ok()?;
-    Some(Stamp {
-        modified: meta.modified().ok()?,
-        length: meta.len(),
-    })
 }
 
 impl Rules {
@@ -56,14 +44,16 @@ impl Rules {
     /// are not placed at all.
     ///
     /// # Errors
-    /// [`amp_host::BadInput`] naming file, line and key at fault.
+    /// [`amp_host::BadInput`] naming file, line and key at fault; when there can be no thread that
+    /// looks after the file.
     pub fn new(path: Option<&Path>, excluded: Option<String>) -> Result<Rules> {
         let read = path.and_then(stamp);
         let file = path.map(RuleFile::load).transpose().map_err(bad_input)?;
+        let watch = path.map(|p| Watch::begin(p, read, watch::LOOK));
         Ok(Rules {
             file: file.unwrap_or_default(),
             path: path.map(Path::to_owned),
-            read,
+            watch: watch.transpose()?,
             excluded,
             failed: None,
         })
@@ -80,23 +70,18 @@ impl Rules {
         engine.set_rules(Some(Box::new(book)));
     }
 
-    /// Reads the file again if it has changed. A file that cannot be used is told once, and changes
-    /// nothing.
+    /// Has the rules hold that the file has come to contain, if it has been read again. A file that
+    /// cannot be used is told once, and changes nothing.
     pub fn refresh(&mut self, engine: &mut Engine) {
-        let Some(path) = &self.path else { return };
-        let now = stamp(path);
-        if now == self.read {
-            return;
-        }
-        self.read = now;
-        match RuleFile::load(path) {
-            Ok(file) => {
+        match self.watch.as_ref().and_then(Watch::changed) {
+            None => {}
+            Some(Ok(file)) => {
                 self.file = file;
                 self.failed = None;
                 self.put(engine);
                 log::info!("now {}", self.what());
             }
-            Err(e) => {
+            Some(Err(e)) => {
                 log::warn!("{e}: the rules before hold on");
                 self.failed = Some(e.to_string());
             }
@@ -154,22 +139,31 @@ mod tests {
         rules.put(&mut e);
         rules.refresh(&mut e);
         assert_eq!((rules.file.len(), rules.failed()), (1, None));
+        let mut until = |rules: &mut Rules, what: &dyn Fn(&Rules) -> bool| {
+            for _ in 0..6000 {
+                rules.refresh(&mut e);
+                if what(rules) {
+                    return;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            panic!("{rules:?}");
+        };
+        let says = |r: &Rules, what: &str| r.failed().is_some_and(|why| why.contains(what));
 
         std::fs::write(&path, "[[rule]]\ncomm = \"a\"\nprefer = \"fsat\"\n# bad\n").unwrap();
-        rules.refresh(&mut e);
-        assert!(rules
-            .failed()
-            .unwrap()
-            .contains("line 3: key `rule[0].prefer`"));
+        until(&mut rules, &|r| says(r, "line 3: key `rule[0].prefer`"));
         assert_eq!(rules.file.len(), 1);
         std::fs::remove_file(&path).unwrap();
-        rules.refresh(&mut e);
-        assert!(rules.failed().unwrap().contains("rules.toml"));
+        until(&mut rules, &|r| says(r, "rules.toml: No such file"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        until(&mut rules, &|r| says(r, "not a regular file"));
+        assert_eq!(rules.file.len(), 1);
+        std::fs::remove_file(&path).unwrap();
 
         let two = "[[rule]]\ncomm = \"a\"\nweight = 50\n[[rule]]\ncomm = \"b\"\nplace = false\n";
         std::fs::write(&path, two).unwrap();
-        rules.refresh(&mut e);
-        assert_eq!((rules.file.len(), rules.failed()), (2, None));
+        until(&mut rules, &|r| r.failed().is_none() && r.file.len() == 2);
         assert!(rules.what().starts_with("2 rules from "));
     }
 }

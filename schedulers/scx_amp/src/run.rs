@@ -11,6 +11,7 @@ use crate::openmetrics::Endpoint;
 use crate::rules::Rules;
 use crate::running::{Running, Ticked};
 use crate::statistics::{self, Statistics};
+use amp_host::printer::Printer;
 use amp_host::{clock, topology};
 use amp_metrics::Nanos;
 use anyhow::{bail, Result};
@@ -25,7 +26,7 @@ const ALIKE: &str =
      with --big-cpus";
 
 /// Time between two looks at who is in the control group (children inherit, only those moved into
-/// it wait), and at the file of rules.
+/// it wait).
 const LOOK: Nanos = Nanos::from_millis(500);
 
 /// What wakes the scheduling thread between two ticks.
@@ -42,8 +43,7 @@ pub enum Event {
 /// When the scheduler cannot be loaded, or the kernel ends it.
 pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
     if args.help_stats {
-        print!("{}", statistics::described()?);
-        return Ok(());
+        return amp_host::print(&statistics::described()?);
     }
     if let Some(every) = args.monitor {
         // a pipe that was closed ends it, and so does a signal
@@ -108,15 +108,14 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
 
     let mut next = clock::now() + running.interval();
     let mut next_look = clock::now();
-    let mut next_print = options
-        .stats
-        .map(|s| clock::now() + Nanos(s * 1_000_000_000));
+    let mut next_print = options.stats.map(|s| clock::now() + Nanos::from_secs(s));
+    let printer = options.stats.map(|_| Printer::stdout());
     loop {
         let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
         match events.recv_timeout(wait) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(Event::Call(call)) => {
-                let answer = running.answer(call.request);
+                let answer = running.answer(&call.order);
                 // whoever asked may have gone meanwhile
                 let _ = call.answer.send(answer);
                 // however many ask, the next tick comes in time
@@ -128,18 +127,18 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
         }
         if clock::now() >= next_look {
             if let Some(only) = &mut only {
-                only.refresh()?;
+                only.refresh();
             }
-            running.refresh_rules();
             next_look = clock::now() + LOOK;
         }
+        running.refresh_rules();
         if running.tick()? == Ticked::Anew {
             next = clock::now();
         }
-        if let (Some(due), Some(every)) = (next_print, options.stats) {
+        if let (Some(due), Some(every), Some(printer)) = (next_print, options.stats, &printer) {
             if clock::now() >= due {
-                println!("{}", Statistics::of(&running.status()).line());
-                next_print = Some(due + Nanos(every * 1_000_000_000));
+                printer.say(Statistics::of(&running.status()).line());
+                next_print = Some(due + Nanos::from_secs(every));
             }
         }
         let ticks = running.engine().totals().ticks;

@@ -5,23 +5,24 @@
 //! the same provider. Meanwhile the kernel schedules by itself. What threads had done by then is
 //! forgotten, as if the policy had only begun.
 
-use crate::control::{Answer, Request};
+use crate::control::{refusal, Answer, Order};
 use crate::live::{Live, LiveOptions};
 use crate::profile::Profile;
-use crate::provider::{self, why_this};
+use crate::provider::{self, why_this, Asked};
 use crate::recording::Recording;
 use crate::rules::Rules;
 use crate::run::options::USUAL_INTERVAL;
 use crate::run::RunOptions;
 use crate::scheduling::Scheduling;
 use crate::status::{self, Status};
+use amp_host::bad_input;
 use amp_host::clock;
 use amp_host::topology::{self, Detected};
-use amp_host::{bad_input, BadInput};
 use amp_machine::CpuList;
 use amp_metrics::providers::Prepared;
+use amp_metrics::trust::TrustFile;
 use amp_metrics::Nanos;
-use amp_pmc::{CounterInventory, TrustArgs};
+use amp_pmc::CounterInventory;
 use amp_sched::policy::registry::ENTRIES;
 use amp_sched::{Changes, Engine, Machine, MachineError};
 use anyhow::{bail, Context, Result};
@@ -43,9 +44,9 @@ pub struct Running {
     began: Nanos,
     options: LiveOptions,
     big_cpus: Option<CpuList>,
-    trust: TrustArgs,
-    /// The provider by the name that it was asked for.
-    provider: String,
+    trust: Option<TrustFile>,
+    /// The provider as it was asked for.
+    provider: Asked,
     /// After the scheduler, which nobody who waits for a disk keeps attached.
     recording: Option<Recording>,
     /// The profile that is in use; none once policy or provider were chosen otherwise.
@@ -77,9 +78,12 @@ impl Running {
         };
         let policy = asked.policy_for(Some(&detected.topology))?;
         let needs = needs(policy.name());
-        let mut inventory =
-            CounterInventory::of(&detected.topology)?.with_trust(asked.trust.find()?);
-        let prepared = provider::prepare(&mut inventory, &asked.provider)?;
+        // what the user names is read before there is anything to schedule
+        let profile = Profile::find(&asked.profile)?;
+        let provider = Asked::find(&asked.provider)?;
+        let trust = asked.trust.find()?;
+        let mut inventory = CounterInventory::of(&detected.topology)?.with_trust(trust.clone());
+        let prepared = provider::prepare(&mut inventory, &provider)?;
         tell_why(&asked.provider, &prepared);
         let machine = Live::attach(detected, &mut inventory, &options)?;
         let file = asked.recording.create()?;
@@ -87,7 +91,6 @@ impl Running {
         scheduling.engine_mut().set_knobs(asked.settings.engine());
         let recording = file.map(|f| asked.recording.begin(f, &scheduling, options.interval));
         warn_of_missing(needs, scheduling.engine().provider().name());
-        let profile = Profile::find(&asked.profile)?;
         let as_it_says = profile.policy == asked.policy && profile.provider == asked.provider;
         Ok(Running {
             scheduling,
@@ -97,8 +100,8 @@ impl Running {
             began: clock::now(),
             options,
             big_cpus: asked.big_cpus.clone(),
-            trust: asked.trust.clone(),
-            provider: asked.provider.clone(),
+            trust,
+            provider,
             profile: as_it_says.then_some(profile.name),
             interval: asked.interval,
             rules: None,
@@ -112,7 +115,7 @@ impl Running {
         self.rules = Some(rules);
     }
 
-    /// Reads the rules again if their file has changed.
+    /// Has the rules hold that their file has come to contain.
     pub fn refresh_rules(&mut self) {
         if let Some(rules) = &mut self.rules {
             rules.refresh(self.scheduling.engine_mut());
@@ -174,13 +177,14 @@ impl Running {
         let knobs = self.scheduling.engine().knobs().clone();
         // there can be only one scheduler, and the counters are needed again
         self.scheduling.let_go();
-        let mut inventory = CounterInventory::of(topology)?.with_trust(self.trust.find()?);
+        let mut inventory = CounterInventory::of(topology)?.with_trust(self.trust.clone());
         let prepared = provider::prepare(&mut inventory, &self.provider).or_else(|e| {
-            log::warn!("provider `{}`: {e:#}; `{INSTEAD}` instead", self.provider);
-            self.provider = INSTEAD.to_owned();
-            provider::prepare(&mut inventory, INSTEAD)
+            let name = self.provider.name();
+            log::warn!("provider `{name}`: {e:#}; `{INSTEAD}` instead");
+            self.provider = Asked::find(INSTEAD)?;
+            provider::prepare(&mut inventory, &self.provider)
         })?;
-        tell_why(&self.provider, &prepared);
+        tell_why(self.provider.name(), &prepared);
         let machine = Live::attach(detected, &mut inventory, &self.options)?;
         self.scheduling = Scheduling::counting(machine, policy, prepared)?;
         self.scheduling.engine_mut().set_knobs(knobs);
@@ -215,40 +219,40 @@ impl Running {
         }
     }
 
-    /// Puts the provider of that name to work; says why it is this one where there was a choice.
+    /// Puts the provider that was asked for to work; says why it is this one where there was a choice.
     /// Counters that could be had at the last trial may be taken by now: `auto` then does without.
-    fn change_provider(&mut self, name: &str) -> Result<Option<String>> {
+    fn change_provider(&mut self, asked: &Asked) -> Result<Option<String>> {
+        let name = asked.name();
         let (changes, scheduling) = (&mut self.changes, &mut self.scheduling);
-        let mut prepared = provider::prepare(&mut self.inventory, name)?;
+        let mut prepared = provider::prepare(&mut self.inventory, asked)?;
         let counts = !prepared.sets.is_empty();
         let mut why = why_this(name, &prepared);
         if let Err(e) = scheduling.change_provider(changes, prepared) {
             if !(counts && name == "auto") {
                 return Err(e);
             }
-            prepared = provider::without_counters(&mut self.inventory, name, &format!("{e:#}"))?;
+            prepared = provider::without_counters(&mut self.inventory, asked, &format!("{e:#}"))?;
             why = why_this(name, &prepared);
             scheduling.change_provider(changes, prepared)?;
         }
-        name.clone_into(&mut self.provider);
+        asked.clone_into(&mut self.provider);
         Ok(why)
     }
 
     /// Puts everything that a profile says to work, or nothing of it. Knobs that it does not name
     /// stay as they are.
-    fn change_profile(&mut self, name: &str) -> Result<Option<String>> {
-        let profile = Profile::find(name)?;
+    fn change_profile(&mut self, profile: &Profile, provider: &Asked) -> Result<Option<String>> {
         let engine = self.scheduling.engine_mut();
         let prepared = self
             .changes
             .prepare(engine, &profile.policy, &profile.settings)
             .map_err(bad_input)?;
         // it is the provider that may not be possible here
-        let why = self.change_provider(&profile.provider)?;
+        let why = self.change_provider(provider)?;
         self.changes.put(self.scheduling.engine_mut(), prepared);
         let usual = profile.interval.map_or(USUAL_INTERVAL, Nanos::from_millis);
         self.options.interval = self.interval.unwrap_or(usual);
-        self.profile = Some(profile.name);
+        self.profile = Some(profile.name.clone());
         Ok(why)
     }
 
@@ -274,28 +278,30 @@ impl Running {
         format!("{}: {}", self.what(), types.join(", "))
     }
 
-    /// Carries out a request. A refused one has changed nothing.
-    pub fn answer(&mut self, request: Request) -> Answer {
+    /// Carries out an order. A refused one has changed nothing.
+    pub fn answer(&mut self, order: &Order) -> Answer {
         let mut why = None;
         let engine = self.scheduling.engine_mut();
-        let done = match &request {
-            Request::Status => return Answer::Status(Box::new(self.status())),
-            Request::Policy(name) => {
+        let done = match order {
+            Order::Status => return Answer::Status(Box::new(self.status())),
+            Order::Policy(name) => {
                 let changed = self.changes.policy(engine, name).map_err(bad_input);
                 if matches!(changed, Ok(true)) {
                     self.profile = None;
                 }
                 changed
             }
-            Request::Profile(name) => self.change_profile(name).map(|said| {
-                why = said;
-                true
-            }),
-            Request::Set(settings) => {
+            Order::Profile(profile, provider) => {
+                self.change_profile(profile, provider).map(|said| {
+                    why = said;
+                    true
+                })
+            }
+            Order::Set(settings) => {
                 let set = self.changes.set(engine, settings);
                 set.map(|()| true).map_err(bad_input)
             }
-            Request::Provider(name) => self.change_provider(name).map(|said| {
+            Order::Provider(asked) => self.change_provider(asked).map(|said| {
                 why = said;
                 self.profile = None;
                 true
@@ -317,8 +323,7 @@ impl Running {
                     None => self.what(),
                 })
             }
-            Err(e) if e.is::<BadInput>() => Answer::Bad(format!("{e:#}")),
-            Err(e) => Answer::Failed(format!("{e:#}")),
+            Err(e) => refusal(&e),
         }
     }
 }

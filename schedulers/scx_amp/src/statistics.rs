@@ -4,7 +4,7 @@
 //! `scxstats_to_openmetrics` of scx reads: numbers, texts, and dictionaries of structures that name
 //! their label.
 
-use crate::control::{self, Answer, Call, Request};
+use crate::control::{self, Answer, Call};
 use crate::status::{Status, ThreadStatus};
 use anyhow::{Context, Result};
 use scx_stats::prelude::*;
@@ -217,10 +217,12 @@ fn data(submit: impl Fn(Call) -> bool + Send + 'static) -> StatsServerData<(), (
         .add_meta(ProgramStatistics::meta())
         .add_stats(
             "top",
-            Box::new(move |_, _| match control::call(&submit, Request::Status)? {
-                Answer::Status(s) => Statistics::of(&s).to_json(),
-                other => Err(control::unexpected(&other)),
-            }),
+            Box::new(
+                move |_, _| match control::call(&submit, control::Order::Status)? {
+                    Answer::Status(s) => Statistics::of(&s).to_json(),
+                    other => Err(control::unexpected(&other)),
+                },
+            ),
         )
 }
 
@@ -420,7 +422,7 @@ mod tests {
         let e = monitor(&path, |_| true, || true).unwrap_err().to_string();
         assert!(e.contains("no scx_amp is running"), "{e}");
         let server = Server::start(&path, |call| {
-            assert_eq!(call.request, Request::Status);
+            assert!(matches!(call.order, control::Order::Status));
             call.answer.send(Answer::Status(Box::new(status()))).is_ok()
         })
         .unwrap();

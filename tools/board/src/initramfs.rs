@@ -49,6 +49,8 @@ impl GuestFile {
     }
 }
 
+/// Longest file that is put into a guest, bytes: it is in memory twice.
+const LONGEST_FILE: u64 = 1 << 30;
 const INIT: &str = include_str!("init.sh");
 const FOLDERS: [&str; 16] = [
     "amp",
@@ -221,6 +223,19 @@ fn parents<W: Write>(w: &mut Writer<W>, name: &str, made: &mut BTreeSet<String>)
     Ok(())
 }
 
+/// The content of a regular file that fits into a guest.
+fn content(host: &Path) -> std::io::Result<Vec<u8>> {
+    use std::io::{Error, ErrorKind, Read};
+    let (file, _) = amp_machine::open_regular(host)?;
+    let mut data = Vec::new();
+    file.take(LONGEST_FILE + 1).read_to_end(&mut data)?;
+    if data.len() as u64 > LONGEST_FILE {
+        let why = format!("longer than {} MiB", LONGEST_FILE >> 20);
+        return Err(Error::new(ErrorKind::FileTooLarge, why));
+    }
+    Ok(data)
+}
+
 fn walk(host: &Path, guest: String, out: &mut Vec<(String, u32, Read)>) -> Result<(), BoardError> {
     let bad = |source| BoardError::HostFile {
         path: host.into(),
@@ -229,7 +244,7 @@ fn walk(host: &Path, guest: String, out: &mut Vec<(String, u32, Read)>) -> Resul
     let meta = fs::metadata(host).map_err(bad)?;
     let mode = meta.permissions().mode() & 0o7777;
     if !meta.is_dir() {
-        out.push((guest, mode, Read::File(fs::read(host).map_err(bad)?)));
+        out.push((guest, mode, Read::File(content(host).map_err(bad)?)));
         return Ok(());
     }
     out.push((guest.clone(), mode, Read::Dir));
@@ -264,6 +279,28 @@ mod tests {
         for bad in ["x", "", "/", "/a/../b"] {
             assert!(guest_path(bad).is_err(), "{bad}");
         }
+    }
+
+    /// Bug 11 of the review: the kernel's log was waited for, whatever the user did.
+    #[test]
+    fn what_is_no_file_with_an_end_is_refused() {
+        let t = tempfile::tempdir().unwrap();
+        let long = t.path().join("long");
+        File::create(&long)
+            .unwrap()
+            .set_len(LONGEST_FILE + 1)
+            .unwrap();
+        let fifo = t.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+        for host in [long.as_path(), &fifo, Path::new("/dev/zero")] {
+            let e = content(host).unwrap_err().to_string();
+            assert!(
+                e.contains("longer") || e.contains("not a regular file"),
+                "{e}"
+            );
+        }
+        // whoever may read it gets what there is of it, or that there is no more for now
+        let _ = content(Path::new("/proc/kmsg"));
     }
 
     #[test]

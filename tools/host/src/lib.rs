@@ -9,6 +9,7 @@
 //! realtime  a thread that measures
 //! clock     monotonic time
 //! progress  a bar, nothing in a pipe, or lines for a host
+//! printer   lines from a thread that must not wait for their reader
 //! input     bad input: exit status 2
 //! output    a file, or standard output, and how wide that is
 //! signals   a flag that an interrupt sets
@@ -22,6 +23,7 @@ pub mod input;
 pub mod launch;
 pub mod limits;
 pub mod output;
+pub mod printer;
 pub mod progress;
 pub mod realtime;
 pub mod signals;
@@ -29,5 +31,5 @@ pub mod topology;
 pub mod user;
 
 pub use input::{bad_input, BadInput};
-pub use output::{terminal_width, write_out};
+pub use output::{check_out, print, printable, tell, terminal_width, write_out};
 pub use signals::{on_signal, stop_flag};

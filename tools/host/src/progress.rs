@@ -54,7 +54,10 @@ impl Progress {
     pub fn begin(&mut self, what: &str) {
         match self {
             Progress::Bar(b) => b.set_message(what.to_string()),
-            Progress::Lines { done, total } => println!("{MARK} {done} {total} {what}"),
+            Progress::Lines { done, total } => {
+                // a host that hears no more is told nothing more
+                let _ = crate::write_out("-".as_ref(), &format!("{MARK} {done} {total} {what}\n"));
+            }
         }
     }
 

@@ -75,8 +75,8 @@ impl MachineFile {
         if let Some(text) = shipped::text(name_or_path) {
             return MachineFile::parse(path, text);
         }
-        match std::fs::read_to_string(path) {
-            Ok(text) => MachineFile::parse(path, &text),
+        match crate::read_text(path) {
+            Ok((text, _)) => MachineFile::parse(path, &text),
             Err(e)
                 if e.kind() == std::io::ErrorKind::NotFound && shipped::looks_like_name(path) =>
             {

@@ -15,6 +15,7 @@ mod locate;
 mod model;
 pub mod page;
 mod shipped;
+mod text;
 
 /// First shared peripheral interrupt given to the performance monitors of the virtual board: CPU
 /// `n` has `PMU_SPI_BASE + n`. The device tree says so to the kernel, and the QEMU plugin raises
@@ -30,3 +31,4 @@ pub use file::{Board, CoreType, MachineFile, Migration};
 pub use locate::{BadFile, Locator};
 pub use model::{Branch, Cache, CoreModel, Cpi, Energy, Memory, Pipeline, Predictor, SharedLines};
 pub use shipped::SHIPPED;
+pub use text::{open_regular, read_text, LONGEST_TEXT};

@@ -31,12 +31,15 @@ impl BadFile {
         }
     }
 
-    /// The text of the file at `path`.
+    /// The text of the regular file at `path` ([`read_text`](crate::read_text)).
     ///
     /// # Errors
-    /// The system's, with the name of the file.
+    /// The system's, with the name of the file; when it is no regular file, or too long.
     pub fn read(path: &Path) -> Result<String, BadFile> {
-        std::fs::read_to_string(path).map_err(|e| BadFile::whole(path, e.to_string()))
+        match crate::read_text(path) {
+            Ok((text, _)) => Ok(text),
+            Err(e) => Err(BadFile::whole(path, e.to_string())),
+        }
     }
 }
 

@@ -61,6 +61,7 @@ pub struct PatternsArgs {
 /// # Errors
 /// Bad input ([`amp_host::BadInput`]); others when counting fails.
 pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
+    super::stat::check_outputs(&[&args.json])?;
     let inventory = CounterInventory::detect()?.with_trust(args.trust.find()?);
     let signatures = Signatures::shipped()?;
     let plans = signatures.plans(&inventory)?;
@@ -77,9 +78,10 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let held = target::hold(&args.command, quiet)?;
     let mut watch = watch::Watch::start(&plans, held.pid())?;
     let begin = Instant::now();
-    let target = Target::Command(target::release(held)?);
+    let mut target = Target::Command(target::release(held)?);
     let interval = Duration::from_millis(args.interval);
-    let (mut intervals, mut last, mut asked) = (Vec::new(), begin, false);
+    let (mut intervals, mut last) = (Vec::new(), begin);
+    let mut ending = target::Ending::default();
     loop {
         let look = if begin.elapsed() < STARTS {
             LOOK_FIRST
@@ -87,9 +89,9 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
             LOOK.min(interval)
         };
         let gone = target.wait(Some(Instant::now() + look))?;
-        if let (true, false, Target::Command(r)) = (stop.load(Ordering::Relaxed), asked, &target) {
-            r.end();
-            asked = true;
+        if let (true, false, Target::Command(r)) = (stop.load(Ordering::Relaxed), gone, &mut target)
+        {
+            ending.hurry(r, true);
         }
         watch.find()?;
         let now = Instant::now();
@@ -126,7 +128,7 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
     };
     match &args.json {
         Some(path) => amp_host::write_out(path, &format!("{}\n", serde_json::to_string(&report)?))?,
-        None => eprint!("{}", report.text()),
+        None => super::stat::emit(&report.text())?,
     }
     Ok(match target {
         Target::Command(mut r) => ExitCode::from(r.status()?),

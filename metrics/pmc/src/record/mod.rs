@@ -88,6 +88,7 @@ pub struct RecordArgs {
 /// Bad input ([`amp_host::BadInput`]), naming the event or process; others when sampling fails.
 pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     args.target.check("sampled")?;
+    super::stat::check_outputs(&[&args.json])?;
     let inventory = CounterInventory::detect()?;
     let mut set = Set::parse(&inventory, &args.event)?;
     if !args.target.all_cpus && set.permitted() {
@@ -191,7 +192,7 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
             let text = serde_json::to_string(&report)?;
             amp_host::write_out(path, &format!("{text}\n"))?;
         }
-        None => super::stat::emit(&mut std::io::stderr(), &output::tables(&report, args.top)),
+        None => super::stat::emit(&output::tables(&report, args.top))?,
     }
     watched.status()
 }

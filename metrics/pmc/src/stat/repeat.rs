@@ -1,13 +1,12 @@
 //! A command counted several times: means over its runs.
 
-use super::{virtuals, Measurement};
+use super::{virtuals, Measurement, Shown};
 use crate::counting::{Count, Derived, LEVEL};
 use crate::output::{Repeated, Report};
 use crate::virtuals::{VirtualCount, Virtuals};
 use amp_metrics::uncertainty::{coverage_factor, Measured};
 use anyhow::Result;
 use indicatif::ProgressBar;
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +17,7 @@ impl Measurement<'_> {
         &self,
         runs: u32,
         first: Option<Virtuals>,
-        out: &mut dyn Write,
+        out: &mut Shown,
         stop: &AtomicBool,
     ) -> Result<(Report, ExitCode)> {
         let mut first = Some(first);

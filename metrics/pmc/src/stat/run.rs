@@ -1,6 +1,6 @@
 //! One run of `scx_amp pmc stat`.
 
-use super::{emit, refused, Measurement};
+use super::{refused, Measurement, Shown};
 use crate::counting::{Count, Counting, Rows, Scope, Window};
 use crate::inventory::CounterInventory;
 use crate::output::{self, Multiplexing, Report};
@@ -12,7 +12,6 @@ use amp_host::bad_input;
 use amp_metrics::multiplex::{by_name, Turns};
 use anyhow::Result;
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::num::NonZeroU64;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -34,7 +33,7 @@ impl Measurement<'_> {
     pub(super) fn count(
         &self,
         mut virtuals: Option<Virtuals>,
-        out: &mut dyn Write,
+        out: &mut Shown,
         stop: &AtomicBool,
     ) -> Result<(Report, ExitCode)> {
         let (args, inventory, sets) = (self.args, &self.inventory, &self.sets);
@@ -47,7 +46,7 @@ impl Measurement<'_> {
         let keep = args.json.is_some() || args.html.is_some();
         let format = self.format();
         if windowed && args.json.is_none() {
-            emit(out, &output::window_head(format));
+            out.show(&output::window_head(format));
         }
 
         let json_out = [&args.json, &args.html]
@@ -117,7 +116,7 @@ impl Measurement<'_> {
                 };
                 for w in done {
                     if args.json.is_none() {
-                        emit(out, &output::window(&w, format));
+                        out.show(&output::window(&w, format));
                     }
                     if keep {
                         windows.push(w);

@@ -64,6 +64,7 @@ fn quantity_of(s: &str) -> Result<(Quantity, String), String> {
 /// [`super::inventory::NoPmu`]; [`amp_host::BadInput`] naming an event that does not exist; others
 /// when counting fails.
 pub fn main(args: &ValidateArgs, stop: &AtomicBool) -> Result<ExitCode> {
+    super::stat::check_outputs(&[&args.out, &args.json])?;
     let inventory = CounterInventory::detect()?;
     inventory.need_pmu()?;
     let page = match Page::open() {
@@ -94,18 +95,19 @@ pub fn main(args: &ValidateArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let quiet = [&args.out, &args.json]
         .iter()
         .any(|p| p.as_ref().is_some_and(|p| p.as_os_str() == "-"));
-    if !quiet {
-        write_out("-".as_ref(), &text(&trust))?;
-    }
-    if let Some(path) = &args.out {
-        write_out(path, &trust.to_toml()?)?;
-    }
-    if let Some(path) = &args.json {
-        write_out(
-            path,
-            &format!("{}\n", serde_json::json!({ "events": findings })),
-        )?;
-    }
+    let shown = match quiet {
+        true => Ok(()),
+        false => amp_host::print(&text(&trust)),
+    };
+    let file = args
+        .out
+        .as_ref()
+        .map_or(Ok(()), |path| write_out(path, &trust.to_toml()?));
+    let json = args.json.as_ref().map_or(Ok(()), |path| {
+        let json = serde_json::json!({ "events": findings });
+        write_out(path, &format!("{json}\n"))
+    });
+    amp_host::output::all([shown, file, json])?;
     Ok(ExitCode::SUCCESS)
 }
 

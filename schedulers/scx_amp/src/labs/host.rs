@@ -12,7 +12,7 @@ use super::inputs::WorkDir;
 use super::measure;
 use crate::bench::BenchArgs;
 use crate::live::{Live, LiveOptions};
-use crate::provider::{self, why_this};
+use crate::provider::{self, why_this, Asked};
 use crate::scheduling::Scheduling;
 use amp_eval::contender::Scx;
 use amp_eval::evaluation::{
@@ -37,6 +37,7 @@ use counts::{Counts, Meter};
 use passes::InstructionCounter;
 use peer::{Installed, Peer, PeerFailed};
 use session::{MixRun, Rules, Under};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// Time between attaching a scheduler and starting programs under it: its first ticks, and the end
@@ -66,6 +67,12 @@ struct HostLab<'a> {
 /// # Errors
 /// Bad input, a program or the kernel that fails, or [`crate::bench::Interrupted`].
 pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Result<BenchReport> {
+    // a policy of ours that cannot be loaded is told before hours of programs alone
+    if args.policies.iter().any(|c| c.policy().is_some()) {
+        if let Some(obstacle) = amp_bpf::obstacles(Path::new("/")).into_iter().next() {
+            return Err(obstacle.into());
+        }
+    }
     let mut lab = HostLab::new(args, workload)?;
     let mut kept = SoloCache::open(args.solo_cache.as_deref());
     measure(args, workload, &mut lab, &mut kept, cancel, failed)
@@ -133,7 +140,7 @@ impl<'a> HostLab<'a> {
         Rules {
             completions,
             interval: Nanos::from_millis(self.args.interval),
-            limit: Nanos(self.args.timeout_s().saturating_mul(1_000_000_000)),
+            limit: Nanos::from_secs(self.args.timeout_s()),
             cancel,
             core_types: self.detected.topology.core_types().len(),
             counter: None,
@@ -171,7 +178,7 @@ impl<'a> HostLab<'a> {
         };
         let mut inventory = self.inventory()?;
         if self.args.provider != "declared" {
-            let prepared = provider::prepare(&mut inventory, &self.args.provider)?;
+            let prepared = provider::prepare(&mut inventory, &Asked::find(&self.args.provider)?)?;
             if let Some(why) = why_this(&self.args.provider, &prepared) {
                 log::info!("{why}");
             }
@@ -276,7 +283,9 @@ impl Lab for HostLab<'_> {
         let mut inventory = self.inventory()?;
         self.provider_counts = match self.args.provider.as_str() {
             "declared" => false,
-            name => !provider::prepare(&mut inventory, name)?.sets.is_empty(),
+            name => !provider::prepare(&mut inventory, &Asked::find(name)?)?
+                .sets
+                .is_empty(),
         };
         if inventory.has_pmu() {
             self.counter = Some(InstructionCounter::of(&inventory));

@@ -3,7 +3,7 @@
 use super::{scatter, tables};
 use amp_host::bad_input;
 use amp_host::progress::Progress;
-use amp_host::write_out;
+use amp_host::{print, write_out};
 use amp_models::data::Dataset;
 use amp_models::matching::{matched, MatchedData};
 use amp_models::metrology::{compatible, Rule, Verdict};
@@ -160,8 +160,8 @@ pub fn train_command(args: &TrainArgs) -> Result<()> {
     let text = write(&data, &trained, &options)?;
     write_out(&args.out, &text)?;
     if args.out.as_os_str() != "-" {
-        print!("{}", tables::trained(&data, &trained, &options));
-        println!("Wrote {}.", args.out.display());
+        let said = tables::trained(&data, &trained, &options);
+        print(&format!("{said}Wrote {}.\n", args.out.display()))?;
     }
     Ok(())
 }
@@ -190,10 +190,7 @@ pub fn eval(args: &EvalArgs) -> Result<()> {
         write_out(path, &page)?;
     }
     if args.html.as_ref().is_none_or(|h| h.as_os_str() != "-") {
-        print!(
-            "{}",
-            tables::evaluated(&platform, &data, &matched, &evaluated)
-        );
+        print(&tables::evaluated(&platform, &data, &matched, &evaluated))?;
     }
     Ok(())
 }
@@ -203,6 +200,5 @@ pub fn eval(args: &EvalArgs) -> Result<()> {
 /// # Errors
 /// Bad input, naming file and line.
 pub fn show(file: &Path) -> Result<()> {
-    print!("{}", tables::show(file, &platform(file)?));
-    Ok(())
+    print(&tables::show(file, &platform(file)?))
 }

@@ -1,7 +1,7 @@
 //! The endpoint: a thread that answers scrapes.
 
 use super::{text, Address};
-use crate::control::{self, Answer, Call, Request};
+use crate::control::{self, Answer, Call, Order};
 use anyhow::{bail, Context, Result};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -132,7 +132,7 @@ impl Served {
                 return Ok(text.clone());
             }
         }
-        let text = match control::call(&self.submit, Request::Status) {
+        let text = match control::call(&self.submit, Order::Status) {
             Ok(Answer::Status(status)) => text::of(&status),
             Ok(other) => Err(control::unexpected(&other)),
             Err(e) => Err(e),
@@ -211,7 +211,7 @@ mod tests {
         let address = Address("127.0.0.1:0".parse().unwrap());
         let endpoint = Endpoint::with(address, fresh, move |call| {
             count.fetch_add(1, Ordering::SeqCst);
-            assert_eq!(call.request, Request::Status);
+            assert!(matches!(call.order, Order::Status));
             let status = Status {
                 policy: "hsp".into(),
                 ..Status::default()

@@ -56,8 +56,8 @@ impl Configuration {
     /// [`amp_host::BadInput`] naming file, line and key at fault.
     pub fn find(named: Option<&Path>) -> Result<Configuration> {
         let path = named.unwrap_or(Path::new(PATH));
-        match std::fs::read_to_string(path) {
-            Ok(text) => Configuration::parse(path, &text),
+        match amp_machine::read_text(path) {
+            Ok((text, _)) => Configuration::parse(path, &text),
             Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => {
                 Configuration::parse(path, "").map(|c| Configuration { file: None, ..c })
             }

@@ -122,6 +122,15 @@ impl Launch {
         Ok(self)
     }
 
+    /// In a process group of its own, which ends with the [`Process`]. A terminal interrupts it no
+    /// more, and does not let it read.
+    pub fn in_own_group(mut self) -> Launch {
+        self.command.process_group(0);
+        self.own_group = true;
+        self.setup.interruptible = true;
+        self
+    }
+
     /// As [`apart`](Self::apart), and standard output is kept with standard error.
     ///
     /// # Errors

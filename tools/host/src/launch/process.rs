@@ -69,10 +69,14 @@ impl Process {
         Pid::from_child(&self.owned.child).as_raw_nonzero().get()
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Asks it, and its process group where it has one of its own, to end (SIGTERM).
     pub fn end(&self) {
+        let pid = Pid::from_child(&self.owned.child);
         // one that is gone needs no asking
-        let _ = kill_process(Pid::from_child(&self.owned.child), Signal::TERM);
+        let _ = match self.owned.own_group {
+            true => kill_process_group(pid, Signal::TERM),
+            false => kill_process(pid, Signal::TERM),
+        };
     }
 
     /// Asks it to end as a terminal does (SIGINT).

@@ -86,7 +86,9 @@ pub(super) fn run_watched(
     let mut seen = vec![[Nanos::ZERO; MAX_CORE_TYPES]; apps.len()];
     loop {
         let before = sim.now();
-        sim.run_until(before + options.interval);
+        sim.run_until_or(before + options.interval, |sim| {
+            cancel.load(Ordering::Relaxed) || ticks + sim.stats().events > options.most_events
+        });
         look(&sim);
         for (i, seen) in seen.iter_mut().enumerate() {
             let Some(stats) = sim.app_stats(i) else {

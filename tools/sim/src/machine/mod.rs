@@ -52,6 +52,9 @@ pub enum Discipline {
     Fair,
 }
 
+/// Events between two questions whether it is enough.
+const ASKED_EVERY: u64 = 1 << 12;
+
 /// Parameters of the machine beside its cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineOptions {
@@ -260,7 +263,16 @@ impl SimMachine {
     /// Lets time pass until `t`, or until the simulation is over ([`SimMachine::is_over`]), which
     /// is the moment of the completion that ended it.
     pub fn run_until(&mut self, t: Nanos) {
-        while !self.is_over() {
+        self.run_until_or(t, |_| false);
+    }
+
+    /// The same, unless `enough` says before that it is enough: phases may be so short that more
+    /// happens until `t` than anybody can wait for. It is asked every now and then.
+    pub fn run_until_or(&mut self, t: Nanos, enough: impl Fn(&SimMachine) -> bool) {
+        for n in 1_u64.. {
+            if self.is_over() || (n % ASKED_EVERY == 0 && enough(self)) {
+                break;
+            }
             let Some((at, event)) = self.events.next_by(t) else {
                 self.now = self.now.max(t);
                 break;

@@ -90,7 +90,8 @@ pub fn collect(args: &CollectArgs, programs: &[Program], cancel: &AtomicBool) ->
     write_data(&args.out, &data)?;
     // what the guest complained about stands behind its summary
     let (summary, complaint) = said.split_once(FAILED).unwrap_or((&said, ""));
-    println!("{}\nWrote {}.", summary.trim_end(), args.out.display());
+    let summary = summary.trim_end();
+    amp_host::print(&format!("{summary}\nWrote {}.\n", args.out.display()))?;
     let failed: Vec<(String, String)> = programs
         .iter()
         .filter(|p| !data.programs.contains_key(&p.name))

@@ -402,9 +402,9 @@ impl Collection<'_> {
                 self.odd.join(", ")
             );
         }
-        print!("{said}");
+        amp_host::print(&said)?;
         if !self.args.progress_lines {
-            println!("Wrote {}.", self.args.out.display());
+            amp_host::print(&format!("Wrote {}.\n", self.args.out.display()))?;
             if failed.is_empty() {
                 self.kept.done();
             }

@@ -81,7 +81,8 @@ impl JournalFile {
     /// When the file cannot be written.
     pub fn plan(&mut self, plan: Plan) -> Result<()> {
         if self.console {
-            println!("{MARK}{}", serde_json::to_string(&plan)?);
+            let line = serde_json::to_string(&plan)?;
+            amp_host::write_out("-".as_ref(), &format!("{MARK}{line}\n"))?;
         }
         self.journal.plan = Some(plan);
         self.write("")
@@ -94,7 +95,7 @@ impl JournalFile {
     pub fn add(&mut self, run: Finished) -> Result<()> {
         let line = serde_json::to_string(&run)?;
         if self.console {
-            println!("{MARK}{line}");
+            amp_host::write_out("-".as_ref(), &format!("{MARK}{line}\n"))?;
         }
         self.write(&line)?;
         self.journal.add(run);
