@@ -14,6 +14,12 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
+/// Shell functions that every script has.
+const FUNCTIONS: &str = r#"
+# waits until a scheduler that is enabled answers: it listens a moment later
+answers() { i=0; until scx_amp ctl status >/dev/null 2>&1 || [ $i -ge 300 ]; do i=$((i+1)); sleep 0.1; done; }
+"#;
+
 /// Guests that are running now.
 static GUESTS: Mutex<usize> = Mutex::new(0);
 static GUEST_GONE: Condvar = Condvar::new();
@@ -167,13 +173,14 @@ impl Lab {
         self
     }
 
-    /// Runs `script` and returns what came back. Its output is shown with the test's.
+    /// Runs `script` and returns what came back. Its output is shown with the test's. In the script
+    /// `answers` waits until the scheduler answers.
     ///
     /// # Panics
     /// When the guest could not run it to its end.
     pub fn run(mut self, script: &str) -> Reply {
         let _permit = Permit::take(self.alone);
-        self.run.script = script.into();
+        self.run.script = format!("{FUNCTIONS}{script}");
         let cache = Cache::open().expect("the cache folder");
         let outcome = self.run.execute(&cache, &AtomicBool::new(false), &mut |e| {
             if let Event::Console {

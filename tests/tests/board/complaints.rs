@@ -16,7 +16,7 @@ const START: &str = r#"
 wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; }
 sleep 5
 scx_amp run --policy rr --provider /provider.toml 2>/tmp/log & pid=$!
-wait_for enabled
+wait_for enabled; answers
 "#;
 
 const END: &str = r#"

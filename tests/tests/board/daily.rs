@@ -12,7 +12,7 @@ ask() { scx_amp ctl status | tr -d '\n'; echo; }
 const SCRIPT: &str = r#"
 sleep 2
 scx_amp 2>/tmp/log & pid=$!
-wait_for enabled
+wait_for enabled; answers
 amp-workload bench spin --threads 6 --seconds 6 >/dev/null & load=$!
 ask
 for p in throughput fair latency battery server /mine.toml; do
@@ -32,11 +32,11 @@ mkdir -p /etc/scx_amp
 printf 'profile = "server"\nset = ["pareto.unfairness=1.5"]\n' >/etc/scx_amp/config.toml
 scx_amp config check; echo "check $?"
 scx_amp run 2>/dev/null & pid=$!
-wait_for enabled
+wait_for enabled; answers
 ask
 kill $pid; wait $pid
 scx_amp run --profile fair 2>/dev/null & pid=$!
-wait_for enabled
+wait_for enabled; answers
 ask
 kill $pid; wait $pid
 printf 'profile = "server"\nintervall = 50\n' >/etc/scx_amp/config.toml
@@ -147,7 +147,8 @@ spin first; spin second; spin third
 sleep 4
 ask
 scx_amp top --once | sed 's/^/top /'
-printf '[[rule]]\ncomm = "first*"\nprefer = "fsat"\n' >/rules.toml
+# at once, as editors do: the scheduler may look between a file's emptying and its writing
+printf '[[rule]]\ncomm = "first*"\nprefer = "fsat"\n' >/rules.new; mv /rules.new /rules.toml
 sleep 1.5
 ask
 wait $loads
@@ -223,7 +224,9 @@ amp-workload bench spin --threads 4 --name spin --seconds 60 >/dev/null & load=$
 sleep 6
 echo "status $(scx_amp ctl status | tr -d '\n')"
 wget -q -O - http://127.0.0.1:9464/metrics | sed 's/^/scrape /'
-timeout 5 scx_amp run --monitor 1 | sed 's/^/monitor /'
+scx_amp run --monitor 1 >/tmp/monitor & monitor=$!
+i=0; until [ -s /tmp/monitor ] || [ $i -ge 500 ]; do i=$((i+1)); sleep 0.1; done
+kill $monitor; wait $monitor; sed 's/^/monitor /' /tmp/monitor
 kill $load $pid; wait $pid; echo "ended $?"
 ls /var/run/scx/root/ | sed 's/^/left /'
 "#;

@@ -26,6 +26,7 @@ scx_amp run --policy rr --provider none $BIG 2>/dev/null & pid=$!
 wait_for enabled >/dev/null
 scx_amp run --policy hsp $BIG 2>/tmp/second; echo "second-status $?"
 echo "second $(tr '\n' ' ' </tmp/second)"
+answers
 echo "socket $(stat -c %a /run/scx_amp)"
 scx_amp ctl status >/tmp/status && echo "policy $(grep '"policy"' /tmp/status)"
 kill $pid; wait $pid
@@ -38,15 +39,16 @@ echo "nobody $(tr '\n' ' ' </tmp/nobody)"
 for end in KILL INT; do
     scx_amp bench /bench.toml --on host --policies rr --runs 2 --solo-runs 1 $BIG 2>/tmp/bench-err & pid=$!
     # both at one look: between two passes there may be no program for a moment, and a slow host takes its time
-    i=0; n=0
+    i=0; n=0; up=
     while [ $i -lt 3000 ]; do
-        n=$(programs); [ "$(state)" = enabled ] && [ "$n" -gt 0 ] && break
+        n=$(programs); up=$(state); [ "$up" = enabled ] && [ "$n" -gt 0 ] && break
         i=$((i+1)); sleep 0.1
     done
-    echo "programs-$end $n"; echo "bench-up-$end $(state)"
+    echo "programs-$end $n"; echo "bench-up-$end $up"
     kill -$end $pid; wait $pid; echo "bench-status-$end $?"
     echo "bench-down-$end $(wait_for disabled)"
-    sleep 0.5; echo "left-$end $(programs)"
+    i=0; while [ "$(programs)" != 0 ] && [ $i -lt 50 ]; do i=$((i+1)); sleep 0.1; done
+    echo "left-$end $(programs)"
 done
 echo "interrupted $(tr '\n' ' ' </tmp/bench-err)"
 "#;

@@ -54,7 +54,8 @@ for signal in INT KILL; do
     i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
     echo "before $(cat /sys/kernel/sched_ext/state)"
     kill -$signal $pid; wait $pid
-    i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != disabled ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done
+    # the kernel is free before the program that has been killed is gone
+    i=0; until [ "$(cat /sys/kernel/sched_ext/state) $(pgrep scx_rival)" = "disabled " ] || [ $i -ge 300 ]; do i=$((i+1)); sleep 0.1; done
     echo "after $(cat /sys/kernel/sched_ext/state) $(pgrep scx_rival)"
 done
 "#

@@ -170,7 +170,7 @@ fn none_is_started_beside_another_or_after_an_interruption() {
     );
     place.set("disabled");
     let stop = AtomicBool::new(true);
-    let program = place.program("sleep 1000");
+    let program = place.program("exec sleep 1000");
     let e = Peer::start_with(&program, &[0], &stop, &place.kernel(), QUICK).unwrap_err();
     assert!(e.is::<Interrupted>());
 }
