@@ -151,7 +151,10 @@ mod tests {
         };
         let says = |r: &Rules, what: &str| r.failed().is_some_and(|why| why.contains(what));
 
-        std::fs::write(&path, "[[rule]]\ncomm = \"a\"\nprefer = \"fsat\"\n# bad\n").unwrap();
+        // at once: the thread may look between a file's emptying and its writing
+        let new = d.path().join("new");
+        std::fs::write(&new, "[[rule]]\ncomm = \"a\"\nprefer = \"fsat\"\n# bad\n").unwrap();
+        std::fs::rename(&new, &path).unwrap();
         until(&mut rules, &|r| says(r, "line 3: key `rule[0].prefer`"));
         assert_eq!(rules.file.len(), 1);
         std::fs::remove_file(&path).unwrap();

@@ -8,7 +8,7 @@ use amp_tests::Lab;
 const SCRIPT: &str = r#"
 i=0; while [ ! -e /sys/kernel/sched_ext/state ] && [ $i -lt 50 ]; do i=$((i+1)); sleep 0.1; done
 scx_amp run --policy acfs --provider none 2>/tmp/log & pid=$!
-i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 300 ]; do i=$((i+1)); sleep 0.1; done
+i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
 scx_amp topology
 taskset 0xf amp-workload bench spin --threads 5 --name first --seconds 12 --json >/tmp/a & a=$!
 taskset 0xf0 amp-workload bench spin --threads 3 --name second --seconds 12 --json >/tmp/b & b=$!

@@ -13,7 +13,7 @@ fn provider(threads: u32) -> String {
 }
 
 const START: &str = r#"
-wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; }
+wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done; }
 sleep 5
 scx_amp run --policy rr --provider /provider.toml 2>/tmp/log & pid=$!
 wait_for enabled; answers

@@ -128,7 +128,7 @@ fn a_thread_alone_has_what_perf_counts_for_it() {
 #[test]
 fn where_there_is_no_pmu_nothing_is_counted_and_that_is_said() {
     let script = r#"
-wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; }
+wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done; }
 said() { echo "$1-status $?"; echo "$1 $(tr '\n' ' ' </tmp/said)"; }
 # the programs that count load here too
 /place run 0-1:1024,2-3:446 secs=1 counters=
@@ -174,7 +174,7 @@ echo "chosen $(grep 'provider auto' /tmp/auto)"
 /// Waits for the scheduler, and asks it.
 const ASK: &str = r#"
 state() { echo "$(cat /sys/kernel/sched_ext/state) $(cat /sys/kernel/sched_ext/enable_seq)"; }
-wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; }
+wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done; }
 ask() { scx_amp ctl status | tr -d '\n'; echo; }
 sleep 5
 "#;

@@ -4,7 +4,7 @@ use amp_board::KernelChoice;
 use amp_tests::Lab;
 
 const WAIT: &str = r#"
-wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 300 ]; do i=$((i+1)); sleep 0.1; done; }
+wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done; }
 ask() { scx_amp ctl status | tr -d '\n'; echo; }
 "#;
 

@@ -9,7 +9,7 @@ use amp_tests::{Lab, Reply};
 const SCRIPT: &str = r#"
 i=0; while [ ! -e /sys/kernel/sched_ext/state ] && [ $i -lt 50 ]; do i=$((i+1)); sleep 0.1; done
 scx_amp run --policy acfs --provider none 2>/tmp/log & pid=$!
-i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 300 ]; do i=$((i+1)); sleep 0.1; done
+i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
 taskset -c 2,3 amp-workload bench spin --name victim --seconds TOTAL --json >/tmp/spin & spin=$!
 sleep 1
 # field 39 of the thread that spins: the CPU it is on

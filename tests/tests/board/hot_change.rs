@@ -24,7 +24,7 @@ fn provider() -> String {
 /// Eight busy threads of three applications for `$1` seconds.
 const LOAD: &str = r#"
 state() { echo "$(cat /sys/kernel/sched_ext/state) $(cat /sys/kernel/sched_ext/enable_seq)"; }
-wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; }
+wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done; }
 load() {
     amp-workload bench spin --threads 3 --name gains --seconds $1 --json >/tmp/1 & loads=$!
     amp-workload bench spin --threads 2 --name middling --seconds $1 --json >/tmp/2 & loads="$loads $!"

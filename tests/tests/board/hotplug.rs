@@ -12,7 +12,7 @@ scx_amp run --policy acfs --set acfs.uf=1.5 --provider ipc-sampling >/tmp/log 2>
 state() { cat /sys/kernel/sched_ext/state; }
 online() { echo $2 > /sys/devices/system/cpu/cpu$1/online || echo "refused-$1 $2"; }
 look() {
-    i=0; while [ "$(grep -c 'scheduling with' /tmp/log)" -lt $1 ] && [ $i -lt 300 ]; do i=$((i+1)); sleep 0.1; done
+    i=0; while [ "$(grep -c 'scheduling with' /tmp/log)" -lt $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
     sleep 2
     echo "state-$1 $(state)"
     scx_amp ctl status | tr -d '\n'; echo

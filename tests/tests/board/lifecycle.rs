@@ -10,7 +10,7 @@ use amp_tests::{Lab, Reply};
 const ENDS: &str = r#"
 state() { cat /sys/kernel/sched_ext/state; }
 programs() { ps | grep -c '[a]mp-workload run alu'; }
-wait_for() { i=0; while [ "$(state)" != $1 ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done; state; }
+wait_for() { i=0; while [ "$(state)" != $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done; state; }
 sleep 2
 for end in INT TERM KILL PANIC; do
     extra=; [ $end = PANIC ] && extra="--panic-after 30"

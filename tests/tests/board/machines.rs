@@ -6,7 +6,7 @@ const SCRIPT: &str = r#"
 sleep 2
 echo "topology $(scx_amp topology --json - | tr -d '\n ')"
 scx_amp run --policy rr --provider none 2>/tmp/log & pid=$!
-i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 300 ]; do i=$((i+1)); sleep 0.1; done
+i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
 amp-workload bench spin --threads 4 --seconds 1 >/dev/null
 echo "up $(cat /sys/kernel/sched_ext/state)"
 kill $pid; wait $pid; echo "status $?"

@@ -9,7 +9,7 @@ mkdir -p /sys/fs/cgroup/user.slice/a.scope
 scx_amp run --policy rr --only-cgroup nobody.slice 2>/tmp/e; echo "missing-status $?"
 echo "missing $(tr '\n' ' ' </tmp/e)"
 scx_amp run --policy rr --provider none --only-cgroup user.slice 2>/tmp/log & pid=$!
-i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done
+i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
 (echo $BASHPID >/sys/fs/cgroup/user.slice/a.scope/cgroup.procs; exec amp-workload bench spin --name inside --threads 3 --seconds 4) >/dev/null & in=$!
 amp-workload bench spin --name outside --threads 3 --seconds 4 >/dev/null & out=$!
 sleep 1.5
@@ -61,7 +61,7 @@ const FULL: &str = r#"
 sleep 5
 mkdir -p /sys/fs/cgroup/user.slice
 scx_amp run --policy rr --provider none --only-cgroup user.slice 2>/tmp/log & pid=$!
-i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.1; done
+i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
 (echo $BASHPID >/sys/fs/cgroup/user.slice/cgroup.procs; exec amp-workload bench spin --name inside --threads 6 --seconds 4 --json) >/tmp/inside & in=$!
 amp-workload bench spin --name outside --threads 6 --seconds 4 --json >/tmp/outside
 wait $in
