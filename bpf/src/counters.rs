@@ -233,6 +233,15 @@ pub(crate) unsafe fn announce(
     }
 }
 
+/// Tells BPF after how many ns of CPU time a thread that goes on running is read at a tick.
+///
+/// # Safety
+/// `meter` must point to a live meter of a loaded object.
+pub(crate) unsafe fn read_every(meter: *mut Meter, ns: u64) {
+    // SAFETY: the caller's. BPF only reads the field, at any time.
+    unsafe { addr_of_mut!((*meter).every).write_volatile(ns) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -258,6 +258,20 @@ impl Scheduler {
         Ok(begun)
     }
 
+    /// A thread that goes on running without a switch is read at the first tick of its CPU after
+    /// `period` of CPU time, from now on; at every tick if this is never called. Readings take a
+    /// CPU's time, and nobody looks at them more often than now and then.
+    pub fn count_every(&mut self, period: Duration) {
+        let Some(bss) = self.skel.maps.bss_data.as_mut() else {
+            return;
+        };
+        for meter in bss.meters.iter_mut().take(self.nr_cpus) {
+            let meter: *mut Meter = std::ptr::addr_of_mut!(*meter).cast();
+            // SAFETY: as in count().
+            unsafe { counters::read_every(meter, ns(period)) };
+        }
+    }
+
     /// What has been counted for `thread` on core type `core_type` by the present generation, or an
     /// earlier one if it has not run there since. Nothing if the thread has gone.
     pub fn counts(&self, thread: &Thread, core_type: u8) -> Counts {

@@ -178,7 +178,10 @@ int BPF_PROG(amp_switch, bool preempt, struct task_struct *prev, struct task_str
 	return 0;
 }
 
-/* Charges the running thread. */
+/*
+ * Charges the running thread, unless that was done a moment ago: reading the events of a tick costs
+ * as much as the tick. The first reading of a generation is where counting begins, and cannot wait.
+ */
 static __noinline int count_tick(u32 cpu, u32 index, u64 exec)
 {
 	struct amp_meter *m = &meters[cpu & (AMP_MAX_CPUS - 1)];
@@ -186,6 +189,8 @@ static __noinline int count_tick(u32 cpu, u32 index, u64 exec)
 
 	/* the tick of a CPU that has none is another CPU's work */
 	if (!generation || cpu != bpf_get_smp_processor_id())
+		return 0;
+	if (m->generation == generation && ran < m->every)
 		return 0;
 	m->exec = exec;
 	read_meter(m, generation, counts_of(index, type_of(cpu)), ran, false);

@@ -102,7 +102,8 @@ struct amp_counts {
 
 /*
  * The counters of a CPU. User space writes what is to be counted: first `first` and `nr_events`
- * where the lowest bit of the next generation selects them, then the generation.
+ * where the lowest bit of the next generation selects them, then the generation. `every` it may
+ * write at any time. Structures fill whole cache lines.
  */
 struct amp_meter {
 	u64 wanted;		/* generation; 0: nothing is counted */
@@ -114,7 +115,7 @@ struct amp_meter {
 	u64 nr_dropped;		/* readings that failed, with what they would have told */
 	u32 core_type;		/* of the CPU, and how many there are: at hand without a look-up */
 	u32 nr_types;
-	u64 pad;		/* whole cache lines */
+	u64 every;		/* ns of CPU time after which a thread that goes on running is read at a tick */
 };
 
 /* The rest of the shared state. User space only reads it. */

@@ -19,6 +19,10 @@ use std::time::Duration;
 /// Ticks that may fail to come before BPF shares fairly by itself.
 const SILENT_TICKS: u32 = 5;
 
+/// Times per interval that the counters of a thread that goes on running are read, at most: what
+/// the engine sees is at most that part of an interval old.
+const READ_PER_INTERVAL: u32 = 8;
+
 /// How the mechanism is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
@@ -72,10 +76,10 @@ impl Live {
         config.only_sched_ext = options.only_sched_ext;
         config.counters = inventory.has_pmu();
         // the interval may become longer while the scheduler is loaded
-        let interval = options.interval.max(USUAL_INTERVAL);
-        let interval = Duration::from_nanos(interval.0);
-        config.heartbeat_timeout = Some(interval * SILENT_TICKS);
+        let longest = options.interval.max(USUAL_INTERVAL);
+        config.heartbeat_timeout = Some(Duration::from_nanos(longest.0) * SILENT_TICKS);
         let mut scheduler = Scheduler::load(&config).map_err(told)?;
+        scheduler.count_every(between_readings(options.interval));
         scheduler.attach().map_err(told)?;
         let counting = CounterBanks::new(topology.core_types().len());
         let others = inventory.virtual_counters();
@@ -88,6 +92,11 @@ impl Live {
             uncounted: None,
             snapshot: Snapshot::default(),
         })
+    }
+
+    /// The engine ticks at this interval from now on.
+    pub fn set_interval(&mut self, interval: Nanos) {
+        self.scheduler.count_every(between_readings(interval));
     }
 
     /// Counts these events from now on, instead of those before.
@@ -146,6 +155,10 @@ impl Live {
             .commit()
             .map_err(|e| MachineError::Other(Box::new(e)))
     }
+}
+
+fn between_readings(interval: Nanos) -> Duration {
+    Duration::from_nanos(interval.0) / READ_PER_INTERVAL
 }
 
 /// The mechanism's configuration for a machine like this.

@@ -252,6 +252,7 @@ impl Running {
         self.changes.put(self.scheduling.engine_mut(), prepared);
         let usual = profile.interval.map_or(USUAL_INTERVAL, Nanos::from_millis);
         self.options.interval = self.interval.unwrap_or(usual);
+        self.scheduling.set_interval(self.options.interval);
         self.profile = Some(profile.name.clone());
         Ok(why)
     }

@@ -2,7 +2,7 @@
 
 use crate::live::Live;
 use amp_metrics::providers::{Declarations, Prepared, Speedups};
-use amp_metrics::{AppId, EventSets, Provider};
+use amp_metrics::{AppId, EventSets, Nanos, Provider};
 use amp_sched::{Changes, Engine, MachineError, Policy, Tick};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
@@ -124,6 +124,11 @@ impl Scheduling {
     /// The engine, to change what it works with.
     pub fn engine_mut(&mut self) -> &mut Engine {
         &mut self.engine
+    }
+
+    /// Ticks come at this interval from now on.
+    pub fn set_interval(&mut self, interval: Nanos) {
+        self.machine.set_interval(interval);
     }
 
     /// The machine, for its counts.
