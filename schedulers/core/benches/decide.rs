@@ -121,6 +121,7 @@ impl Stage {
             runtime: [Nanos::ZERO; MAX_CORE_TYPES],
             ran: [Nanos::ZERO; MAX_CORE_TYPES],
             done: Default::default(),
+            succeeds: None,
         });
         Stage {
             topology,

@@ -16,6 +16,7 @@ pub mod change;
 mod done;
 pub mod probes;
 pub mod rules;
+mod succession;
 
 pub use crate::done::Done;
 pub use change::Changes;
@@ -31,6 +32,7 @@ use amp_metrics::{
     AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, MAX_CORE_TYPES,
 };
 use rustc_hash::FxHashMap;
+use succession::{Name, Succession};
 
 /// What one application did in one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,6 +92,10 @@ struct ThreadState {
     rule: Option<Rule>,
     /// Placed by its rule although it rests.
     kept: bool,
+    /// What it was called when it was offered last; none before.
+    name: Option<Name>,
+    /// The thread in whose place it goes on.
+    succeeds: Option<ThreadKey>,
 }
 
 /// Drives a [`Policy`] with metrics from a [`Provider`] over a [`Machine`].
@@ -107,6 +113,7 @@ pub struct Engine {
     preferences: rules::Preferences,
     /// Whether the policy places threads by metrics.
     by_metrics: bool,
+    succession: Succession,
     // reused from tick to tick
     offered: Vec<ThreadView>,
     app_views: Vec<AppView>,
@@ -115,6 +122,8 @@ pub struct Engine {
     decided: Placement,
     changed: Placement,
     prefer: Vec<Prefer>,
+    /// Those of `offered` that are offered for the first time.
+    entering: Vec<usize>,
 }
 
 impl Engine {
@@ -140,6 +149,8 @@ impl Engine {
             decided: Placement::default(),
             changed: Placement::default(),
             prefer: Vec::new(),
+            succession: Succession::default(),
+            entering: Vec::new(),
         }
     }
 
@@ -286,6 +297,7 @@ impl Engine {
         let all =
             CoreTypeSet::from_bits(u8::MAX >> (MAX_CORE_TYPES - self.topology.core_types().len()));
         self.offered.clear();
+        self.entering.clear();
         self.app_ticks.clear();
         self.app_index.clear();
         if let Some(book) = &mut self.rulebook {
@@ -313,6 +325,8 @@ impl Engine {
                     done: Done::default(),
                     rule,
                     kept: false,
+                    name: None,
+                    succeeds: None,
                 }
             });
             let mut ran = [Nanos::ZERO; MAX_CORE_TYPES];
@@ -360,6 +374,13 @@ impl Engine {
             };
             match step {
                 activity::Step::Offer if allowed != CoreTypeSet::EMPTY => {
+                    let name = Name {
+                        comm: t.comm,
+                        leads: u64::try_from(t.tid) == Ok(t.app.0),
+                    };
+                    if state.name.replace(name).is_none() {
+                        self.entering.push(self.offered.len());
+                    }
                     self.offered.push(ThreadView {
                         key: t.key,
                         tid: t.tid,
@@ -372,6 +393,7 @@ impl Engine {
                         runtime: t.runtime,
                         ran,
                         done: state.done,
+                        succeeds: state.succeeds,
                     });
                 }
                 _ if kept.is_some() => {
@@ -385,8 +407,25 @@ impl Engine {
                 _ => {}
             }
         }
+        let now = snapshot.now;
         if self.states.len() > snapshot.threads.len() {
-            self.states.retain(|_, s| s.seen == tick);
+            let succession = &mut self.succession;
+            self.states.retain(|key, s| {
+                if let Some(name) = s.name.filter(|_| s.seen != tick) {
+                    succession.leaves(name, *key, now);
+                }
+                s.seen == tick
+            });
+        }
+        // who has ended in this interval is known now
+        for i in &self.entering {
+            let Some(th) = self.offered.get_mut(*i) else {
+                continue;
+            };
+            if let Some(s) = self.states.get_mut(&th.key) {
+                s.succeeds = s.name.and_then(|n| self.succession.succeeds(n, now));
+                th.succeeds = s.succeeds;
+            }
         }
     }
 

@@ -63,7 +63,7 @@ impl Fake {
             key,
             tid: key.slot as i32 + 100,
             app: AppId(app),
-            comm: *b"fake\0\0\0\0\0\0\0\0\0\0\0\0",
+            comm: u128::from(key.slot).to_le_bytes(),
             weight: 100,
             allowed: CoreTypeSet::ALL,
             runnable: true,

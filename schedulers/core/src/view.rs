@@ -34,6 +34,8 @@ pub struct ThreadView {
     pub ran: [Nanos; MAX_CORE_TYPES],
     /// What it had done before this interval, under whatever policies there were.
     pub done: Done,
+    /// The thread in whose place it goes on: the same program, run again.
+    pub succeeds: Option<ThreadKey>,
 }
 
 impl ThreadView {

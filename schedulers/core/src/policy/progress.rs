@@ -23,9 +23,10 @@ struct Account {
 /// Virtual times, one per thread, in seconds. Only differences matter.
 ///
 /// A thread that comes back from a rest is where it was relative to the *front* (the mean of those
-/// on fast cores): a rest neither earns nor costs anything. Leads and lags beyond a bound are
-/// forgotten. At the first decision, when threads may have run for long under another policy,
-/// virtual time is rebuilt from what they have run so far.
+/// on fast cores, or of those who were last): a rest neither earns nor costs anything. So is the
+/// next run of a program relative to the one before. Leads and lags beyond a bound are forgotten. At
+/// the first decision, when threads may have run for long under another policy, virtual time is
+/// rebuilt from what they have run so far.
 #[derive(Debug, Default)]
 pub struct Progress {
     accounts: PerThread<Account>,
@@ -33,6 +34,8 @@ pub struct Progress {
     ahead: Vec<Option<f64>>,
     joining: Vec<Newcomer>,
     front: f64,
+    /// Whether anybody has been on a fast core yet.
+    seated: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +67,7 @@ impl Progress {
     pub fn charge(&mut self, th: &ThreadView, dv: f64, past: impl FnOnce() -> Past) {
         let front = self.front;
         let first = self.accounts.is_first_round();
-        let (presence, a) = self.accounts.enter(th.key, Account::default);
+        let (presence, a) = self.accounts.enter(th.key, th.succeeds, Account::default);
         match presence {
             Presence::Here => a.v += dv,
             Presence::Back => a.v = front + a.lead + dv,
@@ -99,9 +102,12 @@ impl Progress {
         }
         self.front = match (n, all) {
             (0, 0) => return,
+            // who held the fast cores has ended or rests just now, and will be measured by it
+            (0, _) if self.seated => self.front,
             (0, _) => total / f64::from(all),
             _ => sum / f64::from(n),
         };
+        self.seated |= n > 0;
         for (th, v) in view.threads.iter().zip(&mut self.ahead) {
             let Some(v) = v else { continue };
             let lead = (*v - self.front).clamp(-bound, bound);

@@ -49,7 +49,7 @@ impl Steering {
             let Some((share, most)) = share(i) else {
                 continue;
             };
-            let (presence, a) = self.accounts.enter(th.key, Account::default);
+            let (presence, a) = self.accounts.enter(th.key, th.succeeds, Account::default);
             if presence == Presence::Here {
                 a.credit += a.share * interval - th.ran_up_to(CoreTypeId::FASTEST);
             }

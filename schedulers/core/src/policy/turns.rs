@@ -70,7 +70,7 @@ impl Turns {
         let interval = view.interval.as_secs_f64();
         for u in &mut self.unknown {
             let th = &view.threads[u.thread];
-            let (presence, turns) = self.states.enter(th.key, Default::default);
+            let (presence, turns) = self.states.enter(th.key, th.succeeds, Default::default);
             if presence == Presence::Back {
                 *turns = Default::default();
             }

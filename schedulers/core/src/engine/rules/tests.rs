@@ -165,6 +165,7 @@ fn thread(i: usize, allowed: u8, placed: Option<CoreTypeId>) -> ThreadView {
         runtime: none,
         ran: none,
         done: Done::default(),
+        succeeds: None,
     }
 }
 

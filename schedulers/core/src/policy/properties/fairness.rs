@@ -161,6 +161,40 @@ fn acfs_starts_newcomers_at_the_maximum_but_not_behind_those_who_do_not_compete(
     assert!((s[0][0] - 1.0 / 3.0).abs() < 0.05, "{s:?}");
 }
 
+/// A program of twelve intervals that is run again and again, as in a shell's loop, beside five that
+/// go on: its share of the fast cores.
+fn share_of_short_runs(policy: &str, provider: Box<dyn Provider>) -> f64 {
+    let (mut fake, keys, _) = mix(&[2, 4], &[2.0; 6], 0.0);
+    let mut e = engine(&fake, policy, provider);
+    let mut now = keys[0];
+    fake.thread(now).tid = 1;
+    let (mut fast, mut all) = (Nanos::ZERO, Nanos::ZERO);
+    for n in 0..100 {
+        for _ in 0..12 {
+            e.tick(&mut fake).unwrap();
+        }
+        let last = *fake.thread(now);
+        fast += last.runtime[0];
+        all += last.runtime.iter().copied().sum();
+        fake.exit(now);
+        now = fake.spawn(10 + n);
+        let thread = fake.thread(now);
+        (thread.comm, thread.tid) = (last.comm, thread.app.0 as i32);
+        (thread.placed, thread.core_type) = (None, CoreTypeId(1));
+    }
+    fast.as_secs_f64() / all.as_secs_f64()
+}
+
+#[test]
+fn programs_of_short_runs_get_their_share() {
+    for policy in ["acfs", "adwrr", "rr"] {
+        let all: Vec<(u64, f64)> = (1..200).map(|app| (app, 2.0)).collect();
+        let share = share_of_short_runs(policy, Box::new(Noisy::new(&all, 0.0, 1)));
+        println!("{policy}: {share:.3}");
+        assert!((share - 1.0 / 3.0).abs() < 0.03, "{policy}: {share}");
+    }
+}
+
 #[test]
 fn acfs_makes_up_for_what_happened_under_another_policy() {
     let sf = [3.0, 2.9, 2.8];

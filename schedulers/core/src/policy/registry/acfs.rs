@@ -47,7 +47,8 @@ change places when
 (the paper counts ticks of 100 units; here the unit is the second). With several core types the
 threshold between neighbours is t_swap (SP_t - SP_t+1)/SP_fastest, averages all. A new thread starts
 at the maximum of its peers; peers that lead by more than the threshold whatever they are given do
-not count. A rest neither earns nor costs anything. With uf above 1, applications of high speedup
+not count. A program that is run again within a second goes on where its last run ended. A rest
+neither earns nor costs anything. With uf above 1, applications of high speedup
 may fall behind by that factor: more throughput, unfairness up to uf times the best. The paper's
 t_swap is 850 ms; the default here follows the interval, so that shares settle within seconds.
 

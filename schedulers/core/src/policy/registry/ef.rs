@@ -165,7 +165,7 @@ impl EfDriven {
                 self.ratings.push(None);
                 continue;
             }
-            let (_, s) = self.states.enter(th.key, State::default);
+            let (_, s) = self.states.enter(th.key, th.succeeds, State::default);
             let ef = ef.map(|e| {
                 let mean = s.ef.update(e.value, window);
                 (

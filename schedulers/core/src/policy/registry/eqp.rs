@@ -95,7 +95,7 @@ impl EqualProgress {
                 self.claims.push(None);
                 continue;
             };
-            let (_, s) = self.states.enter(th.key, State::default);
+            let (_, s) = self.states.enter(th.key, th.succeeds, State::default);
             for t in view.core_types() {
                 let k = t.index();
                 sf[k] = s.sf[k].update(sf[k], window);

@@ -129,7 +129,7 @@ impl Hsp {
                 self.doubts.push(0.0);
                 continue;
             };
-            let (_, means) = self.smoothed.enter(th.key, Default::default);
+            let (_, means) = self.smoothed.enter(th.key, th.succeeds, Default::default);
             let mut gains = [1.0; MAX_CORE_TYPES];
             for t in view.core_types().filter(|t| *t != slowest) {
                 let k = t.index();

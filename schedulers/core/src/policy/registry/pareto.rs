@@ -182,7 +182,7 @@ impl Pareto {
         self.sf.clear();
         for th in view.threads {
             let sf = speedups::fastest(view, th).filter(|_| two).map(|sf| {
-                let (_, s) = self.smoothed.enter(th.key, Smoothed::default);
+                let (_, s) = self.smoothed.enter(th.key, th.succeeds, Smoothed::default);
                 s.update(sf, window)
             });
             self.sf.push(sf);

@@ -155,7 +155,7 @@ impl Prim {
         self.placed.clear();
         for th in view.threads {
             let random = &mut self.random;
-            let (_, s) = self.states.enter(th.key, || State {
+            let (_, s) = self.states.enter(th.key, th.succeeds, || State {
                 lot: random.random(),
                 ..State::default()
             });
