@@ -2,6 +2,7 @@
 
 use amp_recording::{Recording, Replay};
 use amp_tests::{command, Lab};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Seven programs of two kinds on six CPUs, recorded under rr, then under hsp.
@@ -53,11 +54,16 @@ fn what_happens_is_recorded_and_can_be_replayed() {
     assert_eq!(recording.header.core_types.len(), 2);
     let changes = recording.spans.iter().filter_map(|s| s.change.as_ref());
     assert_eq!(changes.map(|c| &*c.policy).collect::<Vec<_>>(), ["hsp"]);
-    let commands = recording.threads.iter().filter_map(|w| w.command.clone());
-    assert_eq!(
-        commands.filter(|c| c.iter().any(|w| w == "chase")).count(),
-        4
-    );
+    // a process is told of under each name that it had at a tick: `sh` until it begins the program,
+    // `amp-workload` until it names itself; the command line is that of the program in all but the first
+    let of_chase = |w: &&amp_recording::format::Who| {
+        let words = w.command.iter().flatten();
+        words.into_iter().any(|w| w == "chase")
+    };
+    let chases: Vec<_> = recording.threads.iter().filter(of_chase).collect();
+    let processes: BTreeSet<u64> = chases.iter().map(|w| w.pid).collect();
+    assert_eq!(processes.len(), 4, "{chases:?}");
+    assert!(chases.iter().all(|w| w.comm != "sh"), "{chases:?}");
     // once the programs run, all six CPUs are busy until they are killed
     let busy = |s: &&amp_recording::read::Span| s.ran.iter().filter(|r| r.runnable).count() >= 7;
     let (mut cpu, mut time) = (0.0, 0.0);

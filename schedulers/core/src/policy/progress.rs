@@ -24,8 +24,8 @@ struct Account {
 ///
 /// A thread that comes back from a rest is where it was relative to the *front* (the mean of those
 /// on fast cores, or of those who were last): a rest neither earns nor costs anything. So is the
-/// next run of a program relative to the one before. Leads and lags beyond a bound are forgotten. At
-/// the first decision, when threads may have run for long under another policy, virtual time is
+/// next run of a program relative to the one before. Leads and lags beyond a bound are forgotten.
+/// At the first decision, when threads may have run for long under another policy, virtual time is
 /// rebuilt from what they have run so far.
 #[derive(Debug, Default)]
 pub struct Progress {

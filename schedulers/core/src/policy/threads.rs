@@ -21,8 +21,8 @@ pub enum Presence {
 }
 
 /// One state per thread, found by slot without hashing, so that a decision on ten thousand threads
-/// stays cheap. A state lives until its slot is given to another thread, and a little longer: the table
-/// hardly grows beyond the slot table.
+/// stays cheap. A state lives until its slot is given to another thread, and a little longer: the
+/// table hardly grows beyond the slot table.
 #[derive(Debug)]
 pub struct PerThread<S> {
     dense: Vec<Option<Entry<S>>>,
@@ -62,8 +62,8 @@ impl<S> PerThread<S> {
         self.round <= 1
     }
 
-    /// The state of `key`; when there is none, that of the thread it `succeeds`, which has ended; or
-    /// one made by `fresh`. Notes that the thread is there in this round.
+    /// The state of `key`; when there is none, that of the thread it `succeeds`, which has ended;
+    /// or one made by `fresh`. Notes that the thread is there in this round.
     pub fn enter(
         &mut self,
         key: ThreadKey,

@@ -161,8 +161,8 @@ fn acfs_starts_newcomers_at_the_maximum_but_not_behind_those_who_do_not_compete(
     assert!((s[0][0] - 1.0 / 3.0).abs() < 0.05, "{s:?}");
 }
 
-/// A program of twelve intervals that is run again and again, as in a shell's loop, beside five that
-/// go on: its share of the fast cores.
+/// A program of twelve intervals that is run again and again, as in a shell's loop, beside five
+/// that go on: its share of the fast cores.
 fn share_of_short_runs(policy: &str, provider: Box<dyn Provider>) -> f64 {
     let (mut fake, keys, _) = mix(&[2, 4], &[2.0; 6], 0.0);
     let mut e = engine(&fake, policy, provider);
