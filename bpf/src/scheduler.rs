@@ -259,8 +259,8 @@ impl Scheduler {
     }
 
     /// A thread that goes on running without a switch is read at the first tick of its CPU after
-    /// `period` of CPU time, from now on; at every tick if this is never called. Readings take a
-    /// CPU's time, and nobody looks at them more often than now and then.
+    /// `period` of CPU time, from now on; at every tick if this is never called. Readings take
+    /// the CPU's time: a small part of the time between two looks at them is often enough.
     pub fn count_every(&mut self, period: Duration) {
         let Some(bss) = self.skel.maps.bss_data.as_mut() else {
             return;

@@ -179,8 +179,9 @@ int BPF_PROG(amp_switch, bool preempt, struct task_struct *prev, struct task_str
 }
 
 /*
- * Charges the running thread, unless that was done a moment ago: reading the events of a tick costs
- * as much as the tick. The first reading of a generation is where counting begins, and cannot wait.
+ * Charges the running thread, unless that was done less than m->every ago: read at every tick, five
+ * or six events cost a slow core a hundredth of its time. The first reading of a generation is where
+ * counting begins, and cannot wait.
  */
 static __noinline int count_tick(u32 cpu, u32 index, u64 exec)
 {
