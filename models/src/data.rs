@@ -28,6 +28,8 @@ pub const FORMAT: &str = "amp-windows";
 pub const VERSION: u32 = 1;
 /// Most bytes in one line: a bound on memory, far above what any window needs.
 pub const LONGEST_LINE: u64 = 1 << 20;
+/// Longest file of windows, bytes.
+pub const LONGEST_FILE: u64 = 1 << 30;
 
 /// The columns of a window, in order: their name and what is in them.
 pub const COLUMNS: [(&str, &str); 10] = [
@@ -319,7 +321,12 @@ impl Dataset {
             path: path.to_owned(),
             source,
         };
-        let file = std::fs::File::open(path).map_err(read)?;
+        let (file, about) = amp_machine::open_regular(path).map_err(read)?;
+        if about.len() > LONGEST_FILE {
+            let why = format!("longer than {} MiB", LONGEST_FILE >> 20);
+            let too_long = std::io::ErrorKind::FileTooLarge;
+            return Err(read(std::io::Error::new(too_long, why)));
+        }
         Dataset::read(path, std::io::BufReader::new(file))
     }
 

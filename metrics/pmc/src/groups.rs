@@ -37,8 +37,10 @@ fn read(name: &str) -> Result<File> {
     let shipped = SHIPPED.iter().find(|(n, _)| *n == name);
     let text = match shipped {
         Some((_, text)) => (*text).to_owned(),
-        None if name.ends_with(".toml") => std::fs::read_to_string(Path::new(name))
-            .map_err(|e| bad_input(format!("-g {name}: {e}")))?,
+        None if name.ends_with(".toml") => {
+            let read = amp_machine::read_text(Path::new(name));
+            read.map_err(|e| bad_input(format!("-g {name}: {e}")))?.0
+        }
         None => {
             let known: Vec<&str> = SHIPPED.iter().map(|(n, _)| *n).collect();
             return Err(bad_input(format!(

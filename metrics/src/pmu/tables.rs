@@ -255,10 +255,12 @@ fn look_up(
 }
 
 fn read(path: &Path) -> Result<String, TableError> {
-    std::fs::read_to_string(path).map_err(|source| TableError::Read {
-        path: path.to_owned(),
-        source,
-    })
+    let text = amp_machine::read_text(path);
+    text.map(|(text, _)| text)
+        .map_err(|source| TableError::Read {
+            path: path.to_owned(),
+            source,
+        })
 }
 
 /// The events that many Arm tables refer to by name only; none when the file is missing.
@@ -467,6 +469,16 @@ mod tests {
         let processor = Processor::X86("GenuineIntel-6-97".into());
         let e = Tables::load(d.path(), &processor, &hybrid()).unwrap_err();
         assert!(e.to_string().contains("two/a.json"), "{e}");
+    }
+
+    #[test]
+    fn a_table_that_is_no_file_is_not_waited_for() {
+        let t = tempfile::tempdir().unwrap();
+        let map = t.path().join("mapfile.csv");
+        let made = std::process::Command::new("mkfifo").arg(&map).status();
+        assert!(made.unwrap().success());
+        let said = read(&map).unwrap_err().to_string();
+        assert!(said.contains("mapfile.csv"), "{said}");
     }
 
     /// The real tables, where somebody has them: none may be misread.

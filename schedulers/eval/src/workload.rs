@@ -160,7 +160,7 @@ impl Workload {
         let Some(Err(e)) = self.machine.as_deref().map(MachineFile::load) else {
             return Ok(());
         };
-        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let text = amp_machine::read_text(path).map_or(String::new(), |(text, _)| text);
         Err(Locator::new(path, &text).key("machine", e.to_string()))
     }
 }

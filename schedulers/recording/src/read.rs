@@ -1,7 +1,7 @@
 //! From the files of a recording to what they say, or to what is wrong in which line.
 
 use crate::format::{Change, Factor, Header, Tick, Who, VERSION};
-use amp_machine::BadFile;
+use amp_machine::{read_bytes, BadFile};
 use amp_metrics::{Topology, MAX_CORE_TYPES};
 use amp_sched::CoreType;
 use serde::de::DeserializeOwned;
@@ -9,6 +9,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// Longest file of a recording, bytes: what `--record-size` allows for each of the two.
+pub const LONGEST_FILE: u64 = 1 << 30;
 /// Threads that a recording may name: more have never been seen, and each takes memory.
 const MOST_THREADS: usize = 1_000_000;
 /// Longest recording, in microseconds: ten years.
@@ -81,7 +83,7 @@ impl Recording {
     /// When a file cannot be read or is not right, with line and key. A last line without an end is
     /// left out, with a note.
     pub fn load(path: &Path) -> Result<Recording, BadFile> {
-        let read = |p: &Path| std::fs::read(p);
+        let read = |p: &Path| read_bytes(p, LONGEST_FILE).map(|(bytes, _)| bytes);
         let bytes = read(path).map_err(|e| BadFile::whole(path, e.to_string()))?;
         let mut older = path.as_os_str().to_owned();
         older.push(".1");

@@ -209,7 +209,7 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
 fn compare(args: &BenchArgs, first: &Path, second: &Path) -> Result<()> {
     let read = |path: &Path| -> Result<BenchReport> {
         let told = |e: &dyn std::fmt::Display| bad_input(format!("{}: {e}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| told(&e))?;
+        let (text, _) = amp_machine::read_text(path).map_err(|e| told(&e))?;
         serde_json::from_str(&text)
             .map_err(|e| told(&format!("no result of `scx_amp bench --json`: {e}")))
     };

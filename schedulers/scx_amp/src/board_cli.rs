@@ -6,7 +6,7 @@
 //! anything else. Without a guest (`fetch`, `list`) anything else is 1.
 
 use amp_board::{
-    artifacts, fetch, kernel, packages, peers, qemu, Arch, BoardError, Cache, Event, Guest,
+    artifacts, fetch, kernel, packages, peers, qemu, Arch, BoardError, Cache, Care, Event, Guest,
     GuestFile, Host, KernelChoice, Origin, Run,
 };
 use anyhow::{Context, Result};
@@ -105,9 +105,13 @@ struct FetchArgs {
     /// of a list of NAME or NAME@VERSION.
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     peers: Option<String>,
-    /// Ask the archive again for what is in the cache; build peers again.
+    /// Ask the archive again for what is in the cache, and mend what is damaged there; build peers
+    /// again.
     #[arg(long)]
     refresh: bool,
+    /// Read everything in the cache, fetch again what is damaged, and nothing else.
+    #[arg(long, conflicts_with_all = ["kernels", "packages", "peers", "refresh"])]
+    check: bool,
 }
 
 fn guest_file(text: &str) -> Result<GuestFile, String> {
@@ -274,10 +278,25 @@ fn fetch_all(a: &FetchArgs, cancel: &AtomicBool) -> Result<ExitCode> {
         view.clear();
         return done;
     }
+    if a.check {
+        let done = fetch::check(&cache, &Host::default(), cancel, &mut |e| view.show(e));
+        view.clear();
+        let done = done?;
+        for line in &done.whole {
+            amp_host::print(&format!("{line}: whole\n"))?;
+        }
+        for line in &done.damaged {
+            amp_host::tell(&format!("scx_amp board: {line}"));
+        }
+        return Ok(ExitCode::from(u8::from(!done.damaged.is_empty())));
+    }
     let wanted = fetch::Wanted {
         kernels: a.kernels.clone(),
         packages: a.packages.clone(),
-        refresh: a.refresh,
+        care: match a.refresh {
+            true => Care::Refresh,
+            false => Care::Usual,
+        },
     };
     let done = fetch::everything(&cache, &Host::default(), &wanted, cancel, &mut |e| {
         view.show(e)
@@ -468,6 +487,7 @@ impl View {
                 None if self.verbose => amp_host::tell(&text),
                 None => {}
             },
+            Event::Warning(text) => self.complain(&format!("scx_amp board: {text}")),
             Event::Console { line, from } => {
                 // From here on the guest has the terminal.
                 self.clear();

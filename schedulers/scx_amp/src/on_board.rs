@@ -100,6 +100,7 @@ impl OnBoard {
             .run
             .execute(&self.cache, cancel, &mut |event| match event {
                 Event::Progress { what, .. } | Event::Note(what) => progress.note(&what),
+                Event::Warning(what) => progress.warn(&what),
                 Event::Console {
                     line: text,
                     from: Origin::Script,
@@ -139,7 +140,7 @@ impl OnBoard {
 /// and the key.
 pub fn request<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let told = |e: &dyn std::fmt::Display| bad_input(format!("--request {}: {e}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| told(&e))?;
+    let (text, _) = amp_machine::read_text(path).map_err(|e| told(&e))?;
     serde_json::from_str(&text).map_err(|e| told(&e))
 }
 

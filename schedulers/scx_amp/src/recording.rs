@@ -27,7 +27,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Most that FILE and FILE.1 may have together, in MiB.
-    #[arg(long, default_value_t = RECORD_SIZE, value_name = "MIB", requires = "record", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    #[arg(long, default_value_t = RECORD_SIZE, value_name = "MIB", requires = "record", value_parser = clap::value_parser!(u64).range(1..=2048))]
     pub record_size: u64,
     /// Record command lines, which may contain secrets.
     #[arg(long, requires = "record")]

@@ -227,6 +227,12 @@ fn a_file_that_is_no_file_is_refused() {
         &["bench", &fifo],
         &["bench", &mix(), "--on", "sim", "--machine", &fifo],
         &["bench", &mix(), "--on", "sim", "--provider", &fifo],
+        &["bench", "--compare", &fifo, &fifo],
+        &["replay", &fifo],
+        &["model", "train", &fifo, "--out", "-"],
+        &["model", "eval", MODEL, &fifo],
+        &["model", "collect", "--programs", &fifo, "--out", "x.csv"],
+        &["pmc", "stat", "-g", &fifo, "--", "true"],
     ] {
         let out = run(&mut scx_amp(args));
         let said = text(&out.stderr);

@@ -598,4 +598,4 @@ fn inst_line(line: &str) -> Option<DebFile> {
 
 #[cfg(test)]
 #[path = "apt_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -3,13 +3,13 @@ use crate::testing::executable;
 use std::sync::atomic::AtomicBool;
 
 /// A machine with Debian sources, a keyring, and fake apt and dpkg programs.
-struct Fake {
-    dir: tempfile::TempDir,
-    cache: Cache,
+pub(crate) struct Fake {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) cache: Cache,
 }
 
 impl Fake {
-    fn new() -> Fake {
+    pub(crate) fn new() -> Fake {
         let dir = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| {
             let p = dir.path().join(name);
@@ -30,14 +30,14 @@ impl Fake {
         Fake { dir, cache }
     }
 
-    fn program(&self, name: &str, script: &str) -> &Fake {
+    pub(crate) fn program(&self, name: &str, script: &str) -> &Fake {
         let p = self.dir.path().join("bin").join(name);
         fs::create_dir_all(p.parent().unwrap()).unwrap();
         executable(&p, &format!("#!/bin/sh\n{script}\n"));
         self
     }
 
-    fn host(&self) -> Host {
+    pub(crate) fn host(&self) -> Host {
         Host {
             root: self.dir.path().into(),
             programs: Some(self.dir.path().join("bin")),

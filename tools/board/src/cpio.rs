@@ -1,6 +1,23 @@
 //! The "newc" cpio format that the kernel unpacks as initramfs.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+/// Whether the file at `path` ends as an archive does: one that was cut short does not.
+pub(crate) fn has_end(path: &Path) -> bool {
+    const LOOKED_AT: u64 = 1024;
+    let end = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOOKED_AT)))?;
+        let mut end = Vec::new();
+        file.take(LOOKED_AT).read_to_end(&mut end)?;
+        Ok(end)
+    };
+    let last = b"TRAILER!!!";
+    end().is_ok_and(|end| end.windows(last.len()).any(|w| w == last))
+}
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug)]

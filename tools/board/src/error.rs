@@ -93,6 +93,16 @@ pub enum BoardError {
         /// The system's error.
         source: io::Error,
     },
+    /// Something kept in the cache is damaged, and cannot be fetched again.
+    #[error("{what} in the cache is damaged ({why}), and cannot be fetched again: {source}")]
+    Damaged {
+        /// The thing, such as a kernel with its release.
+        what: String,
+        /// What is wrong with which file.
+        why: String,
+        /// Why not.
+        source: Box<BoardError>,
+    },
     /// No folder for the cache is known.
     #[error("no cache folder: neither SCX_AMP_CACHE nor HOME is set")]
     NoCacheFolder,

@@ -12,6 +12,8 @@ pub enum Event {
     },
     /// A decision worth telling, such as the kernel chosen.
     Note(String),
+    /// Something was wrong and is being mended, such as damage to the cache: to be told always.
+    Warning(String),
     /// A line of the guest's console, without its end.
     Console {
         /// The line.

@@ -30,6 +30,7 @@ pub mod packages;
 pub mod peers;
 pub mod qemu;
 mod run;
+mod seal;
 mod session;
 pub mod sources;
 #[cfg(test)]
@@ -44,3 +45,4 @@ pub use event::{Event, Origin, Sink};
 pub use initramfs::{Content, GuestFile};
 pub use kernel::{Flavour, Kernel, KernelChoice};
 pub use run::{Guest, Limits, Outcome, Run, Shell};
+pub use seal::Care;

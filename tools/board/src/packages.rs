@@ -6,6 +6,7 @@ use crate::cache::Cache;
 use crate::cpio::{Kind, Writer};
 use crate::error::BoardError;
 use crate::event::{progress, Event, Sink};
+use crate::seal::{self, Care, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -39,6 +40,18 @@ impl PackageSet {
     /// The cpio archive (not compressed).
     pub fn archive(&self, cache: &Cache) -> PathBuf {
         cache.path(&self.archive)
+    }
+
+    /// What is wrong with its archive; `None` when it is as it was made. One from before there
+    /// were seals counts as whole when its end is there, and is sealed.
+    fn damage(&self, cache: &Cache, care: Care) -> Result<Option<String>, BoardError> {
+        let archive = self.archive(cache);
+        match seal::look(&archive, care)? {
+            State::Whole => Ok(None),
+            State::Damaged(why) => Ok(Some(why)),
+            State::Unsealed if crate::cpio::has_end(&archive) => seal::put(&archive).map(|()| None),
+            State::Unsealed => Ok(Some("it has no end".into())),
+        }
     }
 }
 
@@ -83,7 +96,7 @@ pub fn obtain(
     host: &Host,
     arch: Arch,
     names: &[String],
-    refresh: bool,
+    care: Care,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<PackageSet, BoardError> {
@@ -94,11 +107,22 @@ pub fn obtain(
     let record = record_of(arch, &requested);
     let have: Option<PackageSet> = cache
         .read_record(&record)
-        .filter(|s: &PackageSet| s.requested == requested && s.archive(cache).is_file());
-    if let Some(set) = have.clone().filter(|_| !refresh) {
+        .filter(|s: &PackageSet| s.requested == requested);
+    let damage = match &have {
+        Some(set) => set.damage(cache, care)?,
+        None => None,
+    };
+    if let Some(why) = &damage {
+        sink(Event::Warning(format!(
+            "packages {} ({arch}) in the cache are damaged ({why}): they are fetched again",
+            requested.join(" ")
+        )));
+    }
+    let have = have.filter(|_| damage.is_none());
+    if let Some(set) = have.clone().filter(|_| !care.refreshes()) {
         return Ok(set);
     }
-    let found = with_lists(refresh, |age| {
+    let found = with_lists(care.refreshes(), |age| {
         from_archive(cache, host, arch, requested.clone(), age, cancel, sink)
     });
     match found {
@@ -110,7 +134,14 @@ pub fn obtain(
                 )));
                 Ok(set)
             }
-            None => Err(e),
+            None => Err(match damage {
+                Some(why) => BoardError::Damaged {
+                    what: format!("packages {} ({arch})", requested.join(" ")),
+                    why,
+                    source: Box::new(e),
+                },
+                None => e,
+            }),
         },
         other => other,
     }
@@ -194,6 +225,8 @@ fn from_archive(
         .map(|d| format!("{} {}", d.package, d.version))
         .collect();
     let place = format!("packages/{arch}/{}.cpio", content_name(&requested, &set));
+    seal::put(&archive)?;
+    cache.publish(&seal::place(&archive), format!("{place}.seal"))?;
     cache.publish(&archive, &place)?;
     let record = record_of(arch, &requested);
     let result = PackageSet {
@@ -243,7 +276,7 @@ pub fn obtain_base(
     cache: &Cache,
     host: &Host,
     arch: Arch,
-    refresh: bool,
+    care: Care,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<PackageSet, BoardError> {
@@ -252,7 +285,7 @@ pub fn obtain_base(
         host,
         arch,
         &BASE.map(String::from),
-        refresh,
+        care,
         cancel,
         sink,
     )

@@ -7,7 +7,8 @@
 use crate::cache::Cache;
 use crate::child;
 use crate::error::BoardError;
-use crate::event::{progress, Sink};
+use crate::event::{progress, Event, Sink};
+use crate::seal::{self, Care, State};
 use crate::version;
 use serde::Deserialize;
 use std::fs::{self, File};
@@ -59,8 +60,22 @@ impl Peer {
         bin.join(self.crate_name())
     }
 
+    /// Whether its program is there and not damaged.
     fn is_built(&self, cache: &Cache) -> bool {
-        self.program(cache).is_file()
+        let program = self.program(cache);
+        program.is_file() && !matches!(seal::look(&program, Care::Usual), Ok(State::Damaged(_)))
+    }
+
+    /// What is wrong with its program; `None` when it is as it was built, or nothing is known of
+    /// that.
+    ///
+    /// # Errors
+    /// When the cache cannot be written.
+    pub fn damage(&self, cache: &Cache, care: Care) -> Result<Option<String>, BoardError> {
+        match seal::look(&self.program(cache), care)? {
+            State::Damaged(why) => Ok(Some(why)),
+            State::Whole | State::Unsealed => Ok(None),
+        }
     }
 }
 
@@ -76,9 +91,8 @@ pub fn shipped() -> Result<Vec<Peer>, BoardError> {
     Ok(peers.peer)
 }
 
-/// The peers that are built, each name once and sorted: where there are several versions, the
-/// shipped one, else the newest.
-pub fn built(cache: &Cache) -> Vec<Peer> {
+/// All peers that were built, damaged ones included, in no order.
+pub(crate) fn kept(cache: &Cache) -> Vec<Peer> {
     let shipped = shipped().unwrap_or_default();
     let entries = fs::read_dir(cache.path(FOLDER));
     let entries = entries.into_iter().flatten().flatten();
@@ -94,9 +108,17 @@ pub fn built(cache: &Cache) -> Vec<Peer> {
             .iter()
             .find(|p| p.name == name && p.version == version);
         let peer = known.cloned().unwrap_or(peer);
-        peer.is_built(cache).then_some(peer)
+        peer.program(cache).is_file().then_some(peer)
     });
-    let mut found: Vec<Peer> = found.collect();
+    found.collect()
+}
+
+/// The peers that are built and not damaged, each name once and sorted: where there are several
+/// versions, the shipped one, else the newest.
+pub fn built(cache: &Cache) -> Vec<Peer> {
+    let shipped = shipped().unwrap_or_default();
+    let mut found = kept(cache);
+    found.retain(|p| p.is_built(cache));
     let other = |p: &Peer| !shipped.contains(p);
     found.sort_by(|a, b| {
         let newest_first = || version::compare(&b.version, &a.version);
@@ -170,6 +192,13 @@ pub fn build(
     if peer.is_built(cache) && !again {
         return Ok(false);
     }
+    if let Some(why) = peer.damage(cache, Care::Usual)? {
+        sink(Event::Warning(format!(
+            "peer {} {} in the cache is damaged ({why}): it is built again",
+            peer.crate_name(),
+            peer.version
+        )));
+    }
     build_by(&script()?, cache, peer, cancel, sink)?;
     Ok(true)
 }
@@ -217,6 +246,7 @@ fn build_by(
             log,
         });
     }
+    seal::put(&program)?;
     cache.publish(&root, peer.folder())?;
     Ok(())
 }

@@ -5,7 +5,8 @@ use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::child;
 use crate::error::BoardError;
-use crate::event::{progress, Sink};
+use crate::event::{progress, Event, Sink};
+use crate::seal::{self, Care, State};
 use crate::version;
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -44,17 +45,38 @@ pub fn cached(cache: &Cache) -> Option<Qemu> {
 pub fn obtain(
     cache: &Cache,
     host: &Host,
-    refresh: bool,
+    care: Care,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<Qemu, BoardError> {
     let have = cached(cache);
-    if let Some(q) = have.clone().filter(|_| !refresh) {
+    let damage = match &have {
+        Some(q) => q.damage(cache, care, cancel)?,
+        None => None,
+    };
+    if let (Some(q), Some(why)) = (&have, &damage) {
+        sink(Event::Warning(format!(
+            "QEMU {} in the cache is damaged ({why}): it is fetched again",
+            q.version
+        )));
+    }
+    let have = have.filter(|_| damage.is_none());
+    if let Some(q) = have.clone().filter(|_| !care.refreshes()) {
         return Ok(q);
     }
-    let found = with_lists(refresh, |age| from_archive(cache, host, age, cancel, sink));
+    let found = with_lists(care.refreshes(), |age| {
+        from_archive(cache, host, age, cancel, sink)
+    });
     match found {
-        Err(e @ BoardError::Fetch { .. }) => have.ok_or(e),
+        Err(e @ BoardError::Fetch { .. }) => match (have, damage) {
+            (Some(q), _) => Ok(q),
+            (None, Some(why)) => Err(BoardError::Damaged {
+                what: "QEMU".into(),
+                why,
+                source: Box::new(e),
+            }),
+            (None, None) => Err(e),
+        },
         other => other,
     }
 }
@@ -112,7 +134,8 @@ fn from_archive(
             .map(|d| format!("{} {}", d.package, d.version))
             .collect(),
     };
-    if cached(cache).as_ref() == Some(&qemu) {
+    let same = cached(cache).is_some_and(|q| q == qemu);
+    if same && qemu.damage(cache, Care::Check, cancel)?.is_none() {
         return Ok(qemu);
     }
     let files = apt.fetch_set(&wanted, Some(&offer.suite), &set, cancel, sink)?;
@@ -123,6 +146,7 @@ fn from_archive(
         apt.unpack(deb, &root, cancel)?;
     }
     keep_what_runs(&root);
+    seal::put(&root)?;
     cache.publish(&root, &qemu.folder)?;
     for a in [Arch::Arm64, Arch::Amd64] {
         qemu.check(cache, a, cancel)?;
@@ -196,6 +220,31 @@ impl Qemu {
             c.arg("-L").arg(root.join(firmware));
         }
         c
+    }
+
+    /// What is wrong with its files; `None` when they are as they were unpacked. One from before
+    /// there were seals is judged by whether it starts, and sealed.
+    fn damage(
+        &self,
+        cache: &Cache,
+        care: Care,
+        cancel: &AtomicBool,
+    ) -> Result<Option<String>, BoardError> {
+        let root = self.root(cache);
+        match seal::look(&root, care)? {
+            State::Whole => Ok(None),
+            State::Damaged(why) => Ok(Some(why)),
+            State::Unsealed => {
+                for arch in [Arch::Arm64, Arch::Amd64] {
+                    match self.check(cache, arch, cancel) {
+                        Ok(()) => {}
+                        Err(BoardError::Cancelled) => return Err(BoardError::Cancelled),
+                        Err(e) => return Ok(Some(e.to_string())),
+                    }
+                }
+                seal::put(&root).map(|()| None)
+            }
+        }
     }
 
     fn check(&self, cache: &Cache, arch: Arch, cancel: &AtomicBool) -> Result<(), BoardError> {

@@ -14,6 +14,7 @@ use crate::kernel::{self, Kernel, KernelChoice};
 use crate::mailbox::{self, Header};
 use crate::packages::{self, PackageSet};
 use crate::qemu::{self, Qemu};
+use crate::seal::Care;
 pub use crate::session::Limits;
 use crate::session::{follow, interact};
 use amp_machine::{page, MachineFile};
@@ -254,14 +255,15 @@ impl Run {
             files.push(GuestFile::host(path, format!("/usr/local/bin/{name}")));
         }
         let host = Host::default();
-        let qemu = qemu::obtain(cache, &host, false, cancel, sink)?;
-        let kernel = kernel::obtain(cache, &host, arch, &self.kernel, false, cancel, sink)?;
-        let config = kernel::config::obtain(cache, &host, arch, &kernel, cancel, sink)?;
+        let qemu = qemu::obtain(cache, &host, Care::Usual, cancel, sink)?;
+        let kernel = kernel::obtain(cache, &host, arch, &self.kernel, Care::Usual, cancel, sink)?;
+        let config =
+            kernel::config::obtain(cache, &host, arch, &kernel, Care::Usual, cancel, sink)?;
         if let Some(config) = config {
             let guest = format!("/boot/config-{}", kernel.release);
             files.push(GuestFile::host(config, guest));
         }
-        let base = packages::obtain_base(cache, &host, arch, false, cancel, sink)?;
+        let base = packages::obtain_base(cache, &host, arch, Care::Usual, cancel, sink)?;
         let packages = match self.packages.is_empty() {
             true => None,
             false => Some(packages::obtain(
@@ -269,7 +271,7 @@ impl Run {
                 &host,
                 arch,
                 &self.packages,
-                false,
+                Care::Usual,
                 cancel,
                 sink,
             )?),

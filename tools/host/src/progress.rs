@@ -79,6 +79,14 @@ impl Progress {
         bar.set_message(what.to_string());
     }
 
+    /// Tells of something on standard error, beside the bar.
+    pub fn warn(&self, what: &str) {
+        match self {
+            Progress::Bar(b) => b.suspend(|| crate::tell(what)),
+            _ => crate::tell(what),
+        }
+    }
+
     /// Shows `what` without a step, for the time before steps are known.
     pub fn note(&mut self, what: &str) {
         if let Progress::Bar(b) = self {

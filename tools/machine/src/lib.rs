@@ -31,4 +31,4 @@ pub use file::{Board, CoreType, MachineFile, Migration};
 pub use locate::{BadFile, Locator};
 pub use model::{Branch, Cache, CoreModel, Cpi, Energy, Memory, Pipeline, Predictor, SharedLines};
 pub use shipped::SHIPPED;
-pub use text::{open_regular, read_text, LONGEST_TEXT};
+pub use text::{open_regular, read_bytes, read_text, LONGEST_TEXT};

@@ -35,15 +35,39 @@ pub fn open_regular(path: &Path) -> Result<(File, Metadata)> {
 /// As [`open_regular`]; [`ErrorKind::FileTooLarge`] above [`LONGEST_TEXT`];
 /// [`ErrorKind::InvalidData`] when it is not UTF-8.
 pub fn read_text(path: &Path) -> Result<(String, Metadata)> {
-    let (file, about) = open_regular(path)?;
-    let mut text = String::new();
-    // one that grows meanwhile is cut here, too
-    let read = file.take(LONGEST_TEXT + 1).read_to_string(&mut text)? as u64;
-    if read > LONGEST_TEXT {
-        let why = format!("longer than {} MiB", LONGEST_TEXT >> 20);
-        return Err(Error::new(ErrorKind::FileTooLarge, why));
+    let (bytes, about) = read_bytes(path, LONGEST_TEXT)?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((text, about)),
+        Err(e) => {
+            let why = format!("not UTF-8 text (at byte {})", e.utf8_error().valid_up_to());
+            Err(Error::new(ErrorKind::InvalidData, why))
+        }
     }
-    Ok((text, about))
+}
+
+/// The content of the regular file at `path`, of at most `longest` bytes, and what the system knows
+/// of that very file.
+///
+/// # Errors
+/// As [`open_regular`]; [`ErrorKind::FileTooLarge`] above `longest`.
+pub fn read_bytes(path: &Path, longest: u64) -> Result<(Vec<u8>, Metadata)> {
+    let (file, about) = open_regular(path)?;
+    let too_long = || {
+        let why = format!("longer than {} MiB", longest >> 20);
+        Err(Error::new(ErrorKind::FileTooLarge, why))
+    };
+    if about.len() > longest {
+        return too_long();
+    }
+    let mut bytes = Vec::new();
+    // one that grows meanwhile is cut here, too
+    let read = file
+        .take(longest.saturating_add(1))
+        .read_to_end(&mut bytes)? as u64;
+    match read > longest {
+        true => too_long(),
+        false => Ok((bytes, about)),
+    }
 }
 
 #[cfg(test)]

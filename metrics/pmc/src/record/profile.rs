@@ -8,7 +8,6 @@ use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -196,7 +195,7 @@ fn share(w: Weight, total: Weight) -> Measured {
 /// not to be had.
 pub fn code(file: &Path, offset: u64, size: Option<u64>) -> Option<Vec<Block>> {
     let size = size.filter(|s| *s > 0 && *s <= LARGEST)?;
-    let f = File::open(file).ok()?;
+    let f = amp_machine::open_regular(file).ok()?.0;
     let mut header = [0u8; 20];
     f.read_exact_at(&mut header, 0).ok()?;
     let code = Code::of_elf(&header)?;

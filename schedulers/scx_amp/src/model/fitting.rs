@@ -73,8 +73,8 @@ fn load(paths: &[PathBuf]) -> Result<Dataset> {
 }
 
 fn platform(path: &Path) -> Result<Platform> {
-    let text =
-        std::fs::read_to_string(path).map_err(|e| bad_input(format!("{}: {e}", path.display())))?;
+    let (text, _) =
+        amp_machine::read_text(path).map_err(|e| bad_input(format!("{}: {e}", path.display())))?;
     Platform::parse(path, &text).map_err(bad_input)
 }
 

@@ -9,6 +9,7 @@ use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::error::BoardError;
 use crate::event::{Event, Sink};
+use crate::seal::{self, Care, State};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -27,12 +28,23 @@ pub fn obtain(
     host: &Host,
     arch: Arch,
     kernel: &Kernel,
+    care: Care,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<Option<PathBuf>, BoardError> {
     let file = cache.path(kernel.folder(arch)).join("config");
     if file.is_file() {
-        return Ok(Some(file));
+        match seal::look(&file, care)? {
+            State::Whole => return Ok(Some(file)),
+            State::Unsealed => {
+                seal::put(&file)?;
+                return Ok(Some(file));
+            }
+            State::Damaged(why) => sink(Event::Warning(format!(
+                "the configuration of kernel {} in the cache is damaged ({why}): it is fetched again",
+                kernel.release
+            ))),
+        }
     }
     let asked = file.with_extension("missing");
     let age = |m: fs::Metadata| SystemTime::now().duration_since(m.modified().ok()?).ok();
@@ -89,7 +101,10 @@ fn fetch(
         format!("usr/lib/modules/{release}/config"),
     ];
     extract(&deb, &wanted, &offer.package, &staged)?;
-    cache.publish(&staged, format!("{}/config", kernel.folder(arch)))?;
+    seal::put(&staged)?;
+    let to = format!("{}/config", kernel.folder(arch));
+    cache.publish(&seal::place(&staged), format!("{to}.seal"))?;
+    cache.publish(&staged, &to)?;
     apt.forget_archives(&[deb]);
     Ok(())
 }
@@ -115,7 +130,16 @@ mod tests {
                 notes.push(n);
             }
         };
-        obtain(cache, host, Arch::Arm64, &kernel(), &never, &mut sink).unwrap()
+        obtain(
+            cache,
+            host,
+            Arch::Arm64,
+            &kernel(),
+            Care::Usual,
+            &never,
+            &mut sink,
+        )
+        .unwrap()
     }
 
     #[test]

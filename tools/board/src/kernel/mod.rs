@@ -1,6 +1,7 @@
 //! Kernels from Debian that can load sched_ext schedulers.
 
 pub mod btf;
+mod choice;
 pub mod config;
 pub mod image;
 
@@ -9,9 +10,12 @@ use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::error::BoardError;
 use crate::event::{progress, Event, Sink};
+use crate::seal::{self, Care, State};
 use crate::sources::Suite;
 use crate::version;
 use btf::Verdict;
+use choice::OLDEST;
+pub use choice::{Flavour, KernelChoice};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Read;
@@ -22,136 +26,6 @@ use std::time::Duration;
 
 /// Suites that carry kernels from 6.18 on, or may come to.
 const SUITES: [&str; 4] = ["bookworm-backports", "trixie-backports", "forky", "sid"];
-/// The first series whose sched_ext the scheduler supports.
-const OLDEST: &str = "6.18";
-
-/// Which kernel is wanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum KernelChoice {
-    /// The newest one from 6.18 on that can load sched_ext schedulers.
-    #[default]
-    Newest,
-    /// The newest that can and whose version begins so: `7.0`, `6.18`, or a whole release such as
-    /// `7.0.13+deb13-cloud-amd64`.
-    Version(String),
-    /// The newest of the generic flavour that can.
-    NewestGeneric,
-    /// The newest of the generic flavour that can and whose version begins so, or a whole release
-    /// such as `7.0.13+deb13-amd64`.
-    Generic(String),
-}
-
-/// A flavour of Debian's kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flavour {
-    /// For virtual machines: smaller, without frequency scaling.
-    Cloud,
-    /// For any machine.
-    Generic,
-}
-
-impl Flavour {
-    /// That of a release, as `uname -r` gives it.
-    fn of(release: &str) -> Flavour {
-        match release.contains("-cloud-") {
-            true => Flavour::Cloud,
-            false => Flavour::Generic,
-        }
-    }
-
-    /// Its part of a package's name, as a regular expression for what is between version and
-    /// architecture.
-    fn pattern(self) -> &'static str {
-        match self {
-            Flavour::Cloud => "-cloud-",
-            Flavour::Generic => "-",
-        }
-    }
-}
-
-impl std::fmt::Display for Flavour {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Flavour::Cloud => "cloud",
-            Flavour::Generic => "generic",
-        })
-    }
-}
-
-impl std::str::FromStr for KernelChoice {
-    type Err = String;
-    fn from_str(s: &str) -> Result<KernelChoice, String> {
-        let version = |v: &str| {
-            v.starts_with(|c: char| c.is_ascii_digit())
-                .then(|| v.to_owned())
-        };
-        let generic = s.strip_prefix("generic-").or(s.strip_suffix("-generic"));
-        // a whole release without `cloud`
-        let whole = |v: &str| {
-            let rest = ["-amd64", "-arm64"].iter().find_map(|a| v.strip_suffix(a));
-            rest.is_some_and(|r| !r.contains('-'))
-        };
-        let choice = match (s, generic) {
-            ("newest", _) => Some(KernelChoice::Newest),
-            ("generic", _) => Some(KernelChoice::NewestGeneric),
-            (_, Some(v)) => version(v).map(KernelChoice::Generic),
-            (v, None) if whole(v) => version(v).map(KernelChoice::Generic),
-            (v, None) => version(v).map(KernelChoice::Version),
-        };
-        choice.ok_or_else(|| {
-            format!(
-                "`{s}`: want `newest`, a version such as 7.0, or the generic flavour: `generic` or 7.0-generic"
-            )
-        })
-    }
-}
-
-impl std::fmt::Display for KernelChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            KernelChoice::Newest => f.write_str("newest"),
-            KernelChoice::Version(v) => f.write_str(v),
-            KernelChoice::NewestGeneric => f.write_str("generic"),
-            KernelChoice::Generic(v) => write!(f, "{v}-generic"),
-        }
-    }
-}
-
-impl KernelChoice {
-    fn fits(&self, release: &str) -> bool {
-        Flavour::of(release) == self.flavour()
-            && match self.version() {
-                None => version::compare(release, OLDEST).is_ge(),
-                Some(v) => release
-                    .strip_prefix(v)
-                    .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit())),
-            }
-    }
-
-    /// The flavour that is wanted.
-    pub fn flavour(&self) -> Flavour {
-        match self {
-            KernelChoice::Newest | KernelChoice::Version(_) => Flavour::Cloud,
-            KernelChoice::NewestGeneric | KernelChoice::Generic(_) => Flavour::Generic,
-        }
-    }
-
-    /// The beginning of the version that is wanted; `None` is the newest.
-    fn version(&self) -> Option<&str> {
-        match self {
-            KernelChoice::Newest | KernelChoice::NewestGeneric => None,
-            KernelChoice::Version(v) | KernelChoice::Generic(v) => Some(v),
-        }
-    }
-
-    /// The newest of the same flavour.
-    fn newest(&self) -> KernelChoice {
-        match self.flavour() {
-            Flavour::Cloud => KernelChoice::Newest,
-            Flavour::Generic => KernelChoice::NewestGeneric,
-        }
-    }
-}
 
 /// A kernel in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,6 +50,31 @@ impl Kernel {
     /// Where its image is.
     pub fn image(&self, cache: &Cache, arch: Arch) -> PathBuf {
         cache.path(self.folder(arch)).join("vmlinuz")
+    }
+
+    /// What is wrong with its image; `None` when it is as it was fetched. One from before there
+    /// were seals is judged by whether it can be unpacked, and sealed.
+    fn damage(&self, cache: &Cache, arch: Arch, care: Care) -> Result<Option<String>, BoardError> {
+        let image = self.image(cache, arch);
+        match seal::look(&image, care)? {
+            State::Whole => Ok(None),
+            State::Damaged(why) => Ok(Some(why)),
+            State::Unsealed => {
+                let unpacked = fs::read(&image).map_err(|e| e.to_string());
+                match unpacked.and_then(image::uncompressed) {
+                    Ok(_) => seal::put(&image).map(|()| None),
+                    Err(why) => Ok(Some(format!("vmlinuz: {why}"))),
+                }
+            }
+        }
+    }
+
+    /// The request that only this kernel answers.
+    fn exactly(&self) -> KernelChoice {
+        match Flavour::of(&self.release) {
+            Flavour::Cloud => KernelChoice::Version(self.release.clone()),
+            Flavour::Generic => KernelChoice::Generic(self.release.clone()),
+        }
     }
 }
 
@@ -208,8 +107,9 @@ fn newest_first(ra: &str, va: &str, rb: &str, vb: &str) -> std::cmp::Ordering {
 
 /// Finds a kernel for a request: in the cache if it answers the request, else in Debian's archive.
 ///
-/// With `refresh`, `newest` asks the archive even when an answer is remembered; without a network
-/// the cache answers.
+/// With [`Care::Refresh`], `newest` asks the archive even when an answer is remembered; without a
+/// network the cache answers. A kernel in the cache that is damaged is fetched again; where the
+/// archive has dropped it, another answers the request if one can.
 ///
 /// # Errors
 /// When none fits, the one that fits cannot load sched_ext schedulers, or it cannot be fetched.
@@ -218,7 +118,7 @@ pub fn obtain(
     host: &Host,
     arch: Arch,
     choice: &KernelChoice,
-    refresh: bool,
+    care: Care,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<Kernel, BoardError> {
@@ -231,32 +131,110 @@ pub fn obtain(
         }
         Some(_) => have.iter().find(usable),
     };
-    if let Some(k) = remembered.filter(|_| !refresh) {
-        return Ok(k.clone());
+    if let Some(k) = remembered.filter(|_| !care.refreshes()) {
+        let Some(why) = k.damage(cache, arch, care)? else {
+            return Ok(k.clone());
+        };
+        match again(cache, host, arch, k, why, cancel, sink)? {
+            Some(healed) => return Ok(healed),
+            None => sink(Event::Warning(format!(
+                "kernel {} in the cache is damaged, and the archive has it no more",
+                k.release
+            ))),
+        }
     }
     if let (Some(v), Some(k)) = (
         choice.version(),
         have.iter().find(|k| choice.fits(&k.release)),
     ) {
-        if k.release == v && !refresh {
+        if k.release == v && k.refused.is_some() && !care.refreshes() {
             return Err(refusal(k, have.iter().find(|k| k.refused.is_none())));
         }
     }
-    let found = with_lists(refresh, |age| {
+    let found = with_lists(care.refreshes(), |age| {
         from_archive(cache, host, arch, choice, age, cancel, sink)
     });
     match found {
-        Err(e @ BoardError::Fetch { .. }) => match have.iter().find(usable) {
-            Some(k) => {
-                sink(Event::Note(format!(
-                    "using kernel {} from the cache: {e}",
-                    k.release
-                )));
-                Ok(k.clone())
+        Err(e @ BoardError::Fetch { .. }) => {
+            match whole(cache, arch, have.iter().filter(usable))? {
+                Some(k) => {
+                    sink(Event::Note(format!(
+                        "using kernel {} from the cache: {e}",
+                        k.release
+                    )));
+                    Ok(k.clone())
+                }
+                None => Err(e),
             }
-            None => Err(e),
-        },
+        }
         other => other,
+    }
+}
+
+/// Reads a kernel of the cache and its configuration, and fetches again what is damaged.
+///
+/// # Errors
+/// When that fails.
+pub fn check(
+    cache: &Cache,
+    host: &Host,
+    arch: Arch,
+    kernel: &Kernel,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<(), BoardError> {
+    let care = Care::Check;
+    let kernel = match kernel.damage(cache, arch, care)? {
+        None => kernel.clone(),
+        Some(why) => {
+            let healed = again(cache, host, arch, kernel, why.clone(), cancel, sink)?;
+            healed.ok_or_else(|| BoardError::KernelImage {
+                path: kernel.image(cache, arch),
+                why: format!("{why}, and the archive has it no more"),
+            })?
+        }
+    };
+    config::obtain(cache, host, arch, &kernel, care, cancel, sink)?;
+    Ok(())
+}
+
+/// The first that is not damaged.
+fn whole<'a>(
+    cache: &Cache,
+    arch: Arch,
+    kernels: impl Iterator<Item = &'a Kernel>,
+) -> Result<Option<&'a Kernel>, BoardError> {
+    for k in kernels {
+        if k.damage(cache, arch, Care::Usual)?.is_none() {
+            return Ok(Some(k));
+        }
+    }
+    Ok(None)
+}
+
+/// Fetches a damaged kernel again; `None` when the archive has it no more.
+fn again(
+    cache: &Cache,
+    host: &Host,
+    arch: Arch,
+    damaged: &Kernel,
+    why: String,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<Option<Kernel>, BoardError> {
+    let exactly = damaged.exactly();
+    let found = with_lists(false, |age| {
+        from_archive(cache, host, arch, &exactly, age, cancel, sink)
+    });
+    match found {
+        Ok(k) => Ok(Some(k)),
+        Err(BoardError::NoKernel { .. }) => Ok(None),
+        Err(BoardError::Cancelled) => Err(BoardError::Cancelled),
+        Err(e) => Err(BoardError::Damaged {
+            what: format!("kernel {}", damaged.release),
+            why,
+            source: Box::new(e),
+        }),
     }
 }
 
@@ -313,7 +291,7 @@ fn from_archive(
     match (refused, choice.version()) {
         (Some(k), Some(_)) => {
             let newest = choice.newest();
-            let works = match obtain(cache, host, arch, &newest, false, cancel, sink) {
+            let works = match obtain(cache, host, arch, &newest, Care::Usual, cancel, sink) {
                 Err(BoardError::Cancelled) => return Err(BoardError::Cancelled),
                 // The refusal is what the caller must hear, with or without an alternative.
                 other => other.ok(),
@@ -403,7 +381,12 @@ fn fetch_and_judge(
         .into_iter()
         .find(|k| k.release == release && k.version == offer.version)
     {
-        return Ok(k);
+        match k.damage(cache, arch, Care::Check)? {
+            None => return Ok(k),
+            Some(why) => sink(Event::Warning(format!(
+                "kernel {release} in the cache is damaged ({why}): it is fetched again"
+            ))),
+        }
     }
     let deb = apt.fetch_one(offer, cancel, sink)?;
     progress(sink, format!("checking the BTF of {release}"), None);
@@ -436,6 +419,7 @@ fn fetch_and_judge(
     let text = serde_json::to_vec_pretty(&kernel)
         .map_err(|e| BoardError::cache("write", &record)(e.into()))?;
     fs::write(&record, text).map_err(BoardError::cache("write", &record))?;
+    seal::put(&image)?;
     cache.publish(&folder, kernel.folder(arch))?;
     apt.forget_archives(&[deb]);
     Ok(kernel)
@@ -506,52 +490,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_match_whole_numbers() {
-        let v = |s: &str| KernelChoice::Version(s.into());
-        assert!(v("7.0").fits("7.0.13+deb13-cloud-amd64"));
-        assert!(!v("7.1").fits("7.13.1+deb13-cloud-amd64"));
-        assert!(v("7.0.13").fits("7.0.13+deb13-cloud-amd64"));
-        assert!(!v("7.0.1").fits("7.0.13+deb13-cloud-amd64"));
-        assert!(KernelChoice::Newest.fits("6.18.5+deb13-cloud-arm64"));
-        assert!(!KernelChoice::Newest.fits("6.12.107+deb13-cloud-arm64"));
-        assert!("six".parse::<KernelChoice>().is_err());
-    }
-
-    #[test]
-    fn a_request_names_the_flavour() {
-        let parse = |s: &str| s.parse::<KernelChoice>();
-        for (text, fits, fits_not) in [
-            ("newest", "7.3.4+deb13-cloud-arm64", "7.3.4+deb13-arm64"),
-            ("7.3", "7.3.4+deb13-cloud-arm64", "7.3.4+deb13-arm64"),
-            ("generic", "7.3.4+deb13-arm64", "7.3.4+deb13-cloud-arm64"),
-            ("7.3-generic", "7.3.4+deb13-arm64", "7.30.1+deb13-arm64"),
-            (
-                "generic-7.3",
-                "7.3.4+deb13-arm64",
-                "7.3.4+deb13-cloud-arm64",
-            ),
-            (
-                "7.3.4+deb13-arm64",
-                "7.3.4+deb13-arm64",
-                "7.3.4+deb14-arm64",
-            ),
-            (
-                "7.3.4+deb13-cloud-arm64",
-                "7.3.4+deb13-cloud-arm64",
-                "7.3.4+deb13-arm64",
-            ),
-        ] {
-            let choice = parse(text).unwrap();
-            assert!(choice.fits(fits), "{text}: {fits}");
-            assert!(!choice.fits(fits_not), "{text}: {fits_not}");
-            assert_eq!(parse(&choice.to_string()).as_ref(), Ok(&choice), "{text}");
-        }
-        for text in ["generic-", "-generic", "generic-new", "Generic"] {
-            assert!(parse(text).unwrap_err().contains("7.0-generic"), "{text}");
-        }
-    }
-
-    #[test]
     fn only_releases_are_candidates() {
         assert_eq!(
             release_of("linux-binary-7.2.13+deb14-cloud-arm64"),
@@ -578,6 +516,9 @@ mod tests {
         cache
             .write_record(format!("{}/kernel.json", k.folder(Arch::Amd64)), &k)
             .unwrap();
+        let image = k.image(cache, Arch::Amd64);
+        fs::write(&image, "image").unwrap();
+        seal::put(&image).unwrap();
         k
     }
 
@@ -598,7 +539,7 @@ mod tests {
                 &host,
                 Arch::Amd64,
                 &c,
-                false,
+                Care::Usual,
                 &AtomicBool::new(false),
                 &mut |_| (),
             )
@@ -623,5 +564,19 @@ mod tests {
             .write_record(newest_record(Arch::Amd64, Flavour::Cloud), &record)
             .unwrap();
         assert_eq!(ask(KernelChoice::Newest).unwrap(), old);
+
+        // Bug 16 of the review: a kernel that was cut short booted, and the guest's agent failed.
+        let image = old.image(&cache, Arch::Amd64);
+        fs::write(&image, "im").unwrap();
+        let said = |c| ask(c).unwrap_err().to_string();
+        for choice in [KernelChoice::Newest, KernelChoice::Version("7.0".into())] {
+            let said = said(choice);
+            for w in [&old.release, "2 bytes in place of 5", "apt sources"] {
+                assert!(said.contains(w), "no `{w}` in {said}");
+            }
+        }
+        // one of before there were seals, and not even a kernel
+        fs::remove_file(seal::place(&image)).unwrap();
+        assert!(said(KernelChoice::Newest).contains("damaged (vmlinuz: "));
     }
 }

@@ -26,8 +26,8 @@ impl JournalFile {
     /// # Errors
     /// [`amp_host::BadInput`] when it is not one.
     pub fn open(path: PathBuf, console: bool) -> Result<JournalFile> {
-        let journal = match std::fs::read_to_string(&path) {
-            Ok(text) => Journal::parse(&path, &text).map_err(bad_input)?,
+        let journal = match amp_machine::read_text(&path) {
+            Ok((text, _)) => Journal::parse(&path, &text).map_err(bad_input)?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Journal::default(),
             Err(e) => return Err(bad_input(format!("{}: {e}", path.display()))),
         };

@@ -189,7 +189,9 @@ pub fn main(args: &CollectArgs, cancel: &AtomicBool) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| bad_input(format!("{}: {e}", path.display())))
+    let read = amp_machine::read_text(path);
+    let (text, _) = read.map_err(|e| bad_input(format!("{}: {e}", path.display())))?;
+    Ok(text)
 }
 
 /// The list of programs as text, with its name for messages.
