@@ -1,0 +1,201 @@
+//! What is given the mutants: each parser of the library crates, with its seeds.
+
+use amp_machine::MachineFile;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Whether a parser accepts an input.
+type Parse = Box<dyn FnMut(&[u8]) -> bool>;
+
+/// A parser, and what is near to what it accepts.
+pub struct Target {
+    /// Its name, for `--only` and the report.
+    pub name: &'static str,
+    /// Inputs that mutants are made of.
+    pub seeds: Vec<Vec<u8>>,
+    /// Whether it accepts the input.
+    pub parse: Parse,
+}
+
+fn text(
+    name: &'static str,
+    seeds: Vec<Vec<u8>>,
+    mut parse: impl FnMut(&Path, &str) -> bool + 'static,
+) -> Target {
+    // a name only: nothing is read there
+    let path = PathBuf::from("mutant.toml");
+    let parse = move |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|t| parse(&path, t));
+    Target {
+        name,
+        seeds,
+        parse: Box::new(parse),
+    }
+}
+
+/// The contents of all files below `folder` whose name ends in `end`.
+fn files(folder: &Path, end: &str) -> std::io::Result<Vec<Vec<u8>>> {
+    let mut paths = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().ends_with(end) {
+                paths.insert(path);
+            }
+        }
+    }
+    paths.iter().map(std::fs::read).collect()
+}
+
+/// Lines as seeds.
+fn lines(all: &str) -> Vec<Vec<u8>> {
+    all.lines().map(|l| l.as_bytes().to_vec()).collect()
+}
+
+/// All targets, with seeds from the source tree at `root`.
+///
+/// # Errors
+/// When a folder of seeds cannot be read.
+pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
+    let shipped = |folder: &str| files(&root.join(folder), ".toml");
+    let own = |end: &str| files(&root.join("tests/fuzz/seeds"), end);
+    let mut targets = vec![
+        text("workload", shipped("tools/workloads/mixes")?, |p, t| {
+            amp_eval::workload::Workload::parse(p, t).is_ok()
+        }),
+        text("machine", shipped("tools/machine/machines")?, |p, t| {
+            MachineFile::parse(p, t).is_ok()
+        }),
+        text("platform", shipped("metrics/platforms")?, |p, t| {
+            amp_models::platform::Platform::parse(p, t).is_ok()
+        }),
+        text("programs", shipped("models")?, |p, t| {
+            amp_models::programs::parse(p, t).is_ok()
+        }),
+        text("candidates", shipped("models/events")?, |p, t| {
+            amp_models::candidates::Candidates::parse(p, t).is_ok()
+        }),
+        text("journal", own("journal.jsonl")?, |p, t| {
+            amp_models::journal::Journal::parse(p, t).is_ok()
+        }),
+        text("catalogue", shipped("tools/workloads")?, |p, t| {
+            amp_workloads::catalogue::Catalogue::parse(t, p).is_ok()
+        }),
+        Target {
+            name: "windows",
+            seeds: own("windows.jsonl")?,
+            parse: Box::new(|bytes| {
+                amp_models::data::Dataset::read(Path::new("mutant.jsonl"), bytes).is_ok()
+            }),
+        },
+        Target {
+            name: "recording",
+            seeds: own("recording.jsonl")?,
+            parse: Box::new(|bytes| {
+                let path = Path::new("mutant");
+                let read = amp_recording::Recording::parse(path, bytes, None);
+                read.is_ok_and(|r| {
+                    let drawn = amp_recording::Replay::of(&r).map(|r| r.draws(2, 1));
+                    amp_recording::trace::write(&r, &mut std::io::sink()).is_ok() && drawn.is_ok()
+                })
+            }),
+        },
+        text("results", own("results.json")?, |_, t| {
+            let Ok(report) = serde_json::from_str::<amp_eval::evaluation::BenchReport>(t) else {
+                return false;
+            };
+            let shown = amp_eval::report::text(&report, Some(100)).len()
+                + amp_eval::report::html(&report).len();
+            amp_eval::report::changes::text(&report, &report, None);
+            shown > 0
+        }),
+        text("words", lines(WORDS), |_, t| {
+            use amp_workloads::quantity::{parse_count, parse_size};
+            let any = [
+                t.parse::<amp_eval::Contenders>().is_ok(),
+                t.parse::<amp_machine::CpuList>().is_ok(),
+                t.parse::<amp_board::KernelChoice>().is_ok(),
+                parse_count(t).is_ok(),
+                parse_size(t).is_ok(),
+                amp_sched::policy::registry::prim::rules::Rules::parse(t).is_ok(),
+            ];
+            any.contains(&true)
+        }),
+        Target {
+            name: "device tree",
+            seeds: vec![tree()],
+            parse: Box::new(|bytes| amp_board::fdt::parse(bytes).is_ok()),
+        },
+        Target {
+            name: "kernel image",
+            seeds: own("image.bin")?,
+            parse: Box::new(|bytes| {
+                let kernel = amp_board::kernel::image::uncompressed(bytes.to_vec());
+                kernel.is_ok_and(|k| amp_board::kernel::btf::judge(&k).is_ok())
+            }),
+        },
+    ];
+    targets.push(on_disk(
+        "provider",
+        shipped("metrics/platforms")?,
+        ".toml",
+        |p| amp_metrics::providers::ProviderFiles::read(p).is_ok(),
+    )?);
+    targets.push(on_disk("trust", own("trust.toml")?, ".toml", |p| {
+        amp_metrics::trust::Trust::load(p).is_ok()
+    })?);
+    targets.push(on_disk(
+        "comparison",
+        shipped("tools/workloads/comparisons")?,
+        ".toml",
+        |p| amp_sim::compare::Comparison::load(p).is_ok(),
+    )?);
+    targets.retain(|t| !t.seeds.is_empty());
+    Ok(targets)
+}
+
+/// A parser that reads a file.
+fn on_disk(
+    name: &'static str,
+    seeds: Vec<Vec<u8>>,
+    end: &str,
+    parse: impl Fn(&Path) -> bool + 'static,
+) -> std::io::Result<Target> {
+    let mut file = tempfile::Builder::new().suffix(end).tempfile()?;
+    let parse = move |bytes: &[u8]| {
+        use std::io::Seek;
+        let write = file.as_file().set_len(0).and_then(|()| file.rewind());
+        write.and_then(|()| file.write_all(bytes)).is_ok() && parse(file.path())
+    };
+    Ok(Target {
+        name,
+        seeds,
+        parse: Box::new(parse),
+    })
+}
+
+/// A small device tree.
+fn tree() -> Vec<u8> {
+    let mut root = amp_board::fdt::Node::new("");
+    root.set_cells("#address-cells", &[2]);
+    let mut cpu = amp_board::fdt::Node::new("cpu@0");
+    cpu.set_str("device_type", "cpu")
+        .set_cells("phandle", &[1, 2]);
+    root.children.push(cpu);
+    amp_board::fdt::write(&root)
+}
+
+const WORDS: &str = "hsp,rr,acfs,eevdf,pinned
+scx:\"bpfland -s 20000\",hsp,fused:lead=2
+utility:utility=barrier,weights=camp
+0-3,5,7-9
+0
+7.3.4+deb13-cloud-arm64
+generic-7.0
+10M
+1.5k
+0x40
+big:sf>1.2;small:sf<1.1";
