@@ -60,17 +60,28 @@ fn beside_the_test(line: &str) {
     println!("guest: {line}");
 }
 
+/// The kernel of tests that name none: the newest, or what `SCX_AMP_KERNEL` says. With an older
+/// one, a test tells whether it fails because of a new kernel.
+fn usual_kernel() -> KernelChoice {
+    match std::env::var("SCX_AMP_KERNEL") {
+        Ok(wanted) => wanted.parse().expect("SCX_AMP_KERNEL"),
+        Err(_) => KernelChoice::Newest,
+    }
+}
+
 impl Lab {
     /// The board as machine `name`.
     pub fn board(name: &str) -> Lab {
+        let mut run = Run::new(Guest::amp(name).expect("a shipped machine"), "");
+        run.kernel = usual_kernel();
         Lab {
-            run: Run::new(Guest::amp(name).expect("a shipped machine"), ""),
+            run,
             alone: false,
             show: beside_the_test,
         }
     }
 
-    /// A stock x86_64 guest with four CPUs.
+    /// A stock x86_64 guest with four CPUs; `SCX_AMP_KERNEL` takes the place of the newest kernel.
     pub fn x86(kernel: KernelChoice) -> Lab {
         let mut run = Run::new(
             Guest::PlainX86 {
@@ -81,7 +92,10 @@ impl Lab {
             },
             "",
         );
-        run.kernel = kernel;
+        run.kernel = match kernel {
+            KernelChoice::Newest => usual_kernel(),
+            other => other,
+        };
         Lab {
             run,
             alone: false,
