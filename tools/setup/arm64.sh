@@ -44,7 +44,7 @@ fetch() {
     tool=$target/$host/release/amp-fetch
     # shellcheck disable=SC2086
     env -u RUSTFLAGS CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static' \
-        cargo build --quiet --release --manifest-path "$tree/Cargo.toml" --target-dir "$target" --target "$host" \
+        cargo build --locked --quiet --release --manifest-path "$tree/Cargo.toml" --target-dir "$target" --target "$host" \
         $packages --bin amp-fetch >&2
     "$tool" "$@" >&2
 }

@@ -7,7 +7,7 @@
 #                            whole one, not the guest's; `build.sh board` puts the guest's back
 #   build.sh --where         folder of the host's programs
 #   build.sh --target-dir    cargo's target folder (CARGO_TARGET_DIR, or `build` in the cache folder)
-# More arguments (`--quiet`, `--locked`, …) go to cargo.
+# More arguments (`--quiet`, …) go to cargo. Versions are those of Cargo.lock.
 set -eu
 . "$(dirname "$0")/lib.sh"
 need_rust
@@ -60,7 +60,7 @@ build_host() {
     shift
     # shellcheck disable=SC2086
     env CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$static" \
-        cargo build --release --target-dir "$target" --target "$host" $packages $what "$@"
+        cargo build --locked --release --target-dir "$target" --target "$host" $packages $what "$@"
 }
 
 # Cargo's environment for arm64 programs.
@@ -87,7 +87,7 @@ for part in $parts; do
             echo "programs of the package (aarch64)" >&2
             arm64_environment
             # shellcheck disable=SC2086
-            cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $packages $command \
+            cargo build --locked --release --target-dir "$target" --target aarch64-unknown-linux-gnu $packages $command \
                 --bin amp-workload "$@"
             ;;
         esac
@@ -100,7 +100,7 @@ for part in $parts; do
         echo "QEMU plugin" >&2
         # A library that is loaded cannot be static: no flags from the caller's static build here.
         env -u CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS -u CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS \
-            cargo build --release --target-dir "$target" -p amp-board-plugin "$@"
+            cargo build --locked --release --target-dir "$target" -p amp-board-plugin "$@"
 
         case $host in
         aarch64-*) # The host's programs are the guest's; an x86_64 guest needs a build on an x86_64 machine.
@@ -110,7 +110,7 @@ for part in $parts; do
         echo "arm64 guest programs" >&2
         arm64_environment
         # shellcheck disable=SC2086
-        cargo build --release --target-dir "$target" --target aarch64-unknown-linux-gnu $packages $programs \
+        cargo build --locked --release --target-dir "$target" --target aarch64-unknown-linux-gnu $packages $programs \
             --no-default-features "$@"
         measure aarch64-unknown-linux-gnu "$CC_aarch64_unknown_linux_gnu"
         ;;
