@@ -17,6 +17,7 @@ mod estimate;
 pub mod event;
 pub mod group;
 mod ids;
+pub mod memory;
 pub mod multiplex;
 pub mod perf;
 pub mod pmu;

@@ -62,6 +62,10 @@ pub struct BenchArgs {
     pub provider: String,
     #[command(flatten)]
     pub trust: TrustArgs,
+    /// What programs were like in earlier benches: read from FILE if it is there, and written to it
+    /// at the end, as `run --memory` does (board, host) [default: nothing is remembered]
+    #[arg(long, value_name = "FILE")]
+    pub memory: Option<PathBuf>,
     /// Seed of the start orders
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -248,6 +252,7 @@ fn refuse_meaningless(args: &BenchArgs) -> Result<()> {
         ("--workdir", args.workdir.is_some(), &[On::Host]),
         ("--kernel", args.kernel.is_some(), &[On::Board]),
         ("--trust", args.trust.trust.is_some(), real),
+        ("--memory", args.memory.is_some(), real),
         ("--solo-cache", args.solo_cache.is_some(), real),
         ("--solo-runs", args.solo_runs.is_some(), real),
         ("--solo", args.solo.is_some(), &[On::Sim]),

@@ -12,6 +12,7 @@
 //! two ticks. Files that a request names are read before, in a thread of their own, because reading
 //! may take any time.
 
+use crate::memory::{Pattern, ProgramLine};
 use crate::profile::Profile;
 use crate::provider::Asked;
 use crate::status::{CpuStatus, Metric, Status, ThreadStatus};
@@ -51,6 +52,10 @@ pub enum Request {
     Provider(String),
     /// Turn these parameters, all or none.
     Set(Vec<String>),
+    /// The programs that are remembered.
+    Memory,
+    /// Forget the programs that this pattern means, or all.
+    Forget(Option<String>),
 }
 
 /// What is asked of the scheduling thread: a request, and what is in the files that it names.
@@ -66,6 +71,10 @@ pub enum Order {
     Provider(Asked),
     /// Turn these parameters, all or none.
     Set(Vec<String>),
+    /// The programs that are remembered.
+    Memory,
+    /// Forget the programs that are meant, or all.
+    Forget(Option<Pattern>),
 }
 
 impl Order {
@@ -78,6 +87,10 @@ impl Order {
             Request::Status => Order::Status,
             Request::Policy(name) => Order::Policy(name),
             Request::Set(settings) => Order::Set(settings),
+            Request::Memory => Order::Memory,
+            Request::Forget(text) => {
+                Order::Forget(text.as_deref().map(Pattern::parse).transpose()?)
+            }
             Request::Provider(name) => Order::Provider(Asked::find(&name)?),
             Request::Profile(name) => {
                 let profile = Profile::find(&name)?;
@@ -104,6 +117,8 @@ impl Order {
 pub enum Answer {
     /// The status of the scheduler.
     Status(Box<Status>),
+    /// The programs that are remembered.
+    Memory(Vec<ProgramLine>),
     /// Done; what is different now.
     Done(String),
     /// The request is not right; nothing has changed.
@@ -250,18 +265,35 @@ pub fn ask_json() -> Result<Value> {
     query("top", Vec::new())
 }
 
+/// The programs that the running scheduler remembers.
+///
+/// # Errors
+/// When it remembers none on purpose, none is running, or the caller may not ask it.
+pub fn memory() -> Result<Vec<ProgramLine>> {
+    match request(&Request::Memory)? {
+        Answer::Memory(lines) => Ok(lines),
+        Answer::Bad(text) => Err(bad_input(text)),
+        Answer::Failed(text) => bail!(text),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn request(request: &Request) -> Result<Answer> {
+    let request = serde_json::to_string(request)?;
+    query::<Answer>("change", vec![("request".into(), request)])
+}
+
 /// Changes the running scheduler; what is different now.
 ///
 /// # Errors
 /// [`amp_host::BadInput`] when the request is not right; failed work when it cannot be done, none
 /// is running, or the caller may not ask it.
-pub fn change(request: &Request) -> Result<String> {
-    let request = serde_json::to_string(request)?;
-    match query::<Answer>("change", vec![("request".into(), request)])? {
+pub fn change(asked: &Request) -> Result<String> {
+    match request(asked)? {
         Answer::Done(text) => Ok(text),
         Answer::Bad(text) => Err(bad_input(text)),
         Answer::Failed(text) => bail!(text),
-        other @ Answer::Status(_) => Err(unexpected(&other)),
+        other @ (Answer::Status(_) | Answer::Memory(_)) => Err(unexpected(&other)),
     }
 }
 

@@ -13,6 +13,7 @@ mod doctor;
 mod help;
 mod labs;
 mod live;
+mod memory;
 mod model;
 mod on_board;
 mod only;
@@ -180,6 +181,30 @@ enum Ctl {
         #[arg(required = true, value_name = "[POLICY.]KNOB=VALUE")]
         settings: Vec<String>,
     },
+    /// What is remembered of programs from run to run: executable, command name, factors with their
+    /// uncertainties, runs in which it was met, time since the last
+    #[command(args_conflicts_with_subcommands = true)]
+    Memory {
+        #[command(subcommand)]
+        what: Option<CtlMemory>,
+        /// Write it as JSON to FILE; without FILE, or with `-`, to standard output
+        #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+        json: Option<PathBuf>,
+    },
+}
+
+#[derive(Subcommand)]
+enum CtlMemory {
+    /// Forget programs
+    Forget {
+        /// Which: a pattern over the path of the executable, such as /usr/lib/**; without a /, over
+        /// its file name and the command name
+        #[arg(required_unless_present = "all")]
+        pattern: Option<String>,
+        /// All of them
+        #[arg(long, conflicts_with = "pattern")]
+        all: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -277,6 +302,20 @@ fn ctl(what: Ctl) -> Result<()> {
         Ctl::Set { settings } => control::Request::Set(settings),
         Ctl::Provider { name } => control::Request::Provider(absolute_file(name)?),
         Ctl::Profile { name } => control::Request::Profile(absolute_file(name)?),
+        Ctl::Memory { what: None, json } => {
+            let lines = control::memory()?;
+            return match json {
+                None => print(&memory::table(&lines)),
+                Some(path) => {
+                    let text = serde_json::to_string_pretty(&lines)?;
+                    write_out(&path, &format!("{text}\n"))
+                }
+            };
+        }
+        Ctl::Memory {
+            what: Some(CtlMemory::Forget { pattern, .. }),
+            ..
+        } => control::Request::Forget(pattern),
     };
     print(&format!("{}\n", control::change(&request)?))
 }

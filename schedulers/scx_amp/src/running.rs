@@ -7,6 +7,7 @@
 
 use crate::control::{refusal, Answer, Order};
 use crate::live::{Live, LiveOptions};
+use crate::memory::Remembering;
 use crate::profile::Profile;
 use crate::provider::{self, why_this, Asked};
 use crate::recording::Recording;
@@ -24,7 +25,7 @@ use amp_metrics::trust::TrustFile;
 use amp_metrics::Nanos;
 use amp_pmc::CounterInventory;
 use amp_sched::policy::registry::ENTRIES;
-use amp_sched::{Changes, Engine, Machine, MachineError};
+use amp_sched::{Changes, Engine, Machine, MachineError, Topology};
 use anyhow::{bail, Context, Result};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub struct Running {
     provider: Asked,
     /// After the scheduler, which nobody who waits for a disk keeps attached.
     recording: Option<Recording>,
+    /// As the recording.
+    memory: Option<Remembering>,
     /// The profile that is in use; none once policy or provider were chosen otherwise.
     profile: Option<String>,
     /// Time between two decisions, where no profile may change it.
@@ -82,9 +85,11 @@ impl Running {
         let profile = Profile::find(&asked.profile)?;
         let provider = Asked::find(&asked.provider)?;
         let trust = asked.trust.find()?;
+        let memory = Remembering::begin(asked.memory.as_deref())?;
         let mut inventory = CounterInventory::of(&detected.topology)?.with_trust(trust.clone());
         let prepared = provider::prepare(&mut inventory, &provider)?;
         tell_why(&asked.provider, &prepared);
+        let prepared = remembering(memory.as_ref(), prepared, &detected.topology);
         let machine = Live::attach(detected, &mut inventory, &options)?;
         let file = asked.recording.create()?;
         let mut scheduling = Scheduling::counting(machine, policy, prepared)?;
@@ -106,6 +111,7 @@ impl Running {
             interval: asked.interval,
             rules: None,
             recording,
+            memory,
         })
     }
 
@@ -185,6 +191,7 @@ impl Running {
             provider::prepare(&mut inventory, &self.provider)
         })?;
         tell_why(self.provider.name(), &prepared);
+        let prepared = remembering(self.memory.as_ref(), prepared, topology);
         let machine = Live::attach(detected, &mut inventory, &self.options)?;
         self.scheduling = Scheduling::counting(machine, policy, prepared)?;
         self.scheduling.engine_mut().set_knobs(knobs);
@@ -215,6 +222,16 @@ impl Running {
                 .unwrap_or_default()
                 .to_owned(),
             recording: recording.unwrap_or_default(),
+            memory: self
+                .memory
+                .as_ref()
+                .map(Remembering::what)
+                .unwrap_or_default(),
+            memory_failed: self
+                .memory
+                .as_ref()
+                .and_then(Remembering::failed)
+                .unwrap_or_default(),
             ..status::look(engine, machine, self.began, self.changed)
         }
     }
@@ -224,15 +241,19 @@ impl Running {
     fn change_provider(&mut self, asked: &Asked) -> Result<Option<String>> {
         let name = asked.name();
         let (changes, scheduling) = (&mut self.changes, &mut self.scheduling);
+        let topology = scheduling.machine().topology().clone();
+        let memory = self.memory.as_ref();
         let mut prepared = provider::prepare(&mut self.inventory, asked)?;
         let counts = !prepared.sets.is_empty();
         let mut why = why_this(name, &prepared);
+        prepared = remembering(memory, prepared, &topology);
         if let Err(e) = scheduling.change_provider(changes, prepared) {
             if !(counts && name == "auto") {
                 return Err(e);
             }
             prepared = provider::without_counters(&mut self.inventory, asked, &format!("{e:#}"))?;
             why = why_this(name, &prepared);
+            prepared = remembering(memory, prepared, &topology);
             scheduling.change_provider(changes, prepared)?;
         }
         asked.clone_into(&mut self.provider);
@@ -279,12 +300,21 @@ impl Running {
         format!("{}: {}", self.what(), types.join(", "))
     }
 
+    fn answer_of_memory(&self, order: &Order) -> Answer {
+        match (&self.memory, order) {
+            (None, _) => Answer::Failed("nothing is remembered: `run --memory none`".to_owned()),
+            (Some(memory), Order::Forget(which)) => Answer::Done(memory.forget(which.as_ref())),
+            (Some(memory), _) => Answer::Memory(memory.list()),
+        }
+    }
+
     /// Carries out an order. A refused one has changed nothing.
     pub fn answer(&mut self, order: &Order) -> Answer {
         let mut why = None;
         let engine = self.scheduling.engine_mut();
         let done = match order {
             Order::Status => return Answer::Status(Box::new(self.status())),
+            Order::Memory | Order::Forget(_) => return self.answer_of_memory(order),
             Order::Policy(name) => {
                 let changed = self.changes.policy(engine, name).map_err(bad_input);
                 if matches!(changed, Ok(true)) {
@@ -326,6 +356,14 @@ impl Running {
             }
             Err(e) => refusal(&e),
         }
+    }
+}
+
+/// The provider with the memory around it, where there is one.
+fn remembering(memory: Option<&Remembering>, prepared: Prepared, topology: &Topology) -> Prepared {
+    match memory {
+        Some(memory) => memory.around(prepared, topology),
+        None => prepared,
     }
 }
 

@@ -105,6 +105,14 @@ pub struct Status {
     #[stat(desc = "what is being recorded: file, bytes so far, why it ended; empty without")]
     #[serde(default)]
     pub recording: BTreeMap<String, String>,
+    /// Memory.
+    #[stat(desc = "where is kept what programs were like, and how many there are; empty without")]
+    #[serde(default)]
+    pub memory: String,
+    /// Why memory is not kept.
+    #[stat(desc = "why what programs were like is not kept beyond this run; empty while it is")]
+    #[serde(default)]
+    pub memory_failed: String,
     /// Per thread; those that the policy places, unless all were asked for.
     #[stat(desc = "threads that the policy places")]
     pub per_thread: Vec<ThreadStatus>,
@@ -285,6 +293,8 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
             .collect(),
         cpus: cpus(topology, machine.threads_now()),
         recording: BTreeMap::new(),
+        memory: String::new(),
+        memory_failed: String::new(),
         per_thread,
     }
 }

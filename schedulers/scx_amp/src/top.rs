@@ -19,6 +19,7 @@ mod plain;
 #[cfg(feature = "screen")]
 mod screen;
 mod source;
+pub use source::clean;
 #[cfg(feature = "screen")]
 mod view;
 

@@ -2,6 +2,7 @@
 //! its own machine, from one request in a file. The board measures itself; see [`amp_eval::lab`].
 
 use crate::bench::{BenchArgs, Interrupted, On};
+use crate::memory;
 use crate::on_board::{OnBoard, NEWEST};
 use amp_board::{peers, Cache};
 use amp_eval::contender::Scx;
@@ -26,6 +27,7 @@ const WORKLOAD: &str = "/bench/workload.toml";
 /// its own folder.
 const PROVIDERS: &str = "/bench/providers";
 const TRUST: &str = "/bench/trust.toml";
+const MEMORY: &str = "/bench/memory.json";
 const SOLO: &str = "/bench/solo.json";
 const REPORT: &str = "/bench/report.json";
 const REQUEST: &str = "/bench/request.json";
@@ -52,7 +54,15 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
         }
     };
     board.silence(Duration::from_secs(args.timeout_s().saturating_mul(4)));
-    board.collect(&[REPORT, SOLO]);
+    match &args.memory {
+        None => board.collect(&[REPORT, SOLO]),
+        Some(memory) => {
+            board.collect(&[REPORT, SOLO, MEMORY]);
+            if memory.is_file() {
+                board.file(memory, MEMORY);
+            }
+        }
+    }
     board.file(&args.workload, WORKLOAD);
     if args.provider.ends_with(".toml") {
         for path in files_of(Path::new(&args.provider)).map_err(bad_input)? {
@@ -89,6 +99,10 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
             outcome.kernel.release,
             here(&said.join("\n"), args)
         );
+    }
+    if let Some((path, memory)) = args.memory.as_ref().zip(outcome.files.get(MEMORY)) {
+        let text = std::str::from_utf8(memory).context("the guest's memory cannot be read")?;
+        memory::save(path, text).with_context(|| format!("--memory {}", path.display()))?;
     }
     let report = outcome
         .files
@@ -176,6 +190,7 @@ fn request(args: &BenchArgs, machine: &str, model_version: &str) -> Result<Bench
         trust: TrustArgs {
             trust: args.trust.trust.as_ref().map(|_| TRUST.into()),
         },
+        memory: args.memory.as_ref().map(|_| MEMORY.into()),
         kernel: None,
         json: Some(REPORT.into()),
         html: None,
@@ -205,6 +220,9 @@ mod tests {
         let inside = |options: &[&str]| request(&args(options), "juno", "1").unwrap();
         let with = inside(&["--provider", "model", "--trust", "it's here.toml"]);
         assert_eq!(with.trust.trust.as_deref(), Some(Path::new(TRUST)));
+        assert_eq!(with.memory, None);
+        let with = inside(&["--provider", "model", "--memory", "m.json"]);
+        assert_eq!(with.memory.as_deref(), Some(Path::new(MEMORY)));
         let said = here("broken (/bench/trust.toml)", &args(&["--trust", "t.toml"]));
         assert_eq!(said, "broken (t.toml)");
         // the board's events are not this machine's: what lies in its place is not for the guest

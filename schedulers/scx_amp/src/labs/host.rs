@@ -12,6 +12,7 @@ use super::inputs::WorkDir;
 use super::measure;
 use crate::bench::BenchArgs;
 use crate::live::{Live, LiveOptions};
+use crate::memory::Remembering;
 use crate::provider::{self, why_this, Asked};
 use crate::scheduling::Scheduling;
 use amp_eval::contender::Scx;
@@ -56,6 +57,8 @@ struct HostLab<'a> {
     counter: Option<InstructionCounter>,
     /// Whether the provider needs the counters while the mix runs.
     provider_counts: bool,
+    /// What is remembered of programs.
+    memory: Option<Remembering>,
     /// The scx schedulers among the contenders.
     peers: Vec<Installed>,
     /// Where the programs run; it goes with the laboratory.
@@ -130,6 +133,10 @@ impl<'a> HostLab<'a> {
             meter,
             counter: None,
             provider_counts: false,
+            memory: match args.memory.as_deref() {
+                None => None,
+                named => Remembering::begin(named)?,
+            },
             peers,
             _workdir: workdir,
             detected,
@@ -182,6 +189,10 @@ impl<'a> HostLab<'a> {
             if let Some(why) = why_this(&self.args.provider, &prepared) {
                 log::info!("{why}");
             }
+            let prepared = match &self.memory {
+                Some(memory) => memory.around(prepared, &self.detected.topology),
+                None => prepared,
+            };
             let machine = Live::attach(&self.detected, &mut inventory, &options)?;
             let mut s = Scheduling::counting(machine, policy, prepared)?;
             s.engine_mut().set_knobs(settings.engine());

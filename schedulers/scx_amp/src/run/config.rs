@@ -178,6 +178,7 @@ pub fn show(named: Option<&Path>) -> Result<String> {
     maybe("only-cgroup", o.only_cgroup.as_ref().map(path));
     maybe("exclude-cgroup", o.exclude_cgroup.as_ref().map(path));
     maybe("rules", o.rules.as_ref().map(path));
+    maybe("memory", o.memory.as_ref().map(path));
     maybe("stats", o.stats.map(|s| s.to_string()));
     maybe("metrics", o.metrics.map(|a| text(&a.to_string())));
     let mut out = format!("# {source}\n");

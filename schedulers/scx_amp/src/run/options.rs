@@ -59,6 +59,10 @@ pub struct RunArgs {
     /// the file changes
     #[arg(long, value_name = "FILE.toml")]
     pub rules: Option<PathBuf>,
+    /// Where is kept what programs were like, for the next run; `none` remembers nothing
+    /// [default: /var/lib/scx_amp/memory.json]
+    #[arg(long, value_name = "FILE|none")]
+    pub memory: Option<PathBuf>,
     /// Print what the scheduler is doing, once per so many seconds
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
@@ -96,6 +100,7 @@ impl RunArgs {
             exclude_cgroup: None,
             recording: RecordArgs::none(),
             rules: None,
+            memory: None,
             stats: None,
             monitor: None,
             help_stats: false,
@@ -137,6 +142,8 @@ pub struct RunOptions {
     pub recording: RecordArgs,
     /// File of rules for single programs.
     pub rules: Option<PathBuf>,
+    /// Where is kept what programs were like, where the user has said so; `none` for nowhere.
+    pub memory: Option<PathBuf>,
     /// Seconds between two lines of status.
     pub stats: Option<u64>,
     /// Where figures are served.
@@ -219,6 +226,7 @@ impl RunOptions {
             exclude_cgroup: args.exclude_cgroup.or(below.exclude_cgroup),
             recording: args.recording,
             rules: args.rules.or(below.rules),
+            memory: args.memory.or(below.memory),
             stats: args.stats.or(below.stats),
             metrics: args.metrics.or(below.metrics),
             seed: args.seed.or(below.seed).unwrap_or(1),

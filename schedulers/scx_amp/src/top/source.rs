@@ -222,6 +222,9 @@ fn words(request: &Request) -> Result<Vec<String>> {
         Request::Profile(name) => ("profile", std::slice::from_ref(name)),
         Request::Provider(name) => ("provider", std::slice::from_ref(name)),
         Request::Set(settings) => ("set", settings.as_slice()),
+        Request::Memory => ("memory", &[][..]),
+        // no key of `top` does
+        Request::Forget(_) => return Err(bad_input("`scx_amp ctl memory forget` forgets")),
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/=,:+-".contains(c);
     let begins = |c: char| c.is_ascii_alphanumeric() || "./".contains(c);
