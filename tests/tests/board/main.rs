@@ -19,6 +19,7 @@ mod lifecycle;
 mod machines;
 mod measure;
 mod mechanism;
+mod memory;
 mod only_cgroup;
 mod patterns;
 mod peers;

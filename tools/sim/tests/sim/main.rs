@@ -6,6 +6,7 @@ mod comparisons;
 mod complaints;
 mod fused;
 mod machine;
+mod memory;
 mod mixes;
 mod oracle;
 mod properties;
