@@ -202,7 +202,7 @@ pub const PROVIDERS: &[ProviderEntry] = &[
 const AUTO: &[&str] = &["model", "remembered", "declared"];
 
 /// Standard error of the speedup factor up to which `auto` trusts a model. The published models'
-/// mean absolute errors are 0.13 to 0.19 [TD]; a worse one has to be asked for by name.
+/// mean absolute errors are 0.13 to 0.19 \[TD\]; a worse one has to be asked for by name.
 pub const AUTO_MODEL_ERROR: f64 = 0.3;
 
 /// There is no such provider.

@@ -1,5 +1,5 @@
 //! Which events of a platform count what they should: the outcome of holding them against kernels
-//! of known counts [VAL], kept in a file.
+//! of known counts \[VAL\], kept in a file.
 
 use crate::event::Event;
 use crate::pmu::Pmus;

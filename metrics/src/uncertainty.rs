@@ -1,4 +1,4 @@
-//! Mean, standard uncertainty and its propagation [MET].
+//! Mean, standard uncertainty and its propagation \[MET\].
 //!
 //! A quantity is a [`Measured`]: a value with its *standard uncertainty* u = σ/√R, R being the
 //! number of observations and σ their sample standard deviation. Arithmetic propagates it by u_y² =
@@ -187,7 +187,7 @@ impl Measured {
     }
 
     /// Whether the two intervals x ± k·u overlap: measures taken under the same conditions have
-    /// overlapping ones [MET]. `None` when either uncertainty is unknown.
+    /// overlapping ones \[MET\]. `None` when either uncertainty is unknown.
     pub fn agrees_with(self, other: Measured, k: f64) -> Option<bool> {
         let (a0, a1) = self.interval(k)?;
         let (b0, b1) = other.interval(k)?;
@@ -196,7 +196,7 @@ impl Measured {
 }
 
 /// The confidence level of x ± k·u for normally distributed errors: 0.683, 0.954, 0.997 for k = 1,
-/// 2, 3 [MET].
+/// 2, 3 \[MET\].
 pub fn confidence(k: f64) -> f64 {
     statrs::function::erf::erf(k / std::f64::consts::SQRT_2)
 }

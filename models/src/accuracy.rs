@@ -58,7 +58,7 @@ pub struct Accuracy {
 }
 
 /// Coverage of [`Accuracy::interval`] and [`Accuracy::prediction`]: that of k = 2 under a normal
-/// distribution [MET].
+/// distribution \[MET\].
 pub const COVERAGE: f64 = 0.954;
 /// The coverage factor that goes with it: a standard uncertainty is the half-width of the interval
 /// over it.

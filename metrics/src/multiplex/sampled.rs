@@ -123,7 +123,7 @@ impl Sampled {
 
     /// Says that of the time that neither this set nor another one was on, `seconds` went by while
     /// one gave way to the next, and that the set counts user mode only. Most of it is taken for
-    /// user mode ([`IN_USER_MODE`]). Replaces what was said before.
+    /// user mode (`IN_USER_MODE`). Replaces what was said before.
     pub fn change(&mut self, seconds: f64) {
         if seconds.is_finite() && seconds >= 0.0 {
             self.changing = seconds;
@@ -272,7 +272,7 @@ impl Sampled {
         })
     }
 
-    /// Variance of Σ `gradient`[i] · total(i): what events counted in the same windows have in
+    /// Variance of Σ `gradient`\[i\] · total(i): what events counted in the same windows have in
     /// common is accounted for. `None` when it is unknown.
     pub fn variance(&self, gradient: &[f64], whole: f64) -> Option<f64> {
         let Some(f) = self.coverage(whole) else {

@@ -46,7 +46,7 @@ pub fn application_speedup(sf: f64, runnable: usize, cores: usize) -> f64 {
 }
 
 /// Utility factor UF = (SF − 1)/max(1, N − (NB − 1))² + 1 of CAMP, as ALGORITHMS.md gives it; could
-/// not be checked against the original paper [M].
+/// not be checked against the original paper \[M\].
 pub fn camp_utility(sf: f64, runnable: usize, cores: usize) -> f64 {
     let surplus = (runnable as f64 - (cores as f64 - 1.0)).max(1.0);
     (sf - 1.0) / (surplus * surplus) + 1.0

@@ -9,7 +9,7 @@
 //!
 //! | module | concern |
 //! |---|---|
-//! | [`format`] | the lines of a recording, version [`format::VERSION`] |
+//! | [`mod@format`] | the lines of a recording, version [`format::VERSION`] |
 //! | [`recorder`] | from ticks to lines; no I/O |
 //! | [`file`](mod@file) | a file of bounded size that is written beside the scheduling thread |
 //! | [`read`] | from files to a [`Recording`], or to what is wrong in which line |

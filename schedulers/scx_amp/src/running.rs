@@ -72,7 +72,7 @@ impl Running {
     /// Puts to work what the options say.
     ///
     /// # Errors
-    /// [`BadInput`] for a policy or provider that cannot be had here; when the scheduler cannot be
+    /// [`amp_host::BadInput`] for a policy or provider that cannot be had here; when the scheduler cannot be
     /// loaded.
     pub fn begin(asked: &RunOptions, detected: &Detected, only_sched_ext: bool) -> Result<Running> {
         let options = LiveOptions {

@@ -7,7 +7,7 @@
 //!        │                                                                    └─► publish (state page)
 //!        └─► clock (own time, global time, waiting, idle jumps) ─► qemu (hooks, timers)
 //! ```
-//! Loaded with `-plugin libamp_board_plugin.so,machine=FILE,page=FILE`; see [`args`] for the rest.
+//! Loaded with `-plugin libamp_board_plugin.so,machine=FILE,page=FILE`; see `args.rs` for the rest.
 //! The machine file holds every number of the model ([`amp_machine::CoreModel`]), the page shows
 //! its state ([`amp_machine::page`]).
 //!

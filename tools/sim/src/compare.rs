@@ -173,7 +173,7 @@ impl Comparison {
     /// it is taken.
     ///
     /// # Errors
-    /// As [`bench`], and when a file is not right.
+    /// As [`bench()`], and when a file is not right.
     pub fn run(
         &self,
         runs: u32,

@@ -1,7 +1,7 @@
 //! A simulated asymmetric machine.
 //!
 //! [`SimMachine`] is an [`amp_sched::Machine`] with virtual time: the same engine, policies and
-//! evaluation schedule it that schedule a real kernel. [`bench`] runs a workload on it under
+//! evaluation schedule it that schedule a real kernel. [`bench()`] runs a workload on it under
 //! several policies and reports as the live bench does; [`compare`] does so for a folder of mixes,
 //! beside published figures.
 //!

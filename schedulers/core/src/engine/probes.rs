@@ -3,7 +3,7 @@
 //!
 //! A policy places a thread by its factors, and so keeps it from where those could be measured. A
 //! probe is laid over the policy's decision: a thread that the provider wants to see on another core
-//! type ([`Provider::wanted_on`]) changes places for [`LENGTH`] intervals with one that the policy
+//! type ([`Provider::wanted_on`]) changes places for `LENGTH` intervals with one that the policy
 //! has placed there. So
 //!
 //! - as many threads are on each core type as the policy has decided;

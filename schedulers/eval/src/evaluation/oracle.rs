@@ -1,4 +1,4 @@
-//! The analytic oracle: steady single-threaded applications, one core each, no overheads [TR5028].
+//! The analytic oracle: steady single-threaded applications, one core each, no overheads \[TR5028\].
 //!
 //! With F the share of *time* an application spends on fast cores and f the share of
 //! *instructions*:

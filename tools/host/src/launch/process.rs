@@ -31,7 +31,7 @@ impl Drop for Owned {
     }
 }
 
-/// A program that was started. Dropping one that was started [apart](Launch::apart) kills its
+/// A program that was started. Dropping one that was started [apart](super::Launch::apart) kills its
 /// process group and reaps it.
 #[derive(Debug)]
 pub struct Process {

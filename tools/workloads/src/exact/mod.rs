@@ -1,4 +1,4 @@
-//! Kernels whose counts are known exactly: what hardware counters are held against [VAL].
+//! Kernels whose counts are known exactly: what hardware counters are held against \[VAL\].
 //!
 //! The loops are assembly, so that every instruction is known; counts are those of user mode inside
 //! [`Kernel::run`]. A call costs a handful of instructions on top.

@@ -1,4 +1,4 @@
-//! Programs of several threads that have one of the performance patterns of [VAL], and twins of
+//! Programs of several threads that have one of the performance patterns of \[VAL\], and twins of
 //! theirs that do the same work without it.
 //!
 //! | program | pattern | its twin |

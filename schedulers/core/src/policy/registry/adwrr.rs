@@ -58,7 +58,7 @@ const KNOBS: &[Knob] = &[
 /// Leads and lags are remembered up to so many rounds.
 const MEMORY: f64 = 16.0;
 
-/// Asymmetry-aware distributed weighted round-robin [ADWRR].
+/// Asymmetry-aware distributed weighted round-robin \[ADWRR\].
 #[derive(Debug)]
 pub struct Adwrr {
     knobs: Knobs,

@@ -63,7 +63,7 @@ struct State {
     since: Nanos,
 }
 
-/// Equal progress [EQP].
+/// Equal progress \[EQP\].
 #[derive(Debug)]
 pub struct EqualProgress {
     knobs: Knobs,

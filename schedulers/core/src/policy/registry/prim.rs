@@ -85,7 +85,7 @@ struct Known {
     sf: Option<[f64; MAX_CORE_TYPES]>,
 }
 
-/// Rule-guided random pairs [PRIM].
+/// Rule-guided random pairs \[PRIM\].
 #[derive(Debug)]
 pub struct Prim {
     knobs: Knobs,

@@ -56,7 +56,7 @@ const KNOBS: &[Knob] = &[
 /// Benefit that is assumed of everybody, so that what nobody gains from is shared by weight.
 const LEAST: f64 = 1e-6;
 
-/// Proportional to speedup [PropSP].
+/// Proportional to speedup \[PropSP\].
 #[derive(Debug)]
 pub struct PropSp {
     knobs: Knobs,
