@@ -12,7 +12,7 @@ mod spec;
 pub use generic::Generic;
 pub(crate) use generic::{CACHE, HARDWARE};
 pub use set::{EventSet, EventSets};
-pub(crate) use spec::{number as parse_number, terms as parse_terms};
+pub(crate) use spec::terms as parse_terms;
 pub use spec::{split_list, EventSpec, Modifiers, SpecKind, Term};
 
 use crate::ids::CoreTypeId;

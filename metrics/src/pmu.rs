@@ -3,10 +3,10 @@
 mod format;
 pub mod identity;
 mod same;
-mod tables;
+pub mod vendor;
 
 pub use format::{Format, FormatError};
-pub use tables::{Processor, TableError, Tables, TABLES_VARIABLE};
+pub use vendor::{TableError, Tables, VendorEvent, VendorEvents, TABLES_VARIABLE};
 
 use crate::event::{Event, EventAttr, EventError, EventSpec, Generic, SpecKind, Term};
 use crate::ids::{CoreTypeId, CoreTypeSet};
@@ -39,8 +39,34 @@ pub struct Pmu {
     pub formats: BTreeMap<String, Format>,
     /// Events by the name the kernel gives them: the terms they stand for.
     pub events: BTreeMap<String, String>,
+    /// Events that the vendor's table names, where one is in use
+    /// ([`Pmus::with_vendor_events`]).
+    pub vendor: VendorEvents,
     /// Counters that can be used at once, where a trial has shown it.
     pub counters: Option<usize>,
+}
+
+impl Pmu {
+    /// Every event by name, with the terms it stands for: those of sysfs, and those that only the
+    /// vendor's table names.
+    pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        let own = self.events.iter().map(|(n, t)| (n.as_str(), t.as_str()));
+        let known = |n: &str| self.events.contains_key(n);
+        let more = self.vendor.iter().filter(move |(n, _)| !known(n));
+        own.chain(more.map(|(n, e)| (n.as_str(), e.code.as_str())))
+    }
+
+    /// The terms that a name stands for, in upper or lower case; names of sysfs first.
+    fn terms_of(&self, name: &str) -> Option<&str> {
+        let same = |n: &&String| n.eq_ignore_ascii_case(name);
+        let own = self.events.get(name).or_else(|| {
+            let key = self.events.keys().find(same);
+            key.and_then(|n| self.events.get(n))
+        });
+        let vendors = || self.vendor.get(&name.to_lowercase());
+        own.map(String::as_str)
+            .or_else(|| vendors().map(|e| e.code.as_str()))
+    }
 }
 
 /// Why PMUs cannot be listed.
@@ -288,7 +314,8 @@ impl Pmus {
         })
     }
 
-    /// A bare name: an event of the PMU first (sysfs), then a one-bit field, then a generic event.
+    /// A bare name: an event of the PMU first (sysfs, then the vendor's table), then a one-bit
+    /// field, then a generic event.
     fn apply_name(
         &self,
         attr: &mut EventAttr,
@@ -296,11 +323,7 @@ impl Pmus {
         spec: &EventSpec,
         name: &str,
     ) -> Result<(), EventError> {
-        let exact = pmu.events.get(name);
-        let found = exact.or_else(|| {
-            let same = |n: &&String| n.eq_ignore_ascii_case(name);
-            pmu.events.keys().find(same).and_then(|n| pmu.events.get(n))
-        });
+        let found = pmu.terms_of(name);
         if let Some(text) = found {
             let terms = crate::event::parse_terms(text).map_err(|reason| EventError::Sysfs {
                 file: self
@@ -383,7 +406,8 @@ fn apply_field(
 /// `; close are …`, the best three.
 fn closest(pmu: &Pmu, name: &str) -> String {
     let wanted = name.to_lowercase();
-    let known = pmu.events.keys().cloned().chain(Generic::names());
+    let own = pmu.names().map(|(n, _)| n.to_owned());
+    let known = own.chain(Generic::names());
     let mut scored: Vec<(f64, String)> = known
         .map(|n| (strsim::jaro_winkler(&wanted, &n.to_lowercase()), n))
         .filter(|(score, _)| *score >= 0.7)

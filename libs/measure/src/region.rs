@@ -1,8 +1,9 @@
 //! A region of code and what is counted in it.
 
 use crate::Error;
-use amp_metrics::event::{split_list, EventSpec, SpecKind};
+use amp_metrics::event::{split_list, EventError, EventSpec, SpecKind};
 use amp_metrics::group::{software, Group, Whom};
+use amp_metrics::pmu::{Tables, TABLES_VARIABLE};
 use amp_metrics::virtual_counters::{Roots, VirtualCounters};
 use amp_metrics::{CoreTypeId, Event, Nanos, Pmus, Snapshot, Subject, VirtualCounter};
 use std::path::Path;
@@ -126,7 +127,7 @@ impl Region {
         for p in pmus.iter().filter(|p| p.core) {
             cores.push(p.cpus.clone());
         }
-        let pmus = pmus.with_core_types(&cores);
+        let pmus = with_names(pmus.with_core_types(&cores), &options.events)?;
         let whom = match options.children {
             // SAFETY: gettid takes nothing, touches no memory of ours and cannot fail.
             true => Whom::Task(unsafe { libc::gettid() }),
@@ -261,6 +262,27 @@ impl Region {
         self.reset()?;
         Ok(least.unwrap_or_default())
     }
+}
+
+/// The PMUs with the vendors' names of events, if one of the events needs them: reading them takes
+/// milliseconds.
+fn with_names(pmus: Pmus, events: &str) -> Result<Pmus, Error> {
+    let unknown = |spec: &EventSpec| {
+        let refused = pmus.core_types().map(|t| pmus.resolve(t, spec).err());
+        let unknown = |e: &EventError| matches!(e, EventError::UnknownEvent { .. });
+        refused.flatten().any(|e| unknown(&e))
+    };
+    let specs = split_list(events)
+        .into_iter()
+        .filter_map(|p| p.parse().ok());
+    let mut hardware = specs.filter(|s: &EventSpec| software(s).is_none());
+    if !hardware.any(|s| unknown(&s)) {
+        return Ok(pmus);
+    }
+    let folder = std::env::var_os(TABLES_VARIABLE);
+    let tables = Tables::named(folder.as_ref().map(Path::new));
+    pmus.with_vendor_events(Path::new("/"), tables)
+        .map_err(|e| Error::Input(format!("{TABLES_VARIABLE}: {e}")))
 }
 
 /// The events of `text`, by the PMU that counts them.

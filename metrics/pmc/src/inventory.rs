@@ -2,7 +2,7 @@
 
 use amp_host::{bad_input, topology};
 use amp_metrics::perf::{self, CounterError};
-use amp_metrics::pmu::{Processor, Tables, DEVICES, TABLES_VARIABLE};
+use amp_metrics::pmu::{Tables, DEVICES, TABLES_VARIABLE};
 use amp_metrics::providers;
 use amp_metrics::trust::{BrokenEvent, EventTrust, TrustFile};
 use amp_metrics::virtual_counters::{sensor_labels, Roots, VirtualCounters};
@@ -26,12 +26,10 @@ pub struct NoPmu {
 /// [`try_counters`](Self::try_counters) opens counters for a moment, and sources of virtual
 /// counters are looked for when they are taken.
 pub struct CounterInventory {
-    /// With the tables' events, where there are tables.
+    /// With the events that the vendors' tables name.
     pub pmus: Pmus,
     /// Names of the core types, fastest first.
     pub core_types: Vec<String>,
-    /// The vendor's tables.
-    pub tables: Tables,
     trust: Option<TrustFile>,
     roots: Roots,
     /// Once they were looked for, until somebody takes them.
@@ -58,8 +56,8 @@ impl CounterInventory {
         CounterInventory::under(Path::new("/"), topology, tables.as_ref().map(Path::new))
     }
 
-    /// Of the machine whose `/sys` and `/proc` are under `root`, with the vendor's tables in the
-    /// folder `tables`.
+    /// Of the machine whose `/sys` and `/proc` are under `root`, with the vendors' tables in the
+    /// folder `tables` in place of the shipped ones, if it is named.
     ///
     /// # Errors
     /// As [`CounterInventory::of`].
@@ -74,22 +72,12 @@ impl CounterInventory {
         let pmus = Pmus::discover(&sysfs)
             .context("cannot list the PMUs")?
             .with_core_types(&cpus);
-        let tables = match tables {
-            None => Tables::default(),
-            Some(dir) => {
-                let first: Vec<u32> = cpus.iter().filter_map(|c| c.first().copied()).collect();
-                let processor = Processor::detect(&root.join("proc"), &sysfs, &first)
-                    .with_context(|| {
-                        format!("{TABLES_VARIABLE}: cannot tell which processor this is")
-                    })?;
-                Tables::load(dir, &processor, &pmus)
-                    .map_err(|e| bad_input(format!("{TABLES_VARIABLE}: {e}")))?
-            }
-        };
+        let pmus = pmus
+            .with_vendor_events(root, Tables::named(tables))
+            .map_err(|e| bad_input(format!("{TABLES_VARIABLE}: {e}")))?;
         Ok(CounterInventory {
-            pmus: pmus.with_tables(&tables),
+            pmus,
             core_types: types.iter().map(|t| t.name.clone()).collect(),
-            tables,
             trust: None,
             roots: Roots {
                 resctrl: sysfs.join("fs/resctrl"),
@@ -109,7 +97,6 @@ impl CounterInventory {
         CounterInventory {
             pmus,
             core_types: core_types.iter().map(|n| (*n).to_owned()).collect(),
-            tables: Tables::default(),
             trust: None,
             roots: Roots::default(),
             energy_per_core_type: virtual_counters.energy_per_core_type(),

@@ -35,6 +35,12 @@ struct EventRow {
     code: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
+    /// Factor and unit of one count (`64Bytes`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scale: Option<String>,
+    /// Whether the vendor has replaced it by another event.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deprecated: bool,
 }
 
 /// A PMU.
@@ -122,8 +128,7 @@ fn row(inventory: &CounterInventory, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRo
         Some(Err(e)) => (None, Some(e.to_string())),
     };
     let events = pmu
-        .events
-        .iter()
+        .names()
         .filter(|(name, _)| wanted.is_none_or(|w| w.is_match(name)));
     PmuRow {
         pmu: pmu.name.clone(),
@@ -138,14 +143,18 @@ fn row(inventory: &CounterInventory, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRo
         counters_unknown,
         formats: pmu.formats.keys().cloned().collect(),
         events: events
-            .map(|(name, code)| EventRow {
-                name: name.clone(),
-                code: code.clone(),
-                description: inventory
-                    .tables
-                    .description(&pmu.name, &name.to_lowercase())
-                    .or_else(|| describe(name))
-                    .map(str::to_owned),
+            .map(|(name, code)| {
+                let vendors = pmu.vendor.get(&name.to_lowercase());
+                EventRow {
+                    name: name.to_owned(),
+                    code: code.to_owned(),
+                    description: vendors
+                        .and_then(|e| e.description.as_deref())
+                        .or_else(|| describe(name))
+                        .map(str::to_owned),
+                    scale: vendors.and_then(|e| e.scale.clone()),
+                    deprecated: vendors.is_some_and(|e| e.deprecated),
+                }
             })
             .collect(),
     }
@@ -216,6 +225,8 @@ mod tests {
                 name: "l1d_cache".into(),
                 code: "event=0x004".into(),
                 description: Some("accesses".into()),
+                scale: None,
+                deprecated: false,
             }],
         };
         let known = text(&[pmu(Some(7), None)]);

@@ -124,11 +124,16 @@ fn the_vendors_tables_name_events() {
         .pmus
         .resolve(LITTLE, &"x.miss".parse().unwrap())
         .is_err());
-    let without = under(None).unwrap();
-    assert!(without
+    // without a folder, the shipped ones
+    let shipped = under(None).unwrap();
+    assert!(shipped
         .pmus
         .resolve(BIG, &"x.miss".parse().unwrap())
         .is_err());
+    let l2_hit = event(&shipped, BIG, "mem_load_retired.l2_hit");
+    assert_eq!(l2_hit.attr.config, 0x2d1);
+    let stalls = event(&shipped, LITTLE, "topdown_be_bound.all");
+    assert_eq!(stalls.attr.config, 0x74);
     let e = under(Some("no-such-folder")).err().unwrap();
     assert!(
         e.is::<BadInput>() && e.to_string().contains("no-such-folder"),

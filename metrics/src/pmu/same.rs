@@ -60,12 +60,13 @@ impl Pmus {
             let named = self.named(t, name);
             named.is_some_and(|e| e.pmu == event.pmu && self.code(&e) == code)
         };
-        let names = Generic::names().chain(pmu.events.keys().cloned());
+        let own = pmu.names().map(|(n, _)| n.to_owned());
+        let names = Generic::names().chain(own);
         let mut out = Vec::new();
         for name in names.filter(same) {
             let colon = if modes.is_empty() { "" } else { ":" };
             out.push(format!("{name}{colon}{modes}"));
-            if pmu.events.contains_key(&name) {
+            if pmu.terms_of(&name).is_some() {
                 out.push(format!("{}/{name}/{modes}", pmu.name));
             }
         }

@@ -11,7 +11,7 @@ use super::inventory::CounterInventory;
 use amp_host::affinity::stay_on;
 use amp_host::write_out;
 use amp_machine::page::{Page, PageError};
-use amp_metrics::pmu::Processor;
+use amp_metrics::pmu::vendor::{self, Cpu};
 use amp_metrics::trust::{CoreTypeTrust, Trust, Verdict, FORMAT};
 use amp_metrics::CoreTypeId;
 use amp_workloads::exact::Quantity;
@@ -192,11 +192,9 @@ fn core_type(
     let of_type = CoreTypeTrust {
         name: inventory.name(t).to_owned(),
         pmu: pmu.to_owned(),
-        processor: match Processor::detect(Path::new("/proc"), Path::new("/sys"), &[cpu]) {
-            Some(Processor::X86(id)) => id,
-            Some(Processor::Arm(midr)) => {
-                midr.first().map_or_else(String::new, |m| format!("{m:#x}"))
-            }
+        processor: match vendor::processor(Path::new("/"), cpu) {
+            Some(Cpu::X86 { model, .. }) => model,
+            Some(Cpu::Arm(midr)) => format!("{midr:#x}"),
             None => String::new(),
         },
         cpu,

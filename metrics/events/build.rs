@@ -1,0 +1,5 @@
+//! Finds the crate's data files.
+
+fn main() -> std::io::Result<()> {
+    amp_shipped::binary_files("tables", "gz")
+}
