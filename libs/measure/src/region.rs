@@ -127,7 +127,11 @@ impl Region {
         for p in pmus.iter().filter(|p| p.core) {
             cores.push(p.cpus.clone());
         }
-        let pmus = with_names(pmus.with_core_types(&cores), &options.events)?;
+        let pmus = with_names(
+            pmus.with_core_types(&cores),
+            &options.events,
+            Path::new("/"),
+        )?;
         let whom = match options.children {
             // SAFETY: gettid takes nothing, touches no memory of ours and cannot fail.
             true => Whom::Task(unsafe { libc::gettid() }),
@@ -265,8 +269,8 @@ impl Region {
 }
 
 /// The PMUs with the vendors' names of events, if one of the events needs them: reading them takes
-/// milliseconds.
-fn with_names(pmus: Pmus, events: &str) -> Result<Pmus, Error> {
+/// milliseconds. `root` is where the machine's `/sys` and `/proc` are.
+fn with_names(pmus: Pmus, events: &str, root: &Path) -> Result<Pmus, Error> {
     let unknown = |spec: &EventSpec| {
         let refused = pmus.core_types().map(|t| pmus.resolve(t, spec).err());
         let unknown = |e: &EventError| matches!(e, EventError::UnknownEvent { .. });
@@ -281,7 +285,7 @@ fn with_names(pmus: Pmus, events: &str) -> Result<Pmus, Error> {
     }
     let folder = std::env::var_os(TABLES_VARIABLE);
     let tables = Tables::named(folder.as_ref().map(Path::new));
-    pmus.with_vendor_events(Path::new("/"), tables)
+    pmus.with_vendor_events(root, tables)
         .map_err(|e| Error::Input(format!("{TABLES_VARIABLE}: {e}")))
 }
 
@@ -363,6 +367,22 @@ mod tests {
         let sets = sets(&pmus(), "both:u,a53/event=2/,task-clock").unwrap();
         let got: Vec<_> = sets.iter().map(|s| (s[0].pmu.as_str(), s.len())).collect();
         assert_eq!(got, [("a57", 1), ("a53", 2), ("software", 1)]);
+    }
+
+    #[test]
+    fn vendors_names_are_read_when_one_is_asked_for() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root
+            .path()
+            .join("sys/devices/system/cpu/cpu0/regs/identification");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("midr_el1"), "0x00000000411fd072\n").unwrap();
+        let with = |events| with_names(pmus(), events, root.path()).unwrap();
+        assert_eq!(with("both,task-clock,cycles,a53/event=2/"), pmus());
+        let sets = sets(&with("both,vfp_spec:u"), "vfp_spec:u").unwrap();
+        let got: Vec<_> = sets.iter().map(|s| s[0].pmu.as_str()).collect();
+        assert_eq!(got, ["a57"]);
+        assert_eq!(sets[0][0].attr.config, 0x75);
     }
 
     #[test]

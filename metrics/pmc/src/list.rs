@@ -60,6 +60,8 @@ struct PmuRow {
     counters_unknown: Option<String>,
     /// Fields of its codes, and where their bits go.
     formats: Vec<String>,
+    /// How many of all its events only the vendor's table names.
+    from_table: usize,
     events: Vec<EventRow>,
 }
 
@@ -142,6 +144,7 @@ fn row(inventory: &CounterInventory, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRo
         counters,
         counters_unknown,
         formats: pmu.formats.keys().cloned().collect(),
+        from_table: pmu.names().count() - pmu.events.len(),
         events: events
             .map(|(name, code)| {
                 let vendors = pmu.vendor.get(&name.to_lowercase());
@@ -181,10 +184,20 @@ fn text(rows: &[PmuRow]) -> String {
             (None, None) => {}
         }
         out.push('\n');
+        if r.from_table > 0 {
+            let _ = writeln!(
+                out,
+                "  {} events only from the vendor's table (experimental: not tried on hardware)",
+                r.from_table
+            );
+        }
         if !r.events.is_empty() {
             let mut table = Builder::default();
             for e in &r.events {
-                let description = e.description.clone().unwrap_or_default();
+                let mut description = e.description.clone().unwrap_or_default();
+                if let Some(scale) = &e.scale {
+                    let _ = write!(description, " (one count: {scale})");
+                }
                 table.push_record([e.name.clone(), e.code.clone(), description]);
             }
             let mut table = table.build();
@@ -221,6 +234,7 @@ mod tests {
             counters,
             counters_unknown: unknown.map(str::to_owned),
             formats: vec![],
+            from_table: 0,
             events: vec![EventRow {
                 name: "l1d_cache".into(),
                 code: "event=0x004".into(),
@@ -234,6 +248,11 @@ mod tests {
             known,
             "armv8_cortex_a57 (type 9): core type big, CPUs 0-1, 7 events at once\n  l1d_cache  event=0x004  accesses\n"
         );
+        let tables = text(&[PmuRow {
+            from_table: 12,
+            ..pmu(Some(7), None)
+        }]);
+        assert!(tables.contains("\n  12 events only from"), "{tables}");
         let unknown = text(&[pmu(None, Some("not permitted"))]);
         assert!(unknown.contains("not known: not permitted"), "{unknown}");
     }

@@ -5,6 +5,7 @@
 //! PMU's, by the PMU's name.
 
 use super::{Pmu, Pmus};
+use crate::event::Term;
 use amp_pmu_events::json::{self, Standard};
 use amp_pmu_events::{file_name, Counters, PmuEvent, Shipped, DEFAULT_CORE};
 use std::collections::BTreeMap;
@@ -150,7 +151,8 @@ impl Pmus {
             }
             let all = read.iter().find(|(c, _)| *c == cpu);
             let all = all.into_iter().flat_map(|(_, events)| events);
-            let own = all.filter(|e| is_of(&e.pmu, pmu));
+            let implemented = Implemented::of(&cpu, pmu);
+            let own = all.filter(|e| is_of(&e.pmu, pmu) && implemented.has(e));
             pmu.vendor = Arc::new(own.map(|e| (e.name.clone(), e.clone().into())).collect());
         }
         match (tables, unknown) {
@@ -189,6 +191,35 @@ fn events(cpu: &Cpu, tables: Tables<'_>) -> Result<Result<Vec<PmuEvent>, TableEr
     };
     let events = json::read_model(&arch.join(&row.folder), &Standard::read(&arch)?)?;
     Ok(Ok(events))
+}
+
+/// Which of the Arm architecture's common events a core implements. It says so itself, and the
+/// driver lists those in sysfs and no others. A table is for a design, of which a core may lack some
+/// (and a virtual machine's PMU many); the driver would count nothing for these.
+struct Implemented(Option<Vec<u64>>);
+
+impl Implemented {
+    fn of(cpu: &Cpu, pmu: &Pmu) -> Implemented {
+        let says = matches!(cpu, Cpu::Arm(_)) && pmu.core && !pmu.events.is_empty();
+        Implemented(says.then(|| pmu.events.values().filter_map(|t| code(t)).collect()))
+    }
+
+    fn has(&self, e: &PmuEvent) -> bool {
+        match (&self.0, code(&e.terms)) {
+            // the codes that the core's identification covers
+            (Some(listed), Some(code @ (0..0x40 | 0x4000..0x4040))) => listed.contains(&code),
+            _ => true,
+        }
+    }
+}
+
+/// The value of the field `event` among terms.
+fn code(terms: &str) -> Option<u64> {
+    let terms = crate::event::parse_terms(terms).ok()?;
+    terms.into_iter().find_map(|t| match t {
+        Term::Field { name, value } if name == "event" => Some(value),
+        _ => None,
+    })
 }
 
 /// Whether events that a table has for `wanted` are those of `pmu`, as perf decides it

@@ -99,6 +99,28 @@ fn each_arm_core_type_has_its_own_names() {
 }
 
 #[test]
+fn a_common_event_that_an_arm_core_does_not_list_is_not_there() {
+    let root = tempfile::tempdir().unwrap();
+    let path = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
+    file(root.path(), path, "0x00000000411fd072\n");
+    let mut a57 = pmu("armv8_cortex_a57", 9, &[0], true);
+    a57.events
+        .insert("other_name".into(), "event=0x0003".into());
+    let pmus = Pmus::from_list(vec![a57], &[vec![0]]);
+    let pmus = pmus.with_vendor_events(root.path(), Tables::Shipped);
+    let names = &pmus.unwrap().pmus[0].vendor;
+    assert!(
+        names.contains_key("l1d_cache_refill"),
+        "listed by another name"
+    );
+    assert!(!names.contains_key("l1d_tlb_refill"), "0x5 is not listed");
+    assert!(
+        names.contains_key("vfp_spec"),
+        "the core does not say so of 0x75"
+    );
+}
+
+#[test]
 fn what_sysfs_says_goes_before_the_tables() {
     let root = x86(0x97);
     file(
