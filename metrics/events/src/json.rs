@@ -136,10 +136,12 @@ fn bad(path: &Path) -> impl Fn(String) -> TableError + '_ {
 }
 
 fn read(path: &Path) -> Result<String, TableError> {
-    std::fs::read_to_string(path).map_err(|source| TableError::Read {
-        path: path.to_owned(),
-        source,
-    })
+    let text = amp_machine::read_text(path);
+    text.map(|(text, _)| text)
+        .map_err(|source| TableError::Read {
+            path: path.to_owned(),
+            source,
+        })
 }
 
 fn entries(path: &Path) -> Result<Vec<Entry>, TableError> {

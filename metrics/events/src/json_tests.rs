@@ -191,3 +191,13 @@ fn what_is_wrong_is_named() {
     let e = read_map(d.path()).unwrap_err();
     assert!(e.to_string().contains("mapfile.csv"), "{e}");
 }
+
+#[test]
+fn a_table_that_is_no_file_is_not_waited_for() {
+    let d = tempfile::tempdir().unwrap();
+    let map = d.path().join("mapfile.csv");
+    let made = std::process::Command::new("mkfifo").arg(&map).status();
+    assert!(made.unwrap().success());
+    let e = read_map(d.path()).unwrap_err().to_string();
+    assert!(e.contains("mapfile.csv") && e.contains("pipe"), "{e}");
+}
