@@ -30,4 +30,4 @@ pub use error::LoadError;
 pub use kernel::obstacles;
 pub use scheduler::{ExitReason, Scheduler};
 pub use stats::{Latency, Stats};
-pub use threads::{State, Thread};
+pub use threads::{Glance, State, Thread};

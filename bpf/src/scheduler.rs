@@ -7,7 +7,7 @@ use crate::kernel;
 use crate::shared::skel::{BpfSkel, BpfSkelBuilder};
 use crate::shared::{Cpu, Meter, Shared, MAX_CPUS, NR_LATENCIES};
 use crate::stats::{Latency, Stats};
-use crate::threads::{Table, Thread};
+use crate::threads::{Glance, Table, Thread};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput};
 use scx_utils::{
     compat, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_read, ScxExitKind,
@@ -143,7 +143,22 @@ impl Scheduler {
 
     /// Every tracked thread, copied one by one as the iterator advances.
     pub fn threads(&self) -> impl Iterator<Item = Thread> + '_ {
-        (1..self.slots_used()).filter_map(|i| self.table.read(i, |cpu| self.current(cpu)))
+        (1..self.slots_used()).filter_map(|i| self.thread(i))
+    }
+
+    /// Slots below this one have been used; the first is 1.
+    pub fn slots(&self) -> u32 {
+        self.slots_used()
+    }
+
+    /// A glance at the thread in `slot`, if there is one.
+    pub fn glance(&self, slot: u32) -> Option<Glance> {
+        self.table.glance(slot, |cpu| self.current(cpu))
+    }
+
+    /// The thread in `slot`, if there is one.
+    pub fn thread(&self, slot: u32) -> Option<Thread> {
+        self.table.read(slot, |cpu| self.current(cpu))
     }
 
     /// Places a thread on a core type, or nowhere in particular, as of the next
@@ -344,6 +359,7 @@ impl Scheduler {
             fallbacks: read!(nr_fallbacks),
             rotations: read!(nr_rotations),
             rescued: read!(nr_rescued),
+            seats: read!(nr_seats),
             untracked: read!(nr_untracked),
             slots_used: self.slots_used().saturating_sub(1),
             slots_live: self.threads().count() as u32,
@@ -382,7 +398,10 @@ impl Scheduler {
 
     /// Slot of the thread that `cpu` runs, 0 if none.
     fn current(&self, cpu: u32) -> u32 {
-        self.cpu(cpu as usize).map_or(0, |c| c.slot)
+        let cpus = self.skel.maps.bss_data.as_ref().map(|b| &b.cpus);
+        let record = cpus.and_then(|c| c.get(cpu as usize));
+        // SAFETY: as in stats().
+        record.map_or(0, |c| unsafe { addr_of!(c.slot).read_volatile() })
     }
 
     fn cpu(&self, cpu: usize) -> Option<Cpu> {

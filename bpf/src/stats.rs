@@ -58,6 +58,8 @@ pub struct Stats {
     pub rotations: u64,
     /// Threads put in front because they had waited past the starvation bound.
     pub rescued: u64,
+    /// Programs that began on the core type that the last one of their name was placed on.
+    pub seats: u64,
     /// Threads that found the table full.
     pub untracked: u64,
     /// Readings of counters that failed, with what they would have told.

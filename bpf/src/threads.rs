@@ -51,6 +51,27 @@ pub struct Thread {
     pub swaps: u64,
 }
 
+/// What tells at a glance whether a thread has done anything or had anything done to it: two
+/// glances that are equal, of a thread that is not busy, mean that its [`Thread`] is the same.
+/// Costs one cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Glance {
+    /// Use count of the slot.
+    pub generation: u32,
+    /// CPU time of the task that its totals contain, ns.
+    pub accounted: u64,
+    /// Scheduling weight, 100 = nice 0.
+    pub weight: u32,
+    /// Bit `t`: its affinity admits a CPU of core type `t`.
+    pub allowed: u8,
+    /// Core type that it ran on last.
+    pub core_type: u8,
+    /// Whether it is placed.
+    pub placed: bool,
+    /// Whether it runs or waits for a CPU.
+    pub busy: bool,
+}
+
 impl Thread {
     /// The command name as text.
     pub fn name(&self) -> String {
@@ -94,6 +115,36 @@ impl Table {
             .filter(|g| g % 2 == 1)
     }
 
+    /// A glance at the slot's thread, if there is one. `current` says which slot's thread a CPU
+    /// runs.
+    pub fn glance(&self, index: u32, current: impl Fn(u32) -> u32) -> Option<Glance> {
+        let slot = self.slot(index)?;
+        let generation = Self::generation(slot);
+        if generation % 2 == 0 {
+            return None;
+        }
+        fence(Ordering::Acquire);
+        // SAFETY: as in read(). The fields are read one by one: what is torn differs from the
+        // glance before, and somebody looks closely.
+        let (glance, noted, cpu) = unsafe {
+            let glance = Glance {
+                generation,
+                accounted: addr_of!((*slot).exec_seen).read_volatile(),
+                weight: addr_of!((*slot).weight).read_volatile(),
+                allowed: addr_of!((*slot).allowed).read_volatile(),
+                core_type: addr_of!((*slot).core_type).read_volatile(),
+                placed: addr_of!((*slot).placement).read_volatile() != ANY,
+                busy: false,
+            };
+            let noted = addr_of!((*slot).state).read_volatile();
+            (glance, noted, addr_of!((*slot).cpu).read_volatile())
+        };
+        Some(Glance {
+            busy: state(noted, index, || current(cpu)) != State::Sleeping,
+            ..glance
+        })
+    }
+
     /// Copies the slot if a thread owns it and went on owning it meanwhile. `current` says which
     /// slot's thread a CPU runs.
     pub fn read(&self, index: u32, current: impl Fn(u32) -> u32) -> Option<Thread> {
@@ -118,7 +169,7 @@ impl Table {
             comm: s.comm,
             weight: s.weight,
             allowed: s.allowed,
-            state: state(s.state, index, current(s.cpu)),
+            state: state(s.state, index, || current(s.cpu)),
             cpu: s.cpu,
             core_type: s.core_type,
             placement: (s.placement != ANY).then_some(s.placement as u8),
@@ -154,7 +205,7 @@ impl Table {
             }
             addr_of_mut!((*slot).placement).write_volatile(new);
             let cpu = addr_of!((*slot).cpu).read_volatile();
-            let state = state(addr_of!((*slot).state).read_volatile(), index, current(cpu));
+            let state = state(addr_of!((*slot).state).read_volatile(), index, || current(cpu));
             let moves = placement.is_some_and(|t| addr_of!((*slot).core_type).read_volatile() != t)
                 && state != State::Sleeping;
             addr_of_mut!((*slot).placed_at).write_volatile(if moves { now } else { 0 });
@@ -165,10 +216,10 @@ impl Table {
 
 /// What the thread of slot `index` is doing, given the state in its slot and the slot of what its
 /// CPU runs.
-fn state(noted: u8, index: u32, current: u32) -> State {
+fn state(noted: u8, index: u32, current: impl FnOnce() -> u32) -> State {
     match noted {
         QUEUED => State::Queued,
-        BEGAN if current == index => State::Running,
+        BEGAN if current() == index => State::Running,
         // going to sleep leaves no trace in the slot
         _ => State::Sleeping,
     }

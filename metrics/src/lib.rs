@@ -24,6 +24,7 @@ pub mod pmu;
 mod provider;
 pub mod providers;
 mod sample;
+mod thread_map;
 mod topology;
 pub mod trust;
 pub mod uncertainty;
@@ -36,5 +37,8 @@ pub use ids::{AppId, CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};
 pub use pmu::{Pmu, Pmus};
 pub use provider::{Caveats, Health, MetricId, Phase, Provider};
 pub use providers::{Declarations, Declared, Speedups};
-pub use sample::{Reading, Snapshot, Subject, ThreadSample, VirtualCounter, VirtualReading};
+pub use sample::{
+    Reading, Snapshot, Subject, ThreadSample, VirtualCounter, VirtualReading, RESTING_AFTER,
+};
+pub use thread_map::ThreadMap;
 pub use topology::{CoreType, Topology, TopologyError};

@@ -34,8 +34,16 @@ pub struct ThreadSample {
 pub struct Snapshot {
     /// When it was taken.
     pub now: Nanos,
-    /// Every thread that may be placed, in no particular order.
+    /// Every thread that may be placed but for those that rest, in no particular order.
     pub threads: Vec<ThreadSample>,
+    /// Threads that rest: they have neither run nor waited for a CPU in any of the last
+    /// [`RESTING_AFTER`] snapshots, nor were they placed. Most threads of a machine do, and nobody
+    /// should have to look at them. A machine may leave this empty and count everybody among
+    /// `threads`.
+    pub resting: Vec<ThreadSample>,
+    /// Threads that were in the previous snapshot and have ended. A machine that has no `resting`
+    /// may leave this empty, too: whoever is missing has ended.
+    pub gone: Vec<ThreadKey>,
     /// What the counters counted since the previous snapshot: at most one reading per thread, core
     /// type, event set and generation, in no particular order. Empty where nothing counts. Cut into
     /// windows ([`crate::providers::Windowed`]) there may be several, oldest first.
@@ -43,6 +51,21 @@ pub struct Snapshot {
     /// What the virtual counters (energy, cache occupancy) say of the same interval. Empty where
     /// there are none.
     pub virtual_counters: Vec<VirtualReading>,
+}
+
+/// Snapshots without a sign of life after which a thread may be among those that rest.
+pub const RESTING_AFTER: u8 = 16;
+
+impl Snapshot {
+    /// Every thread that may be placed, those that rest included.
+    pub fn everybody(&self) -> impl Iterator<Item = &ThreadSample> {
+        self.threads.iter().chain(&self.resting)
+    }
+
+    /// How many threads there are, those that rest included.
+    pub fn population(&self) -> usize {
+        self.threads.len() + self.resting.len()
+    }
 }
 
 /// What one event set counted for one thread on one core type in one interval.

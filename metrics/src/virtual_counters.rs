@@ -70,7 +70,13 @@ pub trait VirtualSource: Send {
     /// Its name, for messages.
     fn name(&self) -> &'static str;
 
-    /// Adds what it counted since the last call, at time `now`.
+    /// Whether it counts by application, and so has to see every thread.
+    fn by_application(&self) -> bool {
+        false
+    }
+
+    /// Adds what it counted since the last call, at time `now`. `threads` is empty unless
+    /// [`VirtualSource::by_application`].
     ///
     /// # Errors
     /// When it can no longer be read.
@@ -101,9 +107,12 @@ impl Default for Roots {
 }
 
 /// All sources of a machine. Dropping it removes what they created (resctrl groups).
+#[derive(Default)]
 pub struct VirtualCounters {
     sources: Vec<Box<dyn VirtualSource>>,
     missing: Vec<String>,
+    /// Every thread of the snapshot; reused from one to the next.
+    everybody: Vec<ThreadSample>,
 }
 
 impl VirtualCounters {
@@ -150,8 +159,8 @@ impl VirtualCounters {
         match Resctrl::open(Box::new(SysResctrl::new(&roots.resctrl))) {
             Ok(r) => VirtualCounters::of(vec![Box::new(r)]),
             Err(e) => VirtualCounters {
-                sources: Vec::new(),
                 missing: vec![e.to_string()],
+                ..VirtualCounters::default()
             },
         }
     }
@@ -160,7 +169,7 @@ impl VirtualCounters {
     pub fn of(sources: Vec<Box<dyn VirtualSource>>) -> VirtualCounters {
         VirtualCounters {
             sources,
-            missing: Vec::new(),
+            ..VirtualCounters::default()
         }
     }
 
@@ -189,20 +198,25 @@ impl VirtualCounters {
     /// source that fails is dropped, and noted in [`VirtualCounters::missing`].
     pub fn sample(&mut self, snapshot: &mut Snapshot) {
         snapshot.virtual_counters.clear();
-        let (now, threads, out) = (
-            snapshot.now,
-            &snapshot.threads,
-            &mut snapshot.virtual_counters,
-        );
-        let missing = &mut self.missing;
-        self.sources
-            .retain_mut(|s| match s.sample(now, threads, out) {
+        self.everybody.clear();
+        if self.sources.iter().any(|s| s.by_application()) {
+            self.everybody.extend(snapshot.everybody());
+        }
+        let (now, out) = (snapshot.now, &mut snapshot.virtual_counters);
+        let (missing, everybody) = (&mut self.missing, &self.everybody);
+        self.sources.retain_mut(|s| {
+            let threads = match s.by_application() {
+                true => &everybody[..],
+                false => &[],
+            };
+            match s.sample(now, threads, out) {
                 Ok(()) => true,
                 Err(e) => {
                     missing.push(format!("{}: {e}", s.name()));
                     false
                 }
-            });
+            }
+        });
     }
 }
 

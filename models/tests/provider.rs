@@ -140,7 +140,7 @@ fn ask(provider: &mut Model, on: CoreTypeId, readings: &[Vec<u64>], metric: Metr
         readings: all
             .map(|(set, d)| Reading::new(key, on, set, 1, d).over(second, second))
             .collect(),
-        virtual_counters: Vec::new(),
+        ..Snapshot::default()
     };
     provider.observe(&snapshot);
     provider.estimate(key, metric).unwrap().value

@@ -47,7 +47,8 @@ enum amp_thread_state {
 };
 
 /*
- * One thread. The array is mapped by user space, which writes only `placement` and `placed_at`.
+ * One thread. The array is mapped by user space, which writes only `placement` and `placed_at`;
+ * BPF writes those of a thread that takes a seat (seats.bpf.h).
  * The first cache line is all that a context switch touches besides one entry of `runtime`.
  */
 struct amp_slot {
@@ -131,6 +132,7 @@ struct amp_shared {
 	u64 nr_rotations;	/* pairs that the fallback swapped */
 	u64 nr_rescued;		/* threads that waited past the starvation bound and were put in front */
 	u64 nr_commits;
+	u64 nr_seats;		/* programs that began where the last one of their name was */
 	u64 relief;		/* bit q: queue q may hold work for CPUs of slower core types */
 	u64 backlog_since[64];	/* by queue: bpf_ktime_get_ns() from which on somebody was in it; 0: nobody at the last timers */
 	u64 backlog_gone;	/* bit q: the last timer found nobody in queue q */

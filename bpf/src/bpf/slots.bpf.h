@@ -216,6 +216,19 @@ int BPF_PROG(amp_task_rename, struct task_struct *p, const char *comm)
 	s->pid = p->pid;
 	s->tgid = p->tgid;
 	set_comm(s, comm);
+	take_seat(s, index);
+	return 0;
+}
+
+/* Before whoever waits for it knows, so that its seat is there for the next of its name. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(amp_process_exit, struct task_struct *p)
+{
+	u32 index = slot_index(p);
+	struct amp_slot *s = slot_at(index);
+
+	if (index && s && s->pid == p->pid)
+		leave_seat(s);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 //! Which event set is counted next.
 
 use super::phase::{PhaseDetector, PhaseRule};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 /// What a set counted for one subject in one window.
@@ -208,7 +208,7 @@ struct Subject {
 
 struct Histories {
     sets: usize,
-    subjects: HashMap<u64, Subject>,
+    subjects: FxHashMap<u64, Subject>,
     /// When each set was handed out last: one that no subject ran under must not be asked for for
     /// ever.
     asked: Vec<Option<u64>>,
@@ -222,7 +222,7 @@ impl Histories {
         let sets = sets.max(1);
         Histories {
             sets,
-            subjects: HashMap::new(),
+            subjects: FxHashMap::default(),
             asked: vec![None; sets],
             turn: 0,
             window: 0.0,

@@ -161,6 +161,8 @@ impl Provider for Windowed {
         self.threads.keep(snapshot, Thread::default);
         self.seen.now = snapshot.now;
         self.seen.threads.clone_from(&snapshot.threads);
+        self.seen.resting.clone_from(&snapshot.resting);
+        self.seen.gone.clone_from(&snapshot.gone);
         self.seen
             .virtual_counters
             .clone_from(&snapshot.virtual_counters);

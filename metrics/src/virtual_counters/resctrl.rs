@@ -239,6 +239,10 @@ impl VirtualSource for Resctrl {
         "resctrl"
     }
 
+    fn by_application(&self) -> bool {
+        true
+    }
+
     fn sample(
         &mut self,
         now: Nanos,

@@ -27,9 +27,9 @@ use crate::policy::contract::Policy;
 use crate::policy::knobs::Knobs;
 use crate::policy::registry;
 use crate::view::{AppView, ThreadView, View};
-use activity::{Activity, ActivityRule};
+use activity::{Activity, ActivityRule, Entry};
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, MAX_CORE_TYPES,
+    AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, ThreadMap, MAX_CORE_TYPES,
 };
 use rustc_hash::FxHashMap;
 use succession::{Name, Succession};
@@ -39,8 +39,6 @@ use succession::{Name, Succession};
 pub struct AppTick {
     /// The application.
     pub app: AppId,
-    /// Threads it has.
-    pub threads: u32,
     /// Threads of it that were busy.
     pub runnable: u32,
     /// CPU time of its threads per core type. A thread that ended within the interval is missing
@@ -55,7 +53,7 @@ pub struct Tick<'a> {
     pub now: Nanos,
     /// Time since the previous snapshot; zero at the first tick.
     pub interval: Nanos,
-    /// Every application of the snapshot, ascending by id.
+    /// Every application with a thread that does not rest, ascending by id.
     pub apps: &'a [AppTick],
     /// Threads that were offered to the policy.
     pub offered: usize,
@@ -98,13 +96,33 @@ struct ThreadState {
     succeeds: Option<ThreadKey>,
 }
 
+impl ThreadState {
+    /// Whether a thread that sleeps and has run for `runtime` by now need not be looked at: it has
+    /// not run since the last tick, is no longer busy to anybody, and no rule holds for it.
+    fn rests(&self, runtime: &[Nanos; MAX_CORE_TYPES]) -> bool {
+        self.activity.rests()
+            && self.placed.is_none()
+            && self.rule.is_none()
+            && !self.kept
+            && self.runtime == *runtime
+    }
+
+    /// The thread has ended. Its seat is kept if its program has been run again before.
+    fn ends(&self, key: ThreadKey, succession: &mut Succession, now: Nanos) {
+        if let Some(name) = self.name {
+            let seat = self.succeeds.and(self.placed);
+            succession.leaves(name, key, seat, now);
+        }
+    }
+}
+
 /// Drives a [`Policy`] with metrics from a [`Provider`] over a [`Machine`].
 pub struct Engine {
     topology: Topology,
     policy: Box<dyn Policy>,
     provider: Box<dyn Provider>,
     rule: ActivityRule,
-    states: FxHashMap<ThreadKey, ThreadState>,
+    states: ThreadMap<ThreadState>,
     last: Option<Nanos>,
     totals: Totals,
     knobs: Knobs,
@@ -139,7 +157,7 @@ impl Engine {
             policy,
             provider,
             rule: ActivityRule::default(),
-            states: FxHashMap::default(),
+            states: ThreadMap::default(),
             last: None,
             totals: Totals::default(),
             offered: Vec::new(),
@@ -199,12 +217,12 @@ impl Engine {
 
     /// The rule that held for `thread` at the last tick.
     pub fn rule(&self, thread: ThreadKey) -> Option<Rule> {
-        self.states.get(&thread)?.rule
+        self.states.get(thread)?.rule
     }
 
     /// What `thread` has done so far, the last interval included; `None` for a stranger.
     pub fn done(&self, thread: ThreadKey) -> Option<Done> {
-        self.states.get(&thread).map(|s| s.done)
+        self.states.get(thread).map(|s| s.done)
     }
 
     /// The threads that were offered to the policy at the last tick.
@@ -247,7 +265,7 @@ impl Engine {
         );
         for th in view.threads {
             if let Some(more) = done::of(&view, th) {
-                if let Some(s) = self.states.get_mut(&th.key) {
+                if let Some(s) = self.states.get_mut(th.key) {
                     s.done += more;
                 }
             }
@@ -271,6 +289,9 @@ impl Engine {
             &*self.provider,
             &mut self.decided,
         );
+        let states = &self.states;
+        let placed = |key| states.get(key)?.placed;
+        self.succession.hold(now, &placed, &mut self.decided);
         let swaps = self.keep_what_changes();
         if !self.changed.is_empty() {
             machine.apply(&self.changed)?;
@@ -303,14 +324,30 @@ impl Engine {
         if let Some(book) = &mut self.rulebook {
             book.begin(snapshot.now);
         }
-        for t in &snapshot.threads {
+        for key in &snapshot.gone {
+            if let Some(state) = self.states.remove(*key) {
+                state.ends(*key, &mut self.succession, snapshot.now);
+            }
+        }
+        // a rule may be for a thread that rests
+        let resting = match first || self.rulebook.is_some() {
+            true => &snapshot.resting[..],
+            false => &[],
+        };
+        for t in snapshot.threads.iter().chain(resting) {
+            // most threads of a machine sleep, and nothing about them changes
+            if self.rulebook.is_none() && !t.runnable && t.placed.is_none() {
+                if let Some(state) = self.states.get_mut(t.key).filter(|s| s.rests(&t.runtime)) {
+                    state.seen = tick;
+                    continue;
+                }
+            }
             let rule = self.rulebook.as_mut().and_then(|b| b.rule(t));
             let own = t.allowed.intersection(all);
             let allowed = rule.map_or(own, |r| rules::allowed(&r, own));
-            let mut new = false;
-            let state = self.states.entry(t.key).or_insert_with(|| {
-                new = !first;
-                ThreadState {
+            let new = !first && self.states.get(t.key).is_none();
+            if first || new {
+                let fresh = ThreadState {
                     seen: tick,
                     decided: 0,
                     // What ran before the engine was there belongs to no interval of its.
@@ -327,8 +364,14 @@ impl Engine {
                     kept: false,
                     name: None,
                     succeeds: None,
+                };
+                if let Some((key, before)) = self.states.insert(t.key, fresh) {
+                    before.ends(key, &mut self.succession, snapshot.now);
                 }
-            });
+            }
+            let Some(state) = self.states.get_mut(t.key) else {
+                continue;
+            };
             let mut ran = [Nanos::ZERO; MAX_CORE_TYPES];
             for ((r, total), before) in ran.iter_mut().zip(t.runtime).zip(state.runtime) {
                 *r = total.saturating_sub(before).min(interval);
@@ -338,9 +381,14 @@ impl Engine {
             state.placed = t.placed;
             state.allowed = allowed;
             state.rule = rule;
+            let entry = match new {
+                true if t.placed.is_some() => Entry::Seated,
+                true => Entry::Now,
+                false => Entry::Before,
+            };
             let load = self
                 .rule
-                .load(ran.iter().copied().sum(), interval, t.runnable, new);
+                .load(ran.iter().copied().sum(), interval, t.runnable, entry);
             let step = state.activity.step(load, &self.rule);
 
             let next = self.app_ticks.len();
@@ -349,13 +397,11 @@ impl Engine {
                 let ran = [Nanos::ZERO; MAX_CORE_TYPES];
                 self.app_ticks.push(AppTick {
                     app: t.app,
-                    threads: 0,
                     runnable: 0,
                     ran,
                 });
             }
             let app = &mut self.app_ticks[i];
-            app.threads += 1;
             app.runnable += u32::from(load != activity::Load::Idle);
             for (sum, r) in app.ran.iter_mut().zip(ran) {
                 *sum += r;
@@ -408,11 +454,12 @@ impl Engine {
             }
         }
         let now = snapshot.now;
-        if self.states.len() > snapshot.threads.len() {
+        // never where the machine tells who is gone
+        if self.states.len() > snapshot.population() {
             let succession = &mut self.succession;
             self.states.retain(|key, s| {
-                if let Some(name) = s.name.filter(|_| s.seen != tick) {
-                    succession.leaves(name, *key, now);
+                if s.seen != tick {
+                    s.ends(key, succession, now);
                 }
                 s.seen == tick
             });
@@ -422,7 +469,7 @@ impl Engine {
             let Some(th) = self.offered.get_mut(*i) else {
                 continue;
             };
-            if let Some(s) = self.states.get_mut(&th.key) {
+            if let Some(s) = self.states.get_mut(th.key) {
                 s.succeeds = s.name.and_then(|n| self.succession.succeeds(n, now));
                 th.succeeds = s.succeeds;
             }
@@ -451,7 +498,7 @@ impl Engine {
         self.app_ticks.sort_unstable_by_key(|a| a.app);
         self.prefer.clear();
         let (states, offered) = (&self.states, &self.offered);
-        let rule = |t: &ThreadView| states.get(&t.key)?.rule;
+        let rule = |t: &ThreadView| states.get(t.key)?.rule;
         if self.rulebook.is_some() {
             let all = offered.iter().map(rule);
             self.prefer
@@ -463,7 +510,7 @@ impl Engine {
     fn keep_what_changes(&mut self) -> usize {
         let (mut up, mut down) = (0, 0);
         for (key, to) in self.decided.iter() {
-            let state = match self.states.get_mut(&key) {
+            let state = match self.states.get_mut(key) {
                 Some(s) if s.decided != self.totals.ticks => s,
                 _ => {
                     self.totals.refused += 1;
@@ -481,6 +528,8 @@ impl Engine {
                 (Some(_), Some(_)) => down += 1,
                 _ => {}
             }
+            // should it end before the next snapshot, this is where it was
+            state.placed = to;
             match to {
                 Some(t) => self.changed.place(key, t),
                 None => self.changed.release(key),

@@ -35,6 +35,13 @@ impl Placement {
         }
     }
 
+    /// Lets `change` alter each decision, in the order it was made.
+    pub fn revise(&mut self, mut change: impl FnMut(ThreadKey, &mut Option<CoreTypeId>)) {
+        for (key, to) in &mut self.entries {
+            change(*key, to);
+        }
+    }
+
     /// Every decision, in the order it was made.
     pub fn iter(&self) -> impl Iterator<Item = (ThreadKey, Option<CoreTypeId>)> + '_ {
         self.entries.iter().copied()

@@ -188,7 +188,7 @@ impl Recorder {
         self.looks += 1;
         self.now = snapshot.now;
         let began = self.began.unwrap_or(self.now);
-        for t in &snapshot.threads {
+        for t in snapshot.everybody() {
             let next_id = &mut self.next_id;
             let k = self.known.entry(t.key).or_insert_with(|| {
                 let id = *next_id;

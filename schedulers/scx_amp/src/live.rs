@@ -16,6 +16,10 @@ use amp_sched::{Machine, MachineError, Placement, Topology};
 use anyhow::Result;
 use std::time::Duration;
 
+mod roster;
+
+use roster::Roster;
+
 /// Ticks that may fail to come before BPF shares fairly by itself.
 const SILENT_TICKS: u32 = 5;
 
@@ -44,6 +48,7 @@ pub struct Live {
     /// Why the last change of event sets failed, to say it once.
     uncounted: Option<String>,
     snapshot: Snapshot,
+    roster: Roster,
 }
 
 /// What the mechanism counted.
@@ -91,6 +96,7 @@ impl Live {
             others,
             uncounted: None,
             snapshot: Snapshot::default(),
+            roster: Roster::new(rustix::process::getpid().as_raw_nonzero().get()),
         })
     }
 
@@ -196,15 +202,10 @@ impl Machine for Live {
 
     fn sample(&mut self) -> Result<&Snapshot, MachineError> {
         self.still_ours()?;
-        self.snapshot.threads.clear();
-        self.snapshot.readings.clear();
-        // our own threads are no competitors for fast cores: they are woken on any idle CPU
-        let own = rustix::process::getpid().as_raw_nonzero().get();
-        for t in self.scheduler.threads().filter(|t| t.tgid != own) {
-            self.snapshot.threads.push(sample_of(&t));
-            self.counting
-                .read(&self.scheduler, &t, &mut self.snapshot.readings);
-        }
+        let (scheduler, counting) = (&self.scheduler, &mut self.counting);
+        self.roster.look(scheduler, &mut self.snapshot, |t, out| {
+            counting.read(scheduler, t, out);
+        });
         self.snapshot.now = clock::now();
         self.others.sample(&mut self.snapshot);
         for failed in self.others.missing().iter().skip(self.missing) {

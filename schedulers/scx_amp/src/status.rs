@@ -235,8 +235,7 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
     let snapshot = machine.last();
     let offered: HashSet<_> = engine.offered().iter().map(|t| t.key).collect();
     let mut per_thread: Vec<ThreadStatus> = snapshot
-        .threads
-        .iter()
+        .everybody()
         .map(|t| (t, engine.rule(t.key)))
         .filter(|(t, rule)| offered.contains(&t.key) || t.placed.is_some() || rule.is_some())
         .map(|(t, rule)| ThreadStatus {
@@ -277,7 +276,7 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
         uptime_s: clock::now().saturating_sub(began).as_secs_f64(),
         ticks: totals.ticks,
         changes,
-        threads: snapshot.threads.len() as u64,
+        threads: snapshot.population() as u64,
         active: engine.offered().len() as u64,
         swaps: totals.swaps,
         probes: totals.probes,

@@ -190,3 +190,41 @@ echo "errors $(dmesg | grep -c -e 'sched_ext.*disabled' -e 'stall')"
     );
     assert_eq!((r.line("status"), r.line("state")), ("0", "disabled"));
 }
+
+#[test]
+fn a_program_that_is_run_again_begins_where_its_last_run_was_placed() {
+    // Five of a name share the two big CPUs, so that nobody without a place would choose them. From
+    // the second second on user space says nothing; one of the five is run again and again.
+    let r = Lab::board("juno")
+        .program("place")
+        .run(
+            "sleep 5
+             for i in 1 2 3 4; do
+                 amp-workload run chase --size 16K --work 1000G >/dev/null & pids=\"$pids $!\"
+                 amp-workload run alu --work 1000G >/dev/null & pids=\"$pids $!\"
+             done
+             /place run 0-1:1024,2-5:446 secs=8 swap=0 pin=amp-chase:0 silent=2-8 heartbeat=60000 >/tmp/log & place=$!
+             until grep -q ^VERIFIED /tmp/log; do kill -0 $place || { cat /tmp/log; exit 1; }; sleep 0.1; done
+             amp-workload run chase --size 16K --work 1000G >/dev/null & p=$!
+             sleep 3
+             for i in 1 2 3 4 5; do
+                 kill -KILL $p; wait $p
+                 amp-workload run chase --size 16K --work 1000G >/dev/null & p=$!
+                 sleep 0.3
+                 echo \"began $(cat /proc/$p/comm) $(cut -d' ' -f39 /proc/$p/stat)\"
+             done
+             wait $place
+             cat /tmp/log
+             kill $p $pids",
+        )
+        .ok();
+    let began: Vec<&str> = r.lines("began").collect();
+    assert_eq!(began.len(), 5);
+    for b in &began {
+        let (name, cpu) = b.split_once(' ').expect("a name and a CPU");
+        assert_eq!(name, "amp-chase");
+        assert!(BIG.contains(&cpu.parse().unwrap()), "{began:?}");
+    }
+    let stats = r.line("STATS");
+    assert!(stats.contains("seats: 5,"), "{stats}");
+}

@@ -182,7 +182,7 @@ pub(super) fn sample(seq: u64, snapshot: &Snapshot, sets: &EventSets) -> Result<
                 .collect(),
         });
     }
-    let threads = snapshot.threads.iter().map(|t| ThreadLine {
+    let threads = snapshot.everybody().map(|t| ThreadLine {
         slot: t.key.slot,
         generation: t.key.generation,
         tid: t.tid,

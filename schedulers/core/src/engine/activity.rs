@@ -9,7 +9,8 @@ use amp_metrics::Nanos;
 /// intervals in a row, so that a daemon that wakes up now and then takes no seat; at once when it
 /// ran for at least `admit_at_once` of the interval, or appeared within the interval and is busy
 /// and running: an application that has just been started would otherwise lose its first intervals,
-/// and its seat to another. When it has not been busy for `release_after` intervals in a row it is
+/// and its seat to another. One that has a seat when it appears (the mechanism gave it that of the
+/// program before it) need not have run for long to be busy. When it has not been busy for `release_after` intervals in a row it is
 /// released, so that a thread that waits at a barrier or for a disk keeps its place meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ActivityRule {
@@ -35,11 +36,15 @@ impl Default for ActivityRule {
 }
 
 impl ActivityRule {
-    /// How busy a thread was that ran for `ran` in `interval`, and that was not there before when
-    /// it is `new`.
-    pub(super) fn load(&self, ran: Nanos, interval: Nanos, runnable: bool, new: bool) -> Load {
+    /// How busy a thread was that ran for `ran` in `interval`.
+    pub(super) fn load(&self, ran: Nanos, interval: Nanos, runnable: bool, entry: Entry) -> Load {
         let share = |f: f64| ran > Nanos::ZERO && ran.0 as f64 >= f * interval.0 as f64;
-        if share(self.admit_at_once) || (new && runnable && share(self.fraction)) {
+        let enters = match entry {
+            Entry::Before => false,
+            Entry::Now => runnable && share(self.fraction),
+            Entry::Seated => runnable,
+        };
+        if share(self.admit_at_once) || enters {
             Load::Heavy
         } else if runnable || share(self.fraction) {
             Load::Busy
@@ -47,6 +52,17 @@ impl ActivityRule {
             Load::Idle
         }
     }
+}
+
+/// When a thread appeared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Before the interval.
+    Before,
+    /// Within it.
+    Now,
+    /// Within it, and the mechanism has placed it.
+    Seated,
 }
 
 /// How busy a thread was in one interval.
@@ -80,6 +96,11 @@ pub(super) struct Activity {
 }
 
 impl Activity {
+    /// Whether another idle interval would change nothing.
+    pub(super) fn rests(&self) -> bool {
+        !self.admitted && self.against == 0
+    }
+
     pub(super) fn step(&mut self, load: Load, rule: &ActivityRule) -> Step {
         let busy = load != Load::Idle;
         self.against = if busy == self.admitted {
@@ -153,16 +174,18 @@ mod tests {
             (10, false, Load::Busy),
             (50, false, Load::Heavy),
         ] {
-            assert_eq!(r.load(Nanos::from_millis(ms), i, runnable, false), load);
+            assert_eq!(r.load(Nanos::from_millis(ms), i, runnable, Entry::Before), load);
         }
-        assert_eq!(r.load(Nanos::ZERO, Nanos::ZERO, false, false), Load::Idle);
+        assert_eq!(r.load(Nanos::ZERO, Nanos::ZERO, false, Entry::Before), Load::Idle);
         // a new thread cannot have run for long yet
-        for (ms, runnable, load) in [
-            (10, true, Load::Heavy),
-            (10, false, Load::Busy),
-            (9, true, Load::Busy),
+        for (ms, runnable, entry, load) in [
+            (10, true, Entry::Now, Load::Heavy),
+            (10, false, Entry::Now, Load::Busy),
+            (9, true, Entry::Now, Load::Busy),
+            (1, true, Entry::Seated, Load::Heavy),
+            (1, false, Entry::Seated, Load::Idle),
         ] {
-            assert_eq!(r.load(Nanos::from_millis(ms), i, runnable, true), load);
+            assert_eq!(r.load(Nanos::from_millis(ms), i, runnable, entry), load);
         }
     }
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::policy;
 use crate::testing::{Fake, Noisy};
 use amp_metrics::providers;
+use proptest::prelude::*;
 
 fn engine(fake: &Fake, name: &str) -> Engine {
     let none = providers::by_name("none").unwrap();
@@ -63,7 +64,7 @@ fn a_tick_tells_what_each_application_ran() {
     let t = e.tick(&mut fake).unwrap();
     assert_eq!(t.interval, Nanos::from_millis(100));
     assert_eq!(t.apps.iter().map(|a| a.app.0).collect::<Vec<_>>(), [3, 7]);
-    assert_eq!((t.apps[1].threads, t.apps[1].runnable), (2, 1));
+    assert_eq!(t.apps[1].runnable, 1);
     assert_eq!(t.apps[1].ran[..2], [Nanos::ZERO, Nanos::from_millis(100)]);
     assert_eq!(t.apps[0].ran[..2], [Nanos::from_millis(100), Nanos::ZERO]);
 }
@@ -115,6 +116,153 @@ fn policy_and_provider_are_exchanged_while_threads_keep_their_place() {
     e.set_provider(Box::new(Noisy::new(&[(1, 3.0), (2, 1.0)], 0.0, 1)));
     assert_eq!(e.tick(&mut fake).unwrap().swaps, 1);
     assert_eq!(fake.thread(keys[0]).placed, Some(CoreTypeId(0)));
+}
+
+/// A book without rules: with one, the engine looks at every thread at every tick.
+struct NoRules;
+
+impl Rulebook for NoRules {
+    fn begin(&mut self, _: Nanos) {}
+    fn rule(&mut self, _: &amp_metrics::ThreadSample) -> Option<Rule> {
+        None
+    }
+}
+
+/// A machine that tells who rests and who is gone.
+struct Telling<'a> {
+    fake: &'a mut Fake,
+    told: &'a mut Told,
+}
+
+#[derive(Default)]
+struct Told {
+    snapshot: Snapshot,
+    /// Run time, and snapshots without a sign of life.
+    known: std::collections::BTreeMap<ThreadKey, ([Nanos; MAX_CORE_TYPES], u8)>,
+}
+
+impl Machine for Telling<'_> {
+    fn topology(&self) -> &Topology {
+        self.fake.topology()
+    }
+    fn sample(&mut self) -> Result<&Snapshot, MachineError> {
+        let Told { snapshot, known } = &mut *self.told;
+        let now = self.fake.sample()?;
+        (snapshot.now, snapshot.threads, snapshot.resting) = (now.now, Vec::new(), Vec::new());
+        let here = |key: &ThreadKey| now.threads.iter().any(|t| t.key == *key);
+        snapshot.gone = known.keys().filter(|k| !here(k)).copied().collect();
+        known.retain(|k, _| here(k));
+        for t in &now.threads {
+            let (runtime, quiet) = known.entry(t.key).or_insert((t.runtime, 0));
+            let restless = *runtime != t.runtime || t.runnable || t.placed.is_some();
+            *quiet = if restless { 0 } else { quiet.saturating_add(1) };
+            *runtime = t.runtime;
+            match *quiet >= amp_metrics::RESTING_AFTER {
+                true => snapshot.resting.push(*t),
+                false => snapshot.threads.push(*t),
+            }
+        }
+        Ok(&self.told.snapshot)
+    }
+    fn apply(&mut self, placement: &Placement) -> Result<(), MachineError> {
+        self.fake.apply(placement)
+    }
+    fn now(&self) -> Nanos {
+        self.fake.now()
+    }
+}
+
+proptest! {
+    /// Passing over threads that rest changes no decision, whether the machine tells or not.
+    #[test]
+    fn threads_that_rest_are_passed_over_without_a_trace(
+        events in proptest::collection::vec(proptest::collection::vec((0u32..12, 0u8..6), 0..3), 1..120),
+        policy in prop_oneof![Just("rr"), Just("acfs"), Just("hsp")],
+    ) {
+        let mut labs: Vec<(Fake, Engine, Option<Told>)> = (0..3)
+            .map(|way| {
+                let mut fake = Fake::new(&[2, 2]);
+                for app in 0..6 {
+                    fake.spawn(app / 2);
+                }
+                let mut e = engine(&fake, policy);
+                if way == 1 {
+                    e.set_rules(Some(Box::new(NoRules)));
+                }
+                (fake, e, (way == 2).then(Told::default))
+            })
+            .collect();
+        for events in events {
+            let mut seen = Vec::new();
+            for (fake, e, told) in &mut labs {
+                for (thread, what) in &events {
+                    let nth = *thread as usize % fake.snapshot.threads.len().max(1);
+                    let Some(t) = fake.snapshot.threads.get_mut(nth) else { continue };
+                    match what {
+                        0 | 1 => t.runnable = true,
+                        // ran for a moment, and sleeps again
+                        2 => t.runtime[1] += Nanos::from_millis(3),
+                        3 | 4 => t.runnable = false,
+                        _ => {
+                            let (key, app) = (t.key, t.app.0);
+                            fake.exit(key);
+                            fake.spawn(app);
+                        }
+                    }
+                }
+                let (offered, apps) = {
+                    let t = match told {
+                        Some(told) => e.tick(&mut Telling { fake: &mut *fake, told }).unwrap(),
+                        None => e.tick(fake).unwrap(),
+                    };
+                    let apps: Vec<_> = t.apps.iter().filter(|a| a.ran != [Nanos::ZERO; MAX_CORE_TYPES]).copied().collect();
+                    (t.offered, apps)
+                };
+                let placed: Vec<_> = fake.snapshot.threads.iter().map(|t| (t.key, t.placed)).collect();
+                let done: Vec<_> = fake.snapshot.threads.iter().map(|t| e.done(t.key).is_some()).collect();
+                seen.push((offered, apps, placed, done, e.totals()));
+            }
+            prop_assert_eq!(&seen[0], &seen[1]);
+            prop_assert_eq!(&seen[0], &seen[2]);
+        }
+    }
+}
+
+/// A machine on which nobody gets any further.
+struct Stands<'a>(&'a mut Fake);
+
+impl Machine for Stands<'_> {
+    fn topology(&self) -> &Topology {
+        self.0.topology()
+    }
+    fn sample(&mut self) -> Result<&Snapshot, MachineError> {
+        self.0.snapshot.now += Nanos::from_millis(100);
+        Ok(&self.0.snapshot)
+    }
+    fn apply(&mut self, placement: &Placement) -> Result<(), MachineError> {
+        self.0.apply(placement)
+    }
+    fn now(&self) -> Nanos {
+        self.0.snapshot.now
+    }
+}
+
+#[test]
+fn who_is_placed_when_it_appears_is_offered_at_once() {
+    let mut fake = Fake::new(&[1, 1]);
+    let (a, _) = (fake.spawn(1), fake.spawn(2));
+    let mut e = engine(&fake, "rr");
+    for _ in 0..4 {
+        e.tick(&mut fake).unwrap();
+    }
+    assert_eq!(e.offered().len(), 2);
+    // it ends, and the mechanism lets the next of its name, which has hardly run, have its place
+    fake.exit(a);
+    let b = fake.spawn(1);
+    fake.thread(b).placed = Some(CoreTypeId(0));
+    fake.thread(b).runtime[0] = Nanos(1);
+    e.tick(&mut Stands(&mut fake)).unwrap();
+    assert!(e.offered().iter().any(|t| t.key == b));
 }
 
 /// A policy that does everything wrong.
