@@ -205,7 +205,9 @@ impl Table {
             }
             addr_of_mut!((*slot).placement).write_volatile(new);
             let cpu = addr_of!((*slot).cpu).read_volatile();
-            let state = state(addr_of!((*slot).state).read_volatile(), index, || current(cpu));
+            let state = state(addr_of!((*slot).state).read_volatile(), index, || {
+                current(cpu)
+            });
             let moves = placement.is_some_and(|t| addr_of!((*slot).core_type).read_volatile() != t)
                 && state != State::Sleeping;
             addr_of_mut!((*slot).placed_at).write_volatile(if moves { now } else { 0 });

@@ -174,9 +174,15 @@ mod tests {
             (10, false, Load::Busy),
             (50, false, Load::Heavy),
         ] {
-            assert_eq!(r.load(Nanos::from_millis(ms), i, runnable, Entry::Before), load);
+            assert_eq!(
+                r.load(Nanos::from_millis(ms), i, runnable, Entry::Before),
+                load
+            );
         }
-        assert_eq!(r.load(Nanos::ZERO, Nanos::ZERO, false, Entry::Before), Load::Idle);
+        assert_eq!(
+            r.load(Nanos::ZERO, Nanos::ZERO, false, Entry::Before),
+            Load::Idle
+        );
         // a new thread cannot have run for long yet
         for (ms, runnable, entry, load) in [
             (10, true, Entry::Now, Load::Heavy),

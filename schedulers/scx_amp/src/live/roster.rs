@@ -76,7 +76,10 @@ impl Roster {
                 continue;
             };
             let known = &mut self.known[slot as usize];
-            match known.as_mut().filter(|k| k.glance.generation == glance.generation) {
+            match known
+                .as_mut()
+                .filter(|k| k.glance.generation == glance.generation)
+            {
                 Some(k) if k.ours => continue,
                 Some(k) if k.glance == glance && !glance.busy && !glance.placed => {
                     if k.rests.is_some() {
