@@ -1,7 +1,7 @@
 //! Linear regression by weighted least squares: the baseline that stumps must beat.
 
 use crate::sample::Table;
-use nalgebra::{DMatrix, DVector};
+use faer::Mat;
 
 /// A linear formula.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,9 +45,6 @@ impl Linear {
 /// Columns are centred and scaled first, then decomposed (QR with column pivoting; diagonals below
 /// ε·max(n, p) of the first count as 0). So metrics that are constant or depend on others linearly
 /// do no harm: they get the coefficient 0. Without windows: all zero.
-///
-/// Not by singular values: nalgebra's are wrong for some matrices that lack rank (dimforge/nalgebra
-/// issue 1172), silently.
 pub fn train(table: &Table) -> Linear {
     let (n, p) = (table.len(), table.x.len());
     let zero = Linear {
@@ -83,25 +80,26 @@ pub fn train(table: &Table) -> Linear {
     if used.is_empty() {
         return constant;
     }
-    let a = DMatrix::from_fn(n, used.len(), |i, k| {
+    let a = Mat::from_fn(n, used.len(), |i, k| {
         let (m, s) = moments[used[k]];
         weights[i].sqrt() * (table.x[used[k]][i] - m) / s
     });
-    let b = DVector::from_fn(n, |i, _| weights[i].sqrt() * (table.y[i] - y_mean));
+    let b = Mat::from_fn(n, 1, |i, _| weights[i].sqrt() * (table.y[i] - y_mean));
     // a = Q·R·Pᵀ; of columns that depend on each other, pivoting leaves the later ones without a
     // diagonal
     let qr = a.col_piv_qr();
-    let (r, qb) = (qr.r(), qr.q().transpose() * b);
+    let (r, qb) = (qr.thin_R(), qr.compute_thin_Q().transpose() * b);
     let diagonal = |i: usize| r[(i, i)].abs();
     let steps = n.min(used.len());
     let tolerance = diagonal(0) * f64::EPSILON * n.max(used.len()) as f64;
     let rank = (0..steps).take_while(|i| diagonal(*i) > tolerance).count();
-    let mut solution = DVector::zeros(used.len());
+    // the k-th column of R belongs to column `order[k]` of the table
+    let order = qr.P().arrays().0;
+    let mut solution = vec![0.0; used.len()];
     for i in (0..rank).rev() {
-        let rest: f64 = (i + 1..rank).map(|k| r[(i, k)] * solution[k]).sum();
-        solution[i] = (qb[i] - rest) / r[(i, i)];
+        let rest: f64 = (i + 1..rank).map(|k| r[(i, k)] * solution[order[k]]).sum();
+        solution[order[i]] = (qb[(i, 0)] - rest) / r[(i, i)];
     }
-    qr.p().inv_permute_rows(&mut solution);
     if !solution.iter().all(|c| c.is_finite()) {
         return constant;
     }
