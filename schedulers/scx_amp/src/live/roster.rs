@@ -220,7 +220,7 @@ mod tests {
             let mut generation = 1;
             for events in looks {
                 let before: BTreeSet<ThreadKey> = quiet.keys().copied().collect();
-                let mut stirred = BTreeSet::new();
+                let last = table.0.clone();
                 for (slot, what) in events {
                     let Some(t) = table.0.get_mut(&slot) else {
                         generation += 2;
@@ -241,7 +241,6 @@ mod tests {
                         6 => t.weight += 1,
                         _ => t.runtime[1] += 1,
                     }
-                    stirred.insert(slot);
                 }
                 let mut read = Vec::new();
                 roster.look(&table, &mut snapshot, |t, _| read.push(t.slot));
@@ -260,7 +259,8 @@ mod tests {
                 quiet.retain(|k, _| all.contains_key(k));
                 for (key, s) in &all {
                     let n = quiet.entry(*key).or_insert(0);
-                    let restless = stirred.contains(&key.slot) || s.runnable || s.placed.is_some();
+                    let stirred = table.0.get(&key.slot) != last.get(&key.slot);
+                    let restless = stirred || s.runnable || s.placed.is_some();
                     *n = if restless { 0 } else { *n + 1 };
                     if *n == 0 {
                         prop_assert!(active.contains(&key.slot));
