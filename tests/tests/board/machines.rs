@@ -36,6 +36,11 @@ fn opteron() {
 }
 
 #[test]
+fn laptop() {
+    boots("laptop", "0-1", "2-11");
+}
+
+#[test]
 fn alderlake() {
     boots("alderlake", "0-7", "8-15");
 }

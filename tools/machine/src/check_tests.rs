@@ -84,6 +84,7 @@ fn shipped_machines_are_right() {
     let known = [
         ("alderlake", [8, 8]),
         ("juno", [2, 4]),
+        ("laptop", [2, 10]),
         ("opteron", [2, 10]),
         ("quickia", [2, 2]),
     ];

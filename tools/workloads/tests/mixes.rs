@@ -4,9 +4,9 @@ use amp_eval::workload::Workload;
 use amp_workloads::catalogue::Catalogue;
 use std::path::PathBuf;
 
-/// The mixes of the board and of guests; those in folders are the simulator's and have no commands.
-fn mixes() -> Vec<(String, Workload)> {
-    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("mixes");
+/// The mixes of a folder, by their file's name.
+fn mixes_in(folder: &str) -> Vec<(String, Workload)> {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut all = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -18,6 +18,54 @@ fn mixes() -> Vec<(String, Workload)> {
     }
     all.sort_by(|a, b| a.0.cmp(&b.0));
     all
+}
+
+/// The mixes of the board and of guests; those in folders other than `bench` are the simulator's
+/// and have no commands, or declare no factors.
+fn mixes() -> Vec<(String, Workload)> {
+    mixes_in("mixes")
+}
+
+/// Mixes that tell contenders apart.
+fn bench() -> Vec<(String, Workload)> {
+    mixes_in("mixes/bench")
+}
+
+fn all() -> impl Iterator<Item = (String, Workload)> {
+    mixes().into_iter().chain(bench())
+}
+
+/// Factors are measured alone, so that no figure in a file grows old; each names its machine.
+#[test]
+fn mixes_of_the_bench_are_named_after_their_file_and_their_machine() {
+    let mixes = bench();
+    assert!(mixes.len() >= 12, "{}", mixes.len());
+    for (file, mix) in mixes {
+        assert_eq!(mix.name, file);
+        let machine = mix.machine.as_deref().unwrap();
+        assert!(
+            file.starts_with(&format!("{machine}-")),
+            "{file}: {machine}"
+        );
+    }
+}
+
+/// Programs that no model was trained on stay for the table that judges models.
+#[test]
+fn mixes_of_the_bench_have_no_program_that_is_held_out() {
+    let list = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/programs.toml");
+    let list: toml::Table = toml::from_str(&std::fs::read_to_string(list).unwrap()).unwrap();
+    let held_out =
+        |p: &&toml::Value| p.get("held_out").and_then(toml::Value::as_bool) == Some(true);
+    let names = list["program"].as_array().unwrap().iter().filter(held_out);
+    let names: Vec<&str> = names.map(|p| p["command"][0].as_str().unwrap()).collect();
+    assert!(names.contains(&"gnugo"), "{names:?}");
+    for (file, mix) in bench() {
+        for app in &mix.apps {
+            let program = app.command.as_deref().unwrap()[0].as_str();
+            assert!(!names.contains(&program), "{file}: {}", app.name);
+        }
+    }
 }
 
 #[test]
@@ -48,7 +96,7 @@ fn every_mix_is_named_after_its_file_and_declares_every_speedup() {
 #[test]
 fn every_command_and_every_file_it_names_is_known() {
     let catalogue = Catalogue::shipped().unwrap();
-    for (file, mix) in mixes() {
+    for (file, mix) in all() {
         for app in &mix.apps {
             let command = app.command.as_deref().unwrap();
             let needs = catalogue
@@ -71,14 +119,18 @@ fn every_command_and_every_file_it_names_is_known() {
 
 #[test]
 fn threads_are_declared_as_the_command_says() {
-    for (file, mix) in mixes() {
+    for (file, mix) in all() {
         for app in &mix.apps {
             let command = app.command.as_deref().unwrap();
             let threads = command
                 .iter()
                 .position(|w| w == "--threads")
                 .map(|i| &command[i + 1]);
-            let said = threads.map_or(1, |t| t.parse().unwrap());
+            let stages = command.iter().filter(|w| *w == "--phase").count() as u32;
+            let said = match threads {
+                None if command.iter().any(|w| w == "pipeline") => stages,
+                threads => threads.map_or(1, |t| t.parse().unwrap()),
+            };
             assert_eq!(said, app.threads, "{file}: {}", app.name);
         }
     }

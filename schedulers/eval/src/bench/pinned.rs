@@ -5,7 +5,7 @@
 //! programs have phases, or where sharing a core pays.
 
 use crate::evaluation::MachineFacts;
-use crate::workload::Workload;
+use crate::workload::{App, Workload};
 
 /// Placements that are all tried; where there are more, the order of speedup factors chooses one.
 pub const MOST: usize = 30;
@@ -16,8 +16,8 @@ pub type Placement = Vec<Option<usize>>;
 
 /// Every placement of `workload` that fills the fast cores first: single-threaded programs on the
 /// core types in order, as many on each as it has CPUs; parallel programs on one type or anywhere.
-/// Programs beyond the number of CPUs are spread in proportion. Nothing when there are more than
-/// `most`.
+/// Programs beyond the number of CPUs are spread in proportion. Of placements that differ only in
+/// which of two like programs is where, there is one. Nothing when there are more than `most`.
 pub fn placements(
     workload: &Workload,
     machine: &MachineFacts,
@@ -29,7 +29,8 @@ pub fn placements(
     let room = room(singles.len(), machine);
     let mut out: Vec<Placement> = Vec::new();
     let start: Placement = vec![None; workload.apps.len()];
-    choose(&start, &singles, &room, 0, most, &mut out)?;
+    let like = like(workload);
+    choose(&start, &singles, &room, 0, &like, most, &mut out)?;
     for app in parallel {
         let types = 0..machine.core_types.len();
         let choices = || types.clone().map(Some).chain([None]);
@@ -86,13 +87,25 @@ fn room(n: usize, machine: &MachineFacts) -> Vec<usize> {
     out
 }
 
+/// For each program the first one that is like it in everything but its label.
+fn like(workload: &Workload) -> Vec<usize> {
+    let unnamed = |app: &App| App {
+        name: String::new(),
+        ..app.clone()
+    };
+    let all: Vec<App> = workload.apps.iter().map(unnamed).collect();
+    let first = |app: &App| all.iter().position(|other| other == app);
+    all.iter().filter_map(first).collect()
+}
+
 /// Adds to `out` every way to give the programs from number `t` on their types: `room[t]` of `left`
-/// are of type `t`.
+/// are of type `t`. Of like programs the first ones get the faster type.
 fn choose(
     so_far: &Placement,
     left: &[usize],
     room: &[usize],
     t: usize,
+    like: &[usize],
     most: usize,
     out: &mut Vec<Placement>,
 ) -> Option<()> {
@@ -109,14 +122,20 @@ fn choose(
             continue;
         }
         let mut p = so_far.clone();
-        let mut rest = Vec::new();
+        let mut rest: Vec<usize> = Vec::new();
+        let mut another = false;
         for (bit, &app) in left.iter().enumerate() {
             match subset >> bit & 1 {
-                1 => p[app] = Some(t),
+                1 => {
+                    another |= rest.iter().any(|r| like[*r] == like[app]);
+                    p[app] = Some(t);
+                }
                 _ => rest.push(app),
             }
         }
-        choose(&p, &rest, room, t + 1, most, out)?;
+        if !another {
+            choose(&p, &rest, room, t + 1, like, most, out)?;
+        }
     }
     Some(())
 }
@@ -129,7 +148,7 @@ mod tests {
 
     fn workload(threads: &[u32]) -> Workload {
         let app = |(i, t): (usize, &u32)| {
-            format!("[[app]]\nname = \"a{i}\"\nthreads = {t}\ncommand = [\"true\"]\n")
+            format!("[[app]]\nname = \"a{i}\"\nthreads = {t}\ncommand = [\"true\", \"{i}\"]\n")
         };
         let apps: Vec<String> = threads.iter().enumerate().map(app).collect();
         let text = format!("name = \"mix\"\n{}", apps.concat());
@@ -164,6 +183,37 @@ mod tests {
         // twice as many programs as CPUs: in proportion
         let all = placements(&workload(&[1; 6]), &machine(&[1, 2]), MOST).unwrap();
         assert!(all.iter().all(|p| big(p) == 2) && all.len() == 15);
+    }
+
+    /// Programs `i` and `j` are like each other where `kinds[i] == kinds[j]`.
+    fn of_kinds(kinds: &[u32], cpus: &[u32]) -> Option<Vec<Placement>> {
+        let app = |(i, kind): (usize, &u32)| {
+            format!("[[app]]\nname = \"a{i}\"\ncommand = [\"true\", \"{kind}\"]\n")
+        };
+        let apps: Vec<String> = kinds.iter().enumerate().map(app).collect();
+        let text = format!("name = \"mix\"\n{}", apps.concat());
+        let workload = Workload::parse(Path::new("mix.toml"), &text).unwrap();
+        placements(&workload, &machine(cpus), MOST)
+    }
+
+    #[test]
+    fn like_programs_change_places_with_nobody() {
+        // two of six kinds, or both of one
+        let twelve = [0, 1, 2, 3, 4, 5, 5, 4, 3, 2, 1, 0];
+        let all = of_kinds(&twelve, &[2, 10]).unwrap();
+        assert_eq!(all.len(), 6 * 5 / 2 + 6);
+        let kinds_on_fast = |p: &Placement| -> Vec<u32> {
+            let fast = (0..12).filter(|i| p[*i] == Some(0));
+            let mut kinds: Vec<u32> = fast.map(|i| twelve[i]).collect();
+            kinds.sort_unstable();
+            kinds
+        };
+        let different: std::collections::HashSet<_> = all.iter().map(kinds_on_fast).collect();
+        assert_eq!(different.len(), all.len());
+        assert!(different.iter().all(|kinds| kinds.len() == 2));
+        // three types, and all alike
+        assert_eq!(of_kinds(&[7; 3], &[1, 1, 1]).unwrap().len(), 1);
+        assert_eq!(of_kinds(&[7, 8, 7], &[1, 1, 1]).unwrap().len(), 3);
     }
 
     #[test]

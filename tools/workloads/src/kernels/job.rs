@@ -1,7 +1,22 @@
 //! A kernel, several by turns, or several threads of one: what a process of `amp-workload run`
 //! does.
 
+mod build;
+mod crew;
+mod interactive;
+mod pause;
+mod pipeline;
+mod queue;
+mod server;
+
+pub use build::Build;
+pub use interactive::Interactive;
+pub use pipeline::Pipeline;
+pub use queue::Queue;
+pub use server::Server;
+
 use super::{Kernel, Spec};
+use crew::on_threads;
 use std::sync::Barrier;
 
 /// What to do, in full.
@@ -48,6 +63,16 @@ pub enum Job {
         /// Rounds, at least 1.
         rounds: u64,
     },
+    /// Chunks that threads take whenever they are free.
+    Queue(Queue),
+    /// Stages with channels between them.
+    Pipeline(Pipeline),
+    /// Threads that mostly sleep, and answer requests.
+    Server(Server),
+    /// Bursts of work with pauses between them.
+    Interactive(Interactive),
+    /// Many short processes.
+    Build(Build),
 }
 
 /// Why a job makes no sense.
@@ -77,18 +102,24 @@ impl Job {
     /// Threads the job runs on.
     pub fn threads(&self) -> u32 {
         match self {
-            Job::Phased { .. } => 1,
+            Job::Phased { .. } | Job::Interactive(_) => 1,
             Job::Plain { threads, .. }
             | Job::Parallel { threads, .. }
-            | Job::Serial { threads, .. } => *threads,
+            | Job::Serial { threads, .. }
+            | Job::Queue(Queue { threads, .. })
+            | Job::Server(Server { threads, .. }) => *threads,
+            Job::Build(b) => b.at_a_time,
+            Job::Pipeline(p) => u32::try_from(p.stages.len()).unwrap_or(u32::MAX),
         }
     }
 
     fn check(&self) -> Result<(), JobError> {
-        if !(1..=1024).contains(&self.threads()) {
-            return Err(range("threads", self.threads(), "from 1 to 1024"));
-        }
         match self {
+            Job::Queue(q) => q.check()?,
+            Job::Pipeline(p) => p.check()?,
+            Job::Server(s) => s.check()?,
+            Job::Interactive(i) => i.check()?,
+            Job::Build(b) => b.check()?,
             Job::Plain { .. } => {}
             Job::Phased { phases, .. } => {
                 if phases.is_empty() {
@@ -111,6 +142,9 @@ impl Job {
                 }
             }
         }
+        if !(1..=1024).contains(&self.threads()) {
+            return Err(range("threads", self.threads(), "from 1 to 1024"));
+        }
         Ok(())
     }
 
@@ -121,15 +155,19 @@ impl Job {
     pub fn prepare(&self) -> Result<Prepared, JobError> {
         self.check()?;
         let kernels = match self {
-            Job::Phased { phases, .. } => (0..)
+            Job::Phased { phases, .. } | Job::Pipeline(Pipeline { stages: phases, .. }) => (0..)
                 .zip(phases)
                 .map(|(i, (spec, _))| spec.prepare(i))
                 .collect(),
             Job::Plain { spec, threads, .. }
             | Job::Parallel { spec, threads, .. }
-            | Job::Serial { spec, threads, .. } => {
+            | Job::Serial { spec, threads, .. }
+            | Job::Server(Server { spec, threads, .. }) => {
                 (0..u64::from(*threads)).map(|i| spec.prepare(i)).collect()
             }
+            Job::Interactive(Interactive { spec, .. }) => vec![spec.prepare(0)],
+            // each chunk and each process has data of its own
+            Job::Queue(_) | Job::Build(_) => Vec::new(),
         };
         Ok(Prepared {
             job: self.clone(),
@@ -151,12 +189,15 @@ pub struct Prepared {
 
 impl Prepared {
     /// Does the work and returns the checksum. With several threads, the calling one is the first
-    /// of them and the others, which inherit its affinity, are named `amp-worker`.
-    ///
-    /// # Panics
-    /// When the system refuses a thread.
+    /// of them and the others, which inherit its affinity, are named `amp-worker`. The program ends
+    /// with status 1 when the system refuses a thread, or a process of a build fails.
     pub fn run(mut self) -> u64 {
         match &self.job {
+            Job::Queue(q) => return q.run(),
+            Job::Build(b) => return b.run(),
+            Job::Pipeline(p) => return p.run(self.kernels),
+            Job::Server(s) => s.run(&mut self.kernels),
+            Job::Interactive(i) => i.run(&mut self.kernels),
             Job::Plain { units, threads, .. } => {
                 let (units, n) = (*units, u64::from(*threads));
                 on_threads(&mut self.kernels, |i, k| k.run(share(units, n, i)));
@@ -212,27 +253,6 @@ impl Prepared {
             .zip(&self.kernels)
             .fold(0, |s, (i, k)| s ^ k.checksum().rotate_left(i))
     }
-}
-
-fn on_threads(kernels: &mut [Box<dyn Kernel>], work: impl Fn(u64, &mut dyn Kernel) + Sync) {
-    let Some((first, rest)) = kernels.split_first_mut() else {
-        return;
-    };
-    let work = &work;
-    std::thread::scope(|s| {
-        for (i, k) in (1..).zip(rest) {
-            let spawned = std::thread::Builder::new()
-                .name("amp-worker".into())
-                .stack_size(64 << 10)
-                .spawn_scoped(s, move || work(i, k.as_mut()));
-            if let Err(e) = spawned {
-                // the others may already wait at a barrier: no way back from here
-                eprintln!("amp-workload: cannot start thread {i}: {e}");
-                std::process::exit(1);
-            }
-        }
-        work(0, first.as_mut());
-    });
 }
 
 #[cfg(test)]

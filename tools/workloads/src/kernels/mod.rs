@@ -16,7 +16,7 @@ mod memory;
 mod mixed;
 mod spec;
 
-pub use job::{Job, JobError, Prepared};
+pub use job::{Build, Interactive, Job, JobError, Pipeline, Prepared, Queue, Server};
 pub use spec::{Info, Simple, Spec, SpecError, SIMPLE};
 
 /// A kernel with its data in place.
