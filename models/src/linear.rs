@@ -1,7 +1,6 @@
 //! Linear regression by weighted least squares: the baseline that stumps must beat.
 
 use crate::sample::Table;
-use faer::Mat;
 
 /// A linear formula.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,37 +79,78 @@ pub fn train(table: &Table) -> Linear {
     if used.is_empty() {
         return constant;
     }
-    let a = Mat::from_fn(n, used.len(), |i, k| {
-        let (m, s) = moments[used[k]];
-        weights[i].sqrt() * (table.x[used[k]][i] - m) / s
+    let columns = used.iter().map(|j| {
+        let (m, s) = moments[*j];
+        let rows = table.x[*j].iter().zip(&weights);
+        rows.map(|(v, w)| w.sqrt() * (v - m) / s).collect()
     });
-    let b = Mat::from_fn(n, 1, |i, _| weights[i].sqrt() * (table.y[i] - y_mean));
-    // a = Q·R·Pᵀ; of columns that depend on each other, pivoting leaves the later ones without a
-    // diagonal
-    let qr = a.col_piv_qr();
-    let (r, qb) = (qr.thin_R(), qr.compute_thin_Q().transpose() * b);
-    let diagonal = |i: usize| r[(i, i)].abs();
-    let steps = n.min(used.len());
-    let tolerance = diagonal(0) * f64::EPSILON * n.max(used.len()) as f64;
-    let rank = (0..steps).take_while(|i| diagonal(*i) > tolerance).count();
-    // the k-th column of R belongs to column `order[k]` of the table
-    let order = qr.P().arrays().0;
-    let mut solution = vec![0.0; used.len()];
-    for i in (0..rank).rev() {
-        let rest: f64 = (i + 1..rank).map(|k| r[(i, k)] * solution[order[k]]).sum();
-        solution[order[i]] = (qb[(i, 0)] - rest) / r[(i, i)];
-    }
+    let rows = table.y.iter().zip(&weights);
+    let solution = least_squares(
+        columns.collect(),
+        rows.map(|(y, w)| w.sqrt() * (y - y_mean)).collect(),
+    );
     if !solution.iter().all(|c| c.is_finite()) {
         return constant;
     }
     let mut out = constant;
     for (k, j) in used.iter().enumerate() {
         let (m, s) = moments[*j];
-        let c = solution.get(k).copied().unwrap_or(0.0) / s;
+        let c = solution[k] / s;
         out.coefficients[*j] = c;
         out.base -= c * m;
     }
     out
+}
+
+/// The x that makes |Σ x_j·columns_j − b| least; 0 for columns that depend on others.
+///
+/// Gram and Schmidt's process in its stable order with column pivoting, `b` carried along as if it
+/// were the last column: as accurate as reflections. Written out here because crates that decompose
+/// with pivoting cost a minute of building, or a licence that does not go with this one, for some
+/// twenty columns.
+fn least_squares(mut columns: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
+    let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
+    let (n, p) = (b.len(), columns.len());
+    // the k-th of `columns` is the caller's `order[k]`; `rows[k]` is row k of R
+    let mut order: Vec<usize> = (0..p).collect();
+    let (mut rows, mut projected) = (Vec::<Vec<f64>>::new(), Vec::new());
+    let mut tolerance = None;
+    for k in 0..n.min(p) {
+        let norms = columns[k..].iter().map(|c| dot(c, c).sqrt());
+        let Some((longest, norm)) = norms.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)) else {
+            break;
+        };
+        let least = *tolerance.get_or_insert(norm * f64::EPSILON * n.max(p) as f64);
+        // what is left of every column is rounding
+        if norm <= least {
+            break;
+        }
+        columns.swap(k, k + longest);
+        order.swap(k, k + longest);
+        rows.iter_mut().for_each(|r| r.swap(k, k + longest));
+        let (q, rest) = columns[k..].split_first_mut().expect("k < p");
+        q.iter_mut().for_each(|v| *v /= norm);
+        let mut row = vec![0.0; p];
+        row[k] = norm;
+        let leave_out = |c: &mut [f64]| {
+            let along = dot(q, c);
+            c.iter_mut()
+                .zip(q.iter())
+                .for_each(|(c, q)| *c -= along * q);
+            along
+        };
+        for (r, c) in row[k + 1..].iter_mut().zip(rest) {
+            *r = leave_out(c);
+        }
+        projected.push(leave_out(&mut b));
+        rows.push(row);
+    }
+    let mut x = vec![0.0; p];
+    for (k, row) in rows.iter().enumerate().rev() {
+        let known: f64 = (k + 1..rows.len()).map(|j| row[j] * x[order[j]]).sum();
+        x[order[k]] = (projected[k] - known) / row[k];
+    }
+    x
 }
 
 #[cfg(test)]

@@ -67,10 +67,6 @@ build_host() {
 arm64_environment() {
     environment=$(CARGO_TARGET_DIR="$target" "$tree/tools/setup/arm64.sh")
     eval "$environment"
-    # They travel in every boot's initramfs: without debug information a sixth of the size, and quicker to build. Stripped by
-    # the linker's flag and not by the profile, which is that of build scripts and macros too: they would be built again.
-    export CARGO_PROFILE_RELEASE_DEBUG=none
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS -C strip=debuginfo"
 }
 
 for part in $parts; do

@@ -9,7 +9,7 @@ step() {
     echo "== $what" >&2
     began=$(date +%s)
     "$@" || { rc=$?; echo "== $what: FAILED (status $rc)" >&2; exit $rc; }
-    printf '%-44s %5d s\n' "$what" $(($(date +%s) - began)) >> "$step_log"
+    printf '%-56s %5d s\n' "$what" $(($(date +%s) - began)) >> "$step_log"
 }
 
 # Says something between two steps, with the time since the beginning.
@@ -22,6 +22,6 @@ steps_so_far() {
 steps_done() {
     echo >&2
     cat "$step_log" >&2
-    printf '%-44s %5d s\n' total $(($(date +%s) - step_began)) >&2
+    printf '%-56s %5d s\n' total $(($(date +%s) - step_began)) >&2
     rm -f "$step_log"
 }
