@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod campaign;
 pub mod changes;
 pub mod contender;
 pub mod evaluation;

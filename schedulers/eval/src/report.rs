@@ -1,5 +1,6 @@
 //! A bench's result for people: a text table, and one self-contained HTML page.
 
+pub mod campaign;
 pub mod changes;
 mod charts;
 pub mod columns;

@@ -18,6 +18,11 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+/// Completions of every program that end a run, where nobody says how many.
+pub const COMPLETIONS: u32 = 3;
+/// Milliseconds between two decisions, where nobody says how many.
+pub const INTERVAL_MS: u64 = 100;
+
 /// Where a bench runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -79,10 +84,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub solo_runs: Option<u32>,
     /// Completions of every program that end a run of the mix
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = COMPLETIONS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub completions: u32,
     /// Time between two decisions, in milliseconds
-    #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
+    #[arg(long, default_value_t = INTERVAL_MS, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
     pub interval: u64,
     /// CPUs of the fast core type, where the kernel cannot distinguish them (host)
     #[arg(long, value_name = "LIST")]
@@ -186,6 +191,21 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
             &requested
         }
     };
+    let results = measure(args, &prepared(args)?, cancel)?;
+    show(args, &results)?;
+    // the host of a guest takes the report home, whatever is in it
+    if results.results.is_empty() && !in_guest {
+        bail!("no contender has a result");
+    }
+    Ok(())
+}
+
+/// Reads the mix, and checks everything that can be said about the input before anything is
+/// started.
+///
+/// # Errors
+/// Bad input.
+pub fn prepared(args: &BenchArgs) -> Result<Workload> {
     refuse_meaningless(args)?;
     let mut workload = Workload::load(&args.workload).map_err(bad_input)?;
     if args.machine.is_none() && args.on != On::Host {
@@ -196,17 +216,19 @@ pub fn main(args: &BenchArgs, cancel: &AtomicBool) -> Result<()> {
         sim::complete(args, &mut workload)?;
     }
     check(args, &workload)?;
-    let results = match args.on {
-        On::Host => host::bench(args, &workload, cancel)?,
-        On::Board => board::bench(args, &workload, cancel)?,
-        On::Sim => sim::bench(args, &workload, cancel)?,
-    };
-    show(args, &results)?;
-    // the host of a guest takes the report home, whatever is in it
-    if results.results.is_empty() && !in_guest {
-        bail!("no contender has a result");
+    Ok(workload)
+}
+
+/// Runs the bench of a mix that is [`prepared`].
+///
+/// # Errors
+/// Bad input, failed work, or [`Interrupted`].
+pub fn measure(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Result<BenchReport> {
+    match args.on {
+        On::Host => host::bench(args, workload, cancel),
+        On::Board => board::bench(args, workload, cancel),
+        On::Sim => sim::bench(args, workload, cancel),
     }
-    Ok(())
 }
 
 /// Shows what changed from one bench to another.

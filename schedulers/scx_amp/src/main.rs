@@ -6,6 +6,8 @@
 mod banks;
 mod bench;
 mod board_cli;
+#[cfg(feature = "campaign")]
+mod campaign;
 #[cfg(feature = "sim")]
 mod compare;
 mod control;
@@ -72,6 +74,9 @@ enum Command {
     Top(top::TopArgs),
     /// Compare policies on a mix of programs: ASP, unfairness, energy-delay
     Bench(bench::BenchArgs),
+    /// Many benches from one file: resumed after an interrupt, split among processes and machines
+    #[cfg(feature = "campaign")]
+    Campaign(campaign::CampaignArgs),
     /// Compare policies over folders of mixes on the simulator, beside published figures
     #[cfg(feature = "sim")]
     Compare(compare::CompareArgs),
@@ -255,6 +260,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Ctl { what } => ctl(what)?,
         Command::Top(args) => top::main(&args)?,
         Command::Bench(args) => bench::main(&args, stop_flag()?.as_ref())?,
+        #[cfg(feature = "campaign")]
+        Command::Campaign(args) => campaign::main(&args, stop_flag()?.as_ref())?,
         #[cfg(feature = "sim")]
         Command::Compare(args) => compare::main(&args, stop_flag()?.as_ref())?,
         #[cfg(feature = "sim")]

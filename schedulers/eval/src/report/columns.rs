@@ -184,7 +184,8 @@ impl Better {
 }
 
 impl Figure {
-    fn text(self) -> String {
+    /// The figure as people read it.
+    pub fn text(self) -> String {
         match self {
             Figure::Measured(m) => measured(m),
             Figure::Number(x) => rounded(x, 2),

@@ -82,7 +82,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
 }
 
 /// The release of the running kernel.
-fn kernel_release() -> Option<String> {
+pub fn kernel_release() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     Some(text.trim().to_owned())
 }
