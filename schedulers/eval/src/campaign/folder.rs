@@ -152,7 +152,12 @@ impl Folder {
         };
         let file = path.join(MANIFEST);
         if !file.exists() {
-            folder.refuse_others().map_err(cannot)??;
+            // somebody may have begun it between the two looks
+            let others = folder.refuse_others().map_err(cannot)?;
+            others.or_else(|e| match file.exists() {
+                true => Ok(()),
+                false => Err(e),
+            })?;
             // who comes first writes it; everybody reads what is there then
             match aside(path, &json(&manifest))
                 .map_err(cannot)?

@@ -6,7 +6,7 @@ use crate::evaluation::{BenchReport, PolicyResult};
 use crate::report::charts;
 use crate::report::columns::{Column, Figure, Shown, COLUMNS};
 use crate::report::number::{measured, UNKNOWN};
-use crate::report::text::{draw, narrowest};
+use crate::report::text::draw;
 use amp_charts::escape;
 use amp_charts::page::{document, figure, header, table};
 use amp_metrics::uncertainty::Measured;
@@ -96,8 +96,12 @@ pub fn text(name: &str, merged: &Merged, width: Option<usize>) -> String {
     let mut columns = columns(merged, |c| IN_TEXT.contains(&c.key));
     let rows: Vec<&Row> = merged.rows.iter().collect();
     let mut out = format!("campaign {name}: {}\n", progress(merged));
-    let whole = [vec![titles(&columns)], cells(&columns, &rows)].concat();
-    if width.is_some_and(|w| narrowest(&whole) > w) {
+    let whole = draw(
+        [vec![titles(&columns)], cells(&columns, &rows)].concat(),
+        None,
+    );
+    let needs = whole.lines().map(|l| l.chars().count()).max();
+    if width.is_some_and(|w| needs > Some(w)) {
         columns.remove(0);
         for group in rows.chunk_by(|a, b| a.mix == b.mix) {
             let mix = group.first().map_or("", |r| &r.mix);
@@ -105,7 +109,7 @@ pub fn text(name: &str, merged: &Merged, width: Option<usize>) -> String {
             out += &format!("{mix}\n{}\n", draw(part, width));
         }
     } else {
-        out += &draw(whole, width);
+        out += &whole;
         out.push('\n');
     }
     for line in missing(merged) {
@@ -227,6 +231,9 @@ pub fn html(name: &str, merged: &Merged) -> String {
         body += &format!("<p class=\"note\">{}</p>", escape(&note));
     }
     body += "</section>\n";
+    if results(merged).any(|r| r.oracle.is_some()) {
+        body += "<p class=\"note\"><span class=\"key\"><i class=\"diamond\"></i></span>Steady-state prediction: single-threaded programs of constant speedup factors, without overheads. Whiskers: ± one standard uncertainty.</p>\n";
+    }
     for group in rows.chunk_by(|a, b| (&a.mix, &a.machine) == (&b.mix, &b.machine)) {
         body += &mix(group);
     }

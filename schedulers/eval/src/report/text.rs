@@ -109,7 +109,7 @@ fn applications(report: &BenchReport) -> Vec<Vec<String>> {
 const FRAME: usize = 3;
 
 /// Narrowest width of a table whose words stay whole, in characters.
-pub(super) fn narrowest(rows: &[Vec<String>]) -> usize {
+fn narrowest(rows: &[Vec<String>]) -> usize {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let longest = |c: usize| {
         let cells = rows.iter().filter_map(|r| r.get(c));
