@@ -3,6 +3,7 @@
 use super::inventory::CounterInventory;
 use super::sets::Set;
 use amp_host::bad_input;
+use amp_machine::{BadFile, Locator};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -49,13 +50,18 @@ fn read(name: &str) -> Result<File> {
             )));
         }
     };
-    let file: File = toml::from_str(&text).map_err(|e| bad_input(format!("-g {name}: {e}")))?;
+    let locator = Locator::new(Path::new(name), &text);
+    let told = |bad: BadFile| bad_input(format!("-g {bad}"));
+    let file: File = toml::from_str(&text).map_err(|e| told(locator.toml(&e)))?;
     for (key, value) in [("about", &file.about), ("explanation", &file.explanation)] {
         if value.trim().is_empty() {
-            return Err(bad_input(format!(
-                "-g {name}: key `{key}`: it is empty: a text is needed"
-            )));
+            let needed = "it is empty: a text is needed";
+            return Err(told(locator.key(key, needed)));
         }
+    }
+    if file.variant.is_empty() {
+        let needed = "there is no [[variant]]: at least one is needed";
+        return Err(told(locator.key("variant", needed)));
     }
     Ok(file)
 }
@@ -124,7 +130,7 @@ pub fn find(here: &CounterInventory, name: &str) -> Result<Variant> {
         // no PMU at all: that is not the group's fault
         Some(e) if !e.is::<amp_host::BadInput>() => e,
         Some(e) => bad_input(format!("-g {name} ({}): {e}", file.about)),
-        None => bad_input(format!("-g {name}: it has no [[variant]]")),
+        None => bad_input(format!("-g {name}: there is no [[variant]]")),
     })
 }
 
@@ -188,13 +194,24 @@ mod tests {
         let empty = dir.path().join("empty.toml");
         std::fs::write(&empty, "about = \"x\"\nexplanation = \" \"\nvariant = []\n").unwrap();
         let empty = empty.display().to_string();
+        let without = dir.path().join("without.toml");
+        std::fs::write(
+            &without,
+            "about = \"x\"\nexplanation = \"y\"\nvariant = []\n",
+        )
+        .unwrap();
+        let without = without.display().to_string();
         for (name, part) in [
             ("nosuch", "branches, caches"),
             ("/no/such.toml", "/no/such.toml"),
-            (&file, "speed"),
-            (&silent, "silent.toml"),
+            (&file, "g.toml: line 3: key `variant[0].speed`"),
+            (&silent, "silent.toml: line 1"),
             (&silent, "`explanation`"),
-            (&empty, "empty.toml: key `explanation`"),
+            (&empty, "empty.toml: line 2: key `explanation`"),
+            (
+                &without,
+                "without.toml: line 3: key `variant`: there is no [[variant]]",
+            ),
         ] {
             let e = read(name).unwrap_err();
             assert!(

@@ -21,7 +21,6 @@ mod formula;
 mod groups;
 mod inventory;
 mod list;
-mod output;
 mod patterns;
 mod plot;
 mod record;

@@ -1,7 +1,7 @@
 //! Counts over time, as a page.
 
 use super::counting::{Window, WindowCount};
-use super::output::Report;
+use super::stat::output::Report;
 use amp_charts::page::{document, figure, header, keys};
 use amp_charts::{colour, Axis, XyPlot};
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! `scx_amp pmc stat`.
 
+pub(crate) mod output;
 mod repeat;
 mod run;
 
@@ -7,7 +8,6 @@ use super::counting::ROUND_ROBIN;
 use super::formula::Formula;
 use super::groups;
 use super::inventory::CounterInventory;
-use super::output::{self, Format};
 use super::plot;
 use super::sets::{Set, USER_MODE_ONLY};
 use super::target::TargetArgs;
@@ -19,6 +19,7 @@ use amp_metrics::multiplex::by_name;
 use amp_workloads::quantity::parse_count;
 use anyhow::{Context, Result};
 use clap::Args;
+use output::Format;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 use super::{virtuals, Measurement, Shown};
 use crate::counting::{Count, Derived, LEVEL};
-use crate::output::{Repeated, Report};
+use super::output::{Repeated, Report};
 use crate::virtuals::{VirtualCount, Virtuals};
 use amp_metrics::uncertainty::{coverage_factor, Measured};
 use anyhow::Result;

@@ -3,7 +3,7 @@
 use super::{refused, Measurement, Shown};
 use crate::counting::{Count, Counting, Rows, Scope, Window};
 use crate::inventory::CounterInventory;
-use crate::output::{self, Multiplexing, Report};
+use super::output::{self, Multiplexing, Report};
 use crate::sets::Set;
 use crate::target;
 use crate::virtuals::Virtuals;

@@ -1,7 +1,7 @@
 //! What `pmc stat` prints.
 
-use super::counting::{Count, Derived, Row, Window, LEVEL};
-use super::virtuals::VirtualCount;
+use crate::counting::{Count, Derived, Row, Window, LEVEL};
+use crate::virtuals::VirtualCount;
 use serde::Serialize;
 use std::fmt::Write;
 use tabled::builder::Builder;
