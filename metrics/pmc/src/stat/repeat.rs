@@ -1,8 +1,8 @@
 //! A command counted several times: means over its runs.
 
+use super::output::{Repeated, Report};
 use super::{virtuals, Measurement, Shown};
 use crate::counting::{Count, Derived, LEVEL};
-use super::output::{Repeated, Report};
 use crate::virtuals::{VirtualCount, Virtuals};
 use amp_metrics::uncertainty::{coverage_factor, Measured};
 use anyhow::Result;

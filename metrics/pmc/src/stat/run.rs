@@ -1,9 +1,9 @@
 //! One run of `scx_amp pmc stat`.
 
+use super::output::{self, Multiplexing, Report};
 use super::{refused, Measurement, Shown};
 use crate::counting::{Count, Counting, Rows, Scope, Window};
 use crate::inventory::CounterInventory;
-use super::output::{self, Multiplexing, Report};
 use crate::sets::Set;
 use crate::target;
 use crate::virtuals::Virtuals;
