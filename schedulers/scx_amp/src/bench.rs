@@ -107,7 +107,8 @@ pub struct BenchArgs {
     /// Write the results as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Times of programs alone, from earlier benches (board, host) [default: in the cache folder]
+    /// Times of programs alone, from earlier benches (board, host) [default: on the board a file in
+    /// the cache folder, on a host none]
     #[arg(long, value_name = "FILE")]
     pub solo_cache: Option<PathBuf>,
     /// Programs measured alone, for the simulator to run them as one steady phase: a solo cache, or
