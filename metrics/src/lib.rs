@@ -13,6 +13,7 @@
 // one exception: what a child must be told between fork and exec (`providers/exec/child.rs`)
 #![deny(unsafe_code)]
 
+pub mod distributions;
 mod estimate;
 pub mod event;
 pub mod group;

@@ -8,9 +8,8 @@
 //! An unknown uncertainty (`None`: a single observation) stays unknown through every operation. It
 //! is never taken for zero; a constant of nature or of the set-up is [`Measured::exact`].
 
+use crate::distributions::{normal_within, student_quantile};
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
-use statrs::statistics::Statistics;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, Div, Mul, Sub};
@@ -55,7 +54,9 @@ impl Measured {
             [only] => Some(Measured::single(*only)),
             many => {
                 let r = many.len() as f64;
-                Some(Measured::new(many.mean(), many.std_dev() / r.sqrt()))
+                let mean = many.iter().sum::<f64>() / r;
+                let squares: f64 = many.iter().map(|x| (x - mean).powi(2)).sum();
+                Some(Measured::new(mean, (squares / (r - 1.0) / r).sqrt()))
             }
         }
     }
@@ -198,17 +199,15 @@ impl Measured {
 /// The confidence level of x ± k·u for normally distributed errors: 0.683, 0.954, 0.997 for k = 1,
 /// 2, 3 \[MET\].
 pub fn confidence(k: f64) -> f64 {
-    statrs::function::erf::erf(k / std::f64::consts::SQRT_2)
+    normal_within(k)
 }
 
 /// Student's t: by how much to multiply a standard uncertainty of so many degrees of freedom (of a
 /// mean of n observations: n − 1) so that the interval holds the truth with probability `level`.
 /// `None` where that makes no sense (no freedom, a level outside 0 to 1).
 pub fn coverage_factor(level: f64, degrees_of_freedom: f64) -> Option<f64> {
-    let t = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
-    (0.0..1.0)
-        .contains(&level)
-        .then(|| t.inverse_cdf(0.5 + level / 2.0))
+    let sound = degrees_of_freedom > 0.0 && (0.0..1.0).contains(&level);
+    sound.then(|| student_quantile(0.5 + level / 2.0, degrees_of_freedom))
 }
 
 /// √Σu², or `None` as soon as one of them is unknown.

@@ -8,9 +8,9 @@
 
 use crate::evaluation::{BenchReport, PolicyResult, RunResult};
 use crate::report::columns::{Better, Column, COLUMNS};
+use amp_metrics::distributions::student_above;
 use amp_metrics::uncertainty::Measured;
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Probability, 0 to 1, below which a difference is no chance.
 pub const LEVEL: f64 = 0.05;
@@ -184,9 +184,9 @@ fn p_value(difference: f64, u: f64, freedom: f64) -> f64 {
         return 0.0;
     }
     // so many are as good as the normal distribution
-    match StudentsT::new(0.0, 1.0, freedom.clamp(1.0, 1e6)) {
-        Ok(t_distribution) => 2.0 * t_distribution.sf(t),
-        Err(_) => 1.0,
+    match freedom.is_nan() {
+        true => 1.0,
+        false => 2.0 * student_above(t, freedom.clamp(1.0, 1e6)),
     }
 }
 

@@ -20,13 +20,13 @@ mod stretches;
 use crate::read::Recording;
 use amp_eval::workload::{App, Phase, Schedule, Workload};
 use amp_machine::{BadFile, CpuList, MachineFile, Migration};
+use amp_metrics::distributions::normal_quantile;
 use amp_metrics::Topology;
 use programs::Program;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, Normal};
 use stretches::{Source, Stretch};
 
 /// Applications that are simulated: those with the most CPU time.
@@ -213,7 +213,7 @@ impl Replay {
     /// A stretch as one phase or several equal ones.
     fn phases(&self, p: &Program, s: &Stretch, q: f64) -> Vec<Phase> {
         let sf = match p.source(s, &self.positions) {
-            (_, Some((sf, u))) => sf * (u / sf * standard_normal(q)).exp(),
+            (_, Some((sf, u))) => sf * (u / sf * normal_quantile(q)).exp(),
             (_, None) => self.most_sf.powf(q),
         };
         let sf = sf.clamp(0.05, 100.0);
@@ -251,10 +251,6 @@ impl Replay {
         };
         vec![phase; phases as usize]
     }
-}
-
-fn standard_normal(q: f64) -> f64 {
-    Normal::standard().inverse_cdf(q)
 }
 
 fn machine(topology: &Topology) -> MachineFile {

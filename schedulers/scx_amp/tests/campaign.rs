@@ -512,3 +512,28 @@ fn bad_input_is_told_before_anything_runs() {
     assert_eq!(out.status.code(), Some(2));
     assert!(texts(&out).1.contains("/nowhere/c.toml"));
 }
+
+#[test]
+fn campaigns_of_the_evidence_can_be_listed() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/campaign");
+    let files: Vec<PathBuf> = std::fs::read_dir(here)
+        .unwrap()
+        .map(|f| f.unwrap().path())
+        .filter(|f| f.extension().is_some_and(|e| e == "toml"))
+        .collect();
+    assert!(!files.is_empty());
+    let nowhere = tempfile::tempdir().unwrap();
+    for file in files {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_scx_amp"));
+        command.arg("campaign").arg(&file).arg("--list");
+        let out = command.arg("--dir").arg(nowhere.path().join("none"));
+        let out = out.output().unwrap();
+        let (printed, said) = texts(&out);
+        assert!(out.status.success(), "{}: {said}", file.display());
+        assert!(printed.lines().count() > 1, "{printed}");
+        assert!(
+            printed.lines().all(|l| l.starts_with("to-do\t")),
+            "{printed}"
+        );
+    }
+}
