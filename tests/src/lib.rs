@@ -7,14 +7,12 @@
 use amp_board::{
     artifacts, Arch, Cache, Event, Guest, GuestFile, KernelChoice, Origin, Outcome, Run,
 };
-use amp_host::affinity::on_cpus;
 use amp_workloads::catalogue::Needs;
-use rustix::thread::{sched_getaffinity, CpuSet};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Shell functions that every script has.
 const FUNCTIONS: &str = r#"
@@ -22,45 +20,30 @@ const FUNCTIONS: &str = r#"
 answers() { i=0; until scx_amp ctl status >/dev/null 2>&1 || [ $i -ge 300 ]; do i=$((i+1)); sleep 0.1; done; }
 "#;
 
-/// Cores that this process may use.
-static CORES: LazyLock<Vec<u32>> = LazyLock::new(|| {
-    let allowed = sched_getaffinity(None).expect("the CPUs of this process");
-    let all = 0..CpuSet::MAX_CPU;
-    all.filter(|c| allowed.is_set(*c))
-        .map(|c| c as u32)
-        .collect()
-});
-/// Those of them that no guest has.
-static FREE: LazyLock<Mutex<Vec<u32>>> = LazyLock::new(|| Mutex::new(CORES.clone()));
+/// Guests that are running now.
+static GUESTS: Mutex<usize> = Mutex::new(0);
 static GUEST_GONE: Condvar = Condvar::new();
 
 /// Leave to run guests, given back when dropped.
-struct Permit(Vec<u32>);
+struct Permit(usize);
 
 impl Permit {
     /// Waits for leave to run one guest, or this machine's `only` one.
     fn take(only: bool) -> Permit {
-        let wanted = if only { CORES.len() } else { 1 };
-        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = GUEST_GONE
-            .wait_while(free, |free| free.len() < wanted)
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let taken = if only { cores } else { 1 };
+        let guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = GUEST_GONE
+            .wait_while(guests, |g| *g + taken > cores)
             .unwrap_or_else(PoisonError::into_inner);
-        let rest = free.len() - wanted;
-        Permit(free.split_off(rest))
-    }
-
-    /// Runs a board on the permit's cores. Its CPUs are threads that hand over to each other many
-    /// thousand times per second: on one core that costs less than across two. A guest whose clock
-    /// is that of this machine is better left where there is room.
-    fn keep<T>(&self, board: impl FnOnce() -> T) -> T {
-        on_cpus(&self.0, board).expect("cores that were allowed at the start")
+        *guests += taken;
+        Permit(taken)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        free.append(&mut self.0);
+        *GUESTS.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
         GUEST_GONE.notify_all();
     }
 }
@@ -210,24 +193,18 @@ impl Lab {
     /// # Panics
     /// When the guest could not run it to its end.
     pub fn run(mut self, script: &str) -> Reply {
-        let permit = Permit::take(self.alone);
+        let _permit = Permit::take(self.alone);
         self.run.script = format!("{FUNCTIONS}{script}");
         let cache = Cache::open().expect("the cache folder");
-        let run = || {
-            self.run.execute(&cache, &AtomicBool::new(false), &mut |e| {
-                if let Event::Console {
-                    line,
-                    from: Origin::Script,
-                } = e
-                {
-                    (self.show)(&line);
-                }
-            })
-        };
-        let outcome = match self.run.guest {
-            Guest::Amp { .. } => permit.keep(run),
-            Guest::PlainX86 { .. } => run(),
-        };
+        let outcome = self.run.execute(&cache, &AtomicBool::new(false), &mut |e| {
+            if let Event::Console {
+                line,
+                from: Origin::Script,
+            } = e
+            {
+                (self.show)(&line);
+            }
+        });
         Reply(outcome.unwrap_or_else(|e| panic!("{e}")))
     }
 }
@@ -309,10 +286,11 @@ pub fn scx_amp() -> PathBuf {
 /// # Panics
 /// When it cannot be started.
 pub fn command(args: &[&str]) -> Output {
-    let mut command = Command::new(scx_amp());
-    let permit = Permit::take(false);
-    let output = permit.keep(|| command.args(args).output());
-    output.expect("our command")
+    let _permit = Permit::take(false);
+    Command::new(scx_amp())
+        .args(args)
+        .output()
+        .expect("our command")
 }
 
 /// The repository's folder.

@@ -4,7 +4,6 @@ use super::occupancy::{Occupancy, Presence};
 use crate::{machine, report};
 use anyhow::Result;
 use serde_json::json;
-use std::num::NonZeroU64;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -115,21 +114,9 @@ fn spin(end: u64) -> Share {
         if now >= end {
             return share;
         }
-        spend_cycles();
+        for k in 0..2000u64 {
+            std::hint::black_box(k);
+        }
         share.rounds += 1;
     }
-}
-
-/// Keeps a core busy for some five thousand cycles. By divisions: they take a core long and an
-/// emulator's host not, so that a busy board costs its host a fraction of what counting would.
-fn spend_cycles() {
-    const TOP: u64 = 1 << 63;
-    let by = std::hint::black_box(NonZeroU64::MIN.saturating_add(2));
-    let divide = |x: u64| (x / by) | TOP;
-    let four = |x| divide(divide(divide(divide(x))));
-    let mut x = TOP;
-    for _ in 0..25 {
-        x = four(four(four(four(x))));
-    }
-    std::hint::black_box(x);
 }
