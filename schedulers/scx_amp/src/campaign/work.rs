@@ -133,7 +133,8 @@ impl Work<'_> {
         }
         // files are read again by the bench: it must have been those that the job is of
         let now = self.campaign.jobs()?;
-        let unchanged = std::fs::read_to_string(&job.mix).is_ok_and(|now| self.is_text(job, &now));
+        let unchanged =
+            amp_machine::read_text(&job.mix).is_ok_and(|(now, _)| self.is_text(job, &now));
         if !unchanged || !now.iter().any(|j| j.digest == job.digest) {
             bail!("a file that it depends on was changed while it ran");
         }
