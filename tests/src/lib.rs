@@ -5,11 +5,11 @@
 #![forbid(unsafe_code)]
 
 use amp_board::{
-    artifacts, Arch, Cache, Event, Guest, GuestFile, KernelChoice, Origin, Outcome, Run,
+    artifacts, Arch, Cache, Content, Event, Guest, GuestFile, KernelChoice, Origin, Outcome, Run,
 };
 use amp_workloads::catalogue::Needs;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -127,6 +127,36 @@ impl Lab {
     #[must_use]
     pub fn file(mut self, path: &str, text: &str) -> Lab {
         self.run.files.push(GuestFile::bytes(text.as_bytes(), path));
+        self
+    }
+
+    /// Puts `text` at `path` in the guest, as a program.
+    #[must_use]
+    pub fn program_text(mut self, path: &str, text: &str) -> Lab {
+        let content = Content::Bytes(text.into(), 0o755);
+        let guest = path.into();
+        self.run.files.push(GuestFile { guest, content });
+        self
+    }
+
+    /// Puts the file `from` of this machine at `path` in the guest.
+    #[must_use]
+    pub fn host_file(mut self, path: &str, from: &Path) -> Lab {
+        self.run.files.push(GuestFile::host(from, path));
+        self
+    }
+
+    /// Leaves out our programs, which every guest has in `/usr/local/bin`.
+    #[must_use]
+    pub fn without_programs(mut self) -> Lab {
+        self.run.binaries.clear();
+        self
+    }
+
+    /// Gives the guest an empty disk, `/dev/nvme0n1`, and lets it restart itself.
+    #[must_use]
+    pub fn disk(mut self, mib: u32) -> Lab {
+        self.run.disk_mib = Some(mib);
         self
     }
 

@@ -1,6 +1,8 @@
 #!/bin/sh
 # Builds the Debian packages: package.sh [DIR] puts scx-amp_VERSION_ARCH.deb for amd64 and arm64 (on arm64 for arm64 alone)
 # into DIR (`dist` in cargo's target folder).
+# package.sh --board [DIR] makes the arm64 package alone, of the programs that `build.sh board` has built: its command lacks what
+# a guest never does. It builds nothing.
 # cargo-deb is installed into the cache folder where there is none.
 set -eu
 . "$(dirname "$0")/lib.sh"
@@ -8,6 +10,8 @@ wanted=3.8.0
 setup=$tree/tools/setup
 host=$(host_triple)
 target=$(target_dir)
+board=
+[ "${1:-}" = --board ] && board=1 && shift
 out=${1:-$target/dist}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -26,7 +30,7 @@ if ! have cargo-deb; then
     )
 fi
 
-"$setup/build.sh" package --quiet
+[ -n "$board" ] || "$setup/build.sh" package --quiet
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
 make_pages "$target/$host/release/scx_amp" "$pages"
@@ -43,7 +47,10 @@ package() {
     done
     (cd "$tree" && cargo deb --quiet --no-build --no-strip --target "$1" -p scx_amp --output "$out")
 }
-package "$host" strip
+case $board$host in
+1x86_64-*) ;;
+*) package "$host" strip ;;
+esac
 case $host in
 x86_64-*) package aarch64-unknown-linux-gnu aarch64-linux-gnu-strip ;;
 esac

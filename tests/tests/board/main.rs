@@ -21,6 +21,7 @@ mod measure;
 mod mechanism;
 mod memory;
 mod only_cgroup;
+mod package;
 mod patterns;
 mod peers;
 mod pmc;

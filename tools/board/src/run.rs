@@ -93,6 +93,9 @@ pub struct Run {
     pub binaries: Vec<String>,
     /// Guest paths to hand back.
     pub collect: Vec<String>,
+    /// Size in MiB of an empty disk, the guest's `/dev/nvme0n1`. It lives as long as the run. With
+    /// a disk the guest may restart itself, which otherwise ends the run.
+    pub disk_mib: Option<u32>,
     /// How long it may take.
     pub limits: Limits,
     /// More `key=value` arguments for the plugin.
@@ -164,6 +167,7 @@ impl Run {
             packages: Vec::new(),
             binaries: vec!["scx_amp".into(), "amp-workload".into()],
             collect: Vec::new(),
+            disk_mib: None,
             limits: Limits::default(),
             plugin_args: Vec::new(),
             other_plugin: None,
@@ -335,17 +339,23 @@ impl Run {
         let arch = self.guest.arch();
         let dir = staging.path();
         let mut c = parts.qemu.command(cache, arch);
-        c.args([
-            "-name",
-            "amp-board,debug-threads=on",
-            "-nodefaults",
-            "-no-reboot",
-        ]);
+        c.args(["-name", "amp-board,debug-threads=on", "-nodefaults"]);
         c.args(["-display", "none", "-monitor", "none", "-nic", "none"]);
         c.args(["-accel", "tcg,thread=multi,tb-size=256"]);
         c.arg("-kernel").arg(parts.kernel.image(cache, arch));
         c.arg("-initrd").arg(dir.join("initrd"));
-        let quiet = "quiet loglevel=1 panic=-1 nokaslr";
+        let mut kernel = String::from("quiet loglevel=1 panic=-1 nokaslr");
+        match self.disk_mib {
+            // Without a disk, a guest that restarts itself (as it does after a panic) has ended.
+            None => _ = c.arg("-no-reboot"),
+            Some(mib) => {
+                let file = dir.join("disk");
+                create_sized(&file, u64::from(mib) << 20)?;
+                disk(&mut c, &file);
+                // Virtual time may leap while the host is at a request.
+                kernel += " nvme_core.io_timeout=4294967";
+            }
+        }
         match &self.guest {
             Guest::Amp { machine, source } => {
                 let (board, _) = machine.board_models()?;
@@ -359,7 +369,7 @@ impl Run {
                     .args(&hardware)
                     .arg("-dtb")
                     .arg(tree);
-                c.args(["-append", &format!("console=ttyAMA0 {quiet}")]);
+                c.args(["-append", &format!("console=ttyAMA0 {kernel}")]);
                 let file = dir.join("page");
                 create_sized(&file, page::PAGE_BYTES as u64)?;
                 shared_memory(&mut c, "page", &file, page::PAGE_BYTES as u64);
@@ -382,7 +392,7 @@ impl Run {
                 // fall back on slow ones.
                 c.args([
                     "-append",
-                    &format!("console=ttyS0 {quiet} tsc=reliable no_timer_check"),
+                    &format!("console=ttyS0 {kernel} tsc=reliable no_timer_check"),
                 ]);
             }
         }
@@ -488,6 +498,13 @@ fn shared_memory(c: &mut Command, id: &str, file: &Path, bytes: u64) {
     option.extend(escaped(file.as_os_str().as_bytes()));
     c.arg("-object").arg(OsString::from_vec(option));
     c.args(["-device", &format!("ivshmem-plain,memdev={id}")]);
+}
+
+fn disk(c: &mut Command, file: &Path) {
+    let mut option = b"if=none,id=disk,format=raw,cache=unsafe,file=".to_vec();
+    option.extend(escaped(file.as_os_str().as_bytes()));
+    c.arg("-drive").arg(OsString::from_vec(option));
+    c.args(["-device", "nvme,drive=disk,serial=board"]);
 }
 
 fn read_mailbox(path: &Path, console: &[String]) -> Result<(Header, Vec<u8>), BoardError> {

@@ -31,6 +31,9 @@ impl Default for Limits {
     }
 }
 
+/// A guest that has panicked and said nothing for this long has told all about it.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+
 enum Input {
     Console(Vec<u8>),
     Error(Vec<u8>),
@@ -140,7 +143,16 @@ fn watch(
                 console.feed(&bytes, &mut tell);
             }
             Ok(Input::Error(bytes)) => stderr.extend(bytes),
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                // A guest that may restart itself would boot again, without end.
+                let said_all = heard.elapsed() > AFTER_PANIC;
+                if let Some(message) = console.panic().filter(|_| said_all) {
+                    return Err(BoardError::GuestPanic {
+                        message: message.into(),
+                        console: console.tail(),
+                    });
+                }
+            }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 console.end(&mut tell);
                 break;
@@ -251,6 +263,13 @@ mod tests {
         let panic = sh("echo 'x] Kernel panic - not syncing: boom'", &none);
         assert!(
             matches!(panic, Err(BoardError::GuestPanic { message, .. }) if message.contains("boom"))
+        );
+        let restarted = sh(
+            "echo 'x] Kernel panic - not syncing: oh'; exec sleep 1000",
+            &none,
+        );
+        assert!(
+            matches!(restarted, Err(BoardError::GuestPanic { message, .. }) if message.contains("oh"))
         );
         let refused = sh("echo 'plugin: no symbol foo' >&2; exit 1", &none);
         assert!(
