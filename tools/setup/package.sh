@@ -2,7 +2,7 @@
 # Builds the Debian packages: package.sh [DIR] puts scx-amp_VERSION_ARCH.deb for amd64 and arm64 (on arm64 for arm64 alone)
 # into DIR (`dist` in cargo's target folder).
 # package.sh --board [DIR] makes the arm64 package alone, of the programs that `build.sh board` has built: its command lacks what
-# a guest never does. It builds nothing.
+# a guest never does. It builds nothing, and compresses with gzip, which an emulated machine unpacks sooner than xz.
 # cargo-deb is installed into the cache folder where there is none.
 set -eu
 . "$(dirname "$0")/lib.sh"
@@ -11,7 +11,8 @@ setup=$tree/tools/setup
 host=$(host_triple)
 target=$(target_dir)
 board=
-[ "${1:-}" = --board ] && board=1 && shift
+compression=xz
+[ "${1:-}" = --board ] && board=1 && compression=gz && shift
 out=${1:-$target/dist}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -45,7 +46,7 @@ package() {
     for p in scx_amp amp-workload; do
         "$2" --strip-unneeded --remove-section=.comment -o "$release/package/$p" "$release/$p"
     done
-    (cd "$tree" && cargo deb --quiet --no-build --no-strip --target "$1" -p scx_amp --output "$out")
+    (cd "$tree" && cargo deb --quiet --no-build --no-strip --compress-type "$compression" --target "$1" -p scx_amp --output "$out")
 }
 case $board$host in
 1x86_64-*) ;;

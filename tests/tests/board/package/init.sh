@@ -9,6 +9,7 @@ $b --install -s /amp/bin
 export PATH=/usr/sbin:/usr/bin:/amp/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
+mkdir /mnt
 disk=/dev/nvme0n1
 i=0; while [ ! -e $disk ] && [ $i -lt 100 ]; do i=$((i+1)); sleep 0.1; done
 if ! mount -t ext4 $disk /mnt 2>/dev/null; then
