@@ -88,6 +88,10 @@ fn commas_in_paths_do_not_end_qemus_options() {
         args[1],
         "memory-backend-file,id=page,size=64,share=on,mem-path=/c,,d/page"
     );
+    let mut c = Command::new("x");
+    disk(&mut c, Path::new("/c,d/disk"));
+    let drive = c.get_args().nth(1).unwrap_or_default().to_string_lossy();
+    assert!(drive.ends_with(",file=/c,,d/disk"), "{drive}");
 }
 
 #[test]
