@@ -56,6 +56,12 @@ use rustc_hash::FxHashMap;
 
 /// Standard deviation of the logarithm of a program's factor between its phases.
 const PHASE: f64 = 0.1;
+/// Standard deviation of the logarithm of what a move shows beside the factor, beyond its scatter:
+/// phases that begin with it, neighbours that change. Many moves do not make it less.
+const ASIDE: f64 = 0.07;
+/// Moves from which on the middle one is worth something: one or two may have fallen together with a
+/// change of phase.
+const FEW: usize = 3;
 /// Relative uncertainty at which a program counts as known: nobody need look at it again.
 const SURE: f64 = 0.1;
 /// Names that are remembered; the one that was met longest ago makes room.
@@ -87,16 +93,16 @@ struct Said {
 }
 
 impl Said {
-    /// By inverse variances. Where the two are further apart than their uncertainties, the prior
-    /// was wrong about its own.
+    /// Put right by what was measured, as far as the two contradict each other. What is contradicted
+    /// by nothing stays, and is surer than before.
     fn and(self, measured: Said) -> Said {
         let d = measured.ln - self.ln;
-        let own = self.variance.max(d * d - measured.variance);
-        let (a, b) = (1.0 / own, 1.0 / measured.variance);
-        let heavier = if a > b { self } else { measured };
+        let theirs = measured.variance + ASIDE * ASIDE;
+        let k = correction(self.variance, d, theirs);
+        let heavier = if k < 0.5 { self } else { measured };
         Said {
-            ln: (a * self.ln + b * measured.ln) / (a + b),
-            variance: 1.0 / (a + b),
+            ln: self.ln + k * d,
+            variance: blend(self.variance, k, theirs),
             ..heavier
         }
     }
@@ -115,6 +121,23 @@ impl Said {
             },
         })
     }
+}
+
+/// By which part of `d`, its distance from a measurement of variance `theirs`, a prior of variance
+/// `own` is put right: not at all as long as the measurement's own uncertainty explains the distance
+/// and the prior is no less sure than that, nearly all of it where they are far apart.
+///
+/// Means by inverse variances would take in every measurement, and two programs of like factors
+/// would change places with each.
+fn correction(own: f64, d: f64, theirs: f64) -> f64 {
+    let excess = (own - theirs).max(d * d - theirs).max(0.0);
+    excess / (excess + theirs)
+}
+
+/// The variance of a prior that was put right by the part `k`.
+fn blend(own: f64, k: f64, theirs: f64) -> f64 {
+    let agreed = own * theirs / (own + theirs);
+    (1.0 - k) * agreed + k * theirs
 }
 
 /// What the model said last from one core type.
@@ -288,9 +311,10 @@ impl Fused {
         };
         let bias = p.and_then(|p| p.bias((c, last.on)));
         if let Some((bias, variance)) = bias {
-            let own = own.max(bias * bias - 4.0 * variance);
-            said.ln += bias * own / (own + variance);
-            said.variance = own * variance / (own + variance) + REST * REST;
+            let theirs = variance + ASIDE * ASIDE;
+            let k = correction(own, bias, theirs);
+            said.ln += k * bias;
+            said.variance = blend(own, k, theirs) + REST * REST;
         }
         Some((said, bias.is_some()))
     }
@@ -442,7 +466,7 @@ impl Provider for Fused {
 
     /// The slowest core type for a thread on another one, the fastest for one on the slowest, as
     /// long as its program's factor was never compared in this phase and the model is not known to
-    /// be right about the program.
+    /// be right about the program, or as long as all that is known comes from a few moves.
     fn wanted_on(&self, key: ThreadKey) -> Option<CoreTypeId> {
         let t = self.threads.get(key)?;
         let (here, _) = t.sides.here().filter(|(_, r)| r.weight >= ENOUGH)?;
@@ -462,6 +486,7 @@ impl Provider for Fused {
             .filter(|(_, known)| *known);
         let fused = corrected.map(|(p, _)| measured.map_or(p, |m| p.and(m)));
         let known = measured.is_some_and(sure) || fused.is_some_and(sure);
-        (!known).then_some(CoreTypeId(want as u8))
+        let few = (1..FEW).contains(&program.moves(c));
+        (!known || few).then_some(CoreTypeId(want as u8))
     }
 }

@@ -140,10 +140,10 @@ scx_amp pmc stat -e instructions:u -p $pid --json /many-stat.json & stat=$!
 scx_amp pmc record -e instructions:u -c 20000 -p $pid --json /many.json || exit 1
 wait $stat || exit 1
 scx_amp pmc record -e instructions:u -c 100000 -a --json /all.json -- amp-workload run alu --work 10M || exit 1
-scx_amp pmc stat -a -A -e instructions:u --json /cpus.json -- amp-workload bench spin --threads 6 --seconds 0.2 || exit 1
+scx_amp pmc stat -a -A -e instructions:u --json /cpus.json -- amp-workload bench spin --by counting --threads 6 --seconds 0.2 || exit 1
 scx_amp pmc stat -e instructions:u --json /forked-stat.json -- amp-workload run alu --threads 1000 --work 10M || exit 1
 scx_amp pmc record -e instructions:u -c 10000 --json /forked.json -- amp-workload run alu --threads 1000 --work 10M || exit 1
-scx_amp pmc stat --per-thread -e instructions:u -V energy -m 'nj=energy*1e9/instructions:u' --json /threads.json -- amp-workload bench spin --threads 3 --seconds 0.5 || exit 1
+scx_amp pmc stat --per-thread -e instructions:u -V energy -m 'nj=energy*1e9/instructions:u' --json /threads.json -- amp-workload bench spin --by counting --threads 3 --seconds 0.5 || exit 1
 /measure-region instructions:u,cycles:u 4000000 | sed 's/^/region /'
 /measure-region instructons 2>/err; echo "misspelt $?"; sed 's/^/says /' /err
 mkdir -p /etc/scx_amp; cp /trust.toml /etc/scx_amp

@@ -1,7 +1,7 @@
 //! The systemd unit, under systemd in a guest: what it confines the scheduler to is enough to
 //! schedule and count, and what ends the scheduler is answered as the unit says.
 
-use amp_tests::{Lab, Reply};
+use amp_tests::{repository, Lab, Reply};
 
 /// Runs inside systemd; what it finds goes to `/found`.
 const TRIAL: &str = r#"#!/bin/sh
@@ -70,9 +70,9 @@ fn the_unit_schedules_confined_and_is_started_again() {
     let r: Reply = Lab::board("juno")
         .package("systemd")
         .package("util-linux")
-        .file(
+        .host_file(
             "/etc/systemd/system/scx_amp.service",
-            include_str!("../../../dist/systemd/scx_amp.service"),
+            &repository().join("dist/systemd/scx_amp.service"),
         )
         .file("/etc/systemd/system/trial.service", TRIAL_UNIT)
         .file("/etc/systemd/system/default.target", TARGET)

@@ -271,6 +271,12 @@ impl Program {
         }
     }
 
+    /// Moves that showed the factor of core type `c`, as far as they are remembered.
+    pub fn moves(&self, c: usize) -> usize {
+        let m = self.moves.iter().find(|m| m.of == (c, None));
+        m.map_or(0, |m| m.by.len())
+    }
+
     fn middle(&self, of: (usize, Option<usize>)) -> Option<(f64, f64, Nanos)> {
         let m = self.moves.iter().find(|m| m.of == of)?;
         let (by, variance) = m.median()?;

@@ -76,13 +76,22 @@ fn a_program_outside_of_the_training_is_put_right_by_two_windows_on_the_other_co
     let e = p.estimate(key(1), SF).unwrap();
     assert!((e.value - 1.1).abs() < 0.06, "{e:?}");
     assert!(e.uncertainty.unwrap() < 0.12, "{e:?}");
-    assert_eq!(p.wanted_on(key(1)), None);
+    assert_eq!(
+        p.wanted_on(key(1)),
+        Some(CoreTypeId(0)),
+        "one move may be chance"
+    );
     // back on big, where the model says 3.3 again
     for i in 0..10 {
         run(&mut p, now + 100 * i, 1, "triad", 0, 2.2);
         let e = p.estimate(key(1), SF).unwrap();
         assert!((e.value - 1.1).abs() < 0.06, "{e:?}");
     }
+    for i in 10..13 {
+        run(&mut p, now + 100 * i, 1, "triad", 1, 2.0);
+    }
+    let now = now + 300;
+    assert_eq!(p.wanted_on(key(1)), None);
     // the next of its name is known at its start, and at its first window
     let empty = snapshot(now + 1000, &[2], Vec::new());
     let mut empty = empty;
@@ -125,8 +134,17 @@ fn a_model_that_is_right_is_confirmed_and_follows_the_phases() {
         (e.value - 2.0).abs() < 0.02 && e.uncertainty.unwrap() < 0.1,
         "{e:?}"
     );
+    assert_eq!(
+        p.wanted_on(key(1)),
+        Some(CoreTypeId(0)),
+        "one move is not enough"
+    );
+    for i in 10..20 {
+        let t = u8::from(i >= 15);
+        run(&mut p, 100 * i, 1, "x", t, [2.0, 1.0][usize::from(t)]);
+    }
     // another phase, on little: the model still says 2, and is known to be right
-    for i in 10..15 {
+    for i in 20..25 {
         run(&mut p, 100 * i, 1, "x", 1, 0.3);
     }
     let e = p.estimate(key(1), SF).unwrap();
@@ -161,6 +179,8 @@ fn without_a_model_phases_are_told_by_their_rates() {
     );
     assert_eq!(p.wanted_on(key(1)), Some(CoreTypeId(0)));
     stretch(&mut p, 1, 0, 4.0 * 0.5, 5);
+    // the third move
+    stretch(&mut p, 1, 1, 0.5, 3);
     // another process: each phase by its rate on little
     for (rate, sf) in [(1.0, 2.0), (0.5, 4.0), (1.0, 2.0)] {
         stretch(&mut p, 2, 1, rate, 4);

@@ -4,6 +4,7 @@ use super::occupancy::{Occupancy, Presence};
 use crate::{machine, report};
 use anyhow::Result;
 use serde_json::json;
+use std::num::NonZeroU64;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -19,9 +20,23 @@ pub struct Args {
     /// Run all of them on this CPU
     #[arg(long, value_name = "CPU")]
     pin: Option<u32>,
+    /// What keeps them busy
+    #[arg(long, value_enum, default_value_t)]
+    by: Work,
     /// One JSON line
     #[arg(long)]
     json: bool,
+}
+
+/// What a busy thread does.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Work {
+    /// Divisions: they take a core long and its emulator not, so that a busy board costs its host
+    /// a fraction of what counting would
+    #[default]
+    Dividing,
+    /// Short loops: many instructions
+    Counting,
 }
 
 /// Keeps the threads busy for the time and returns the rounds each got done (its share of the
@@ -37,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
             .map(|i| {
                 s.spawn(move || {
                     machine::name_thread(&format!("{}-{i}", args.name));
-                    spin(end)
+                    spin(args.by, end)
                 })
             })
             .collect();
@@ -100,7 +115,7 @@ impl Share {
 }
 
 /// Keeps the calling thread busy until `end`.
-fn spin(end: u64) -> Share {
+fn spin(by: Work, end: u64) -> Share {
     let mut share = Share::default();
     let (mut last, mut from) = (rustix::thread::sched_getcpu(), machine::thread_ns());
     loop {
@@ -114,9 +129,30 @@ fn spin(end: u64) -> Share {
         if now >= end {
             return share;
         }
-        for k in 0..2000u64 {
-            std::hint::black_box(k);
+        match by {
+            Work::Dividing => divide(),
+            Work::Counting => count(),
         }
         share.rounds += 1;
+    }
+}
+
+/// Four hundred divisions, each of the one before: some five thousand cycles.
+fn divide() {
+    const TOP: u64 = 1 << 63;
+    let by = std::hint::black_box(NonZeroU64::MIN.saturating_add(2));
+    let once = |x: u64| (x / by) | TOP;
+    let four = |x| once(once(once(once(x))));
+    let mut x = TOP;
+    for _ in 0..25 {
+        x = four(four(four(four(x))));
+    }
+    std::hint::black_box(x);
+}
+
+/// Two thousand rounds of a loop.
+fn count() {
+    for k in 0..2000u64 {
+        std::hint::black_box(k);
     }
 }
