@@ -121,6 +121,7 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
                 parse_count(t).is_ok(),
                 parse_size(t).is_ok(),
                 amp_sched::policy::registry::prim::rules::Rules::parse(t).is_ok(),
+                t.parse::<amp_eval::campaign::Shard>().is_ok(),
             ];
             any.contains(&true)
         }),
@@ -153,6 +154,16 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
         ".toml",
         |p| amp_sim::compare::Comparison::load(p).is_ok(),
     )?);
+    // a folder with the mix that the seeds name
+    let beside = tempfile::tempdir()?;
+    std::fs::copy(
+        root.join("tools/workloads/mixes/smoke.toml"),
+        beside.path().join("mix.toml"),
+    )?;
+    let seeds = own("campaign.toml")?;
+    targets.push(on_disk_in(beside, "campaign", seeds, ".toml", |p| {
+        amp_eval::campaign::Campaign::load(p).is_ok_and(|c| c.jobs().is_ok())
+    })?);
     targets.retain(|t| !t.seeds.is_empty());
     Ok(targets)
 }
@@ -164,8 +175,23 @@ fn on_disk(
     end: &str,
     parse: impl Fn(&Path) -> bool + 'static,
 ) -> std::io::Result<Target> {
-    let mut file = tempfile::Builder::new().suffix(end).tempfile()?;
+    on_disk_in(tempfile::tempdir()?, name, seeds, end, parse)
+}
+
+/// A parser that reads a file in `folder`, and what is beside it.
+fn on_disk_in(
+    folder: tempfile::TempDir,
+    name: &'static str,
+    seeds: Vec<Vec<u8>>,
+    end: &str,
+    parse: impl Fn(&Path) -> bool + 'static,
+) -> std::io::Result<Target> {
+    let mut file = tempfile::Builder::new()
+        .suffix(end)
+        .tempfile_in(folder.path())?;
     let parse = move |bytes: &[u8]| {
+        // there as long as the parser is
+        let _ = &folder;
         use std::io::Seek;
         let write = file.as_file().set_len(0).and_then(|()| file.rewind());
         write.and_then(|()| file.write_all(bytes)).is_ok() && parse(file.path())
