@@ -89,6 +89,36 @@ pub struct Phase {
     /// for a disk, a user, a network. No core shortens it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sleep: f64,
+    /// What each thread wants of the cache that the cores of a type share; `None` for nothing worth
+    /// mentioning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheUse>,
+}
+
+/// How much of a shared cache a thread fills, and what it loses without.
+///
+/// Threads that want more together than there is have it in proportion to what they want. The speeds
+/// of the [`Phase`] are those that a thread has alone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheUse {
+    /// Working set of a thread, in KiB, > 0. A stream is as large as its arrays.
+    pub kib: f64,
+    /// How many times as long an instruction takes with none of the working set in the cache as
+    /// with all of it, ≥ 1. 1 for a stream, which finds nothing again.
+    pub loss: f64,
+}
+
+impl CacheUse {
+    /// How many times as long an instruction takes in a cache of `size` KiB in which threads want
+    /// `wanted` KiB in all, this one's included, as when this one is alone there.
+    pub fn slowdown(&self, size: f64, wanted: f64) -> f64 {
+        let takes = |wanted: f64| {
+            let there = (size / wanted).min(1.0);
+            1.0 + (self.loss - 1.0) * (1.0 - there)
+        };
+        takes(wanted.max(self.kib)) / takes(self.kib)
+    }
 }
 
 /// How the threads of an application share the work of a parallel phase, in OpenMP's words.
@@ -330,6 +360,13 @@ impl Check<'_> {
                 p.sleep
             );
             return Err(self.error(phase.span(), "sleep", message));
+        }
+        if let Some(c) = &p.cache {
+            self.positive(c.kib, phase.span(), "cache.kib")?;
+            if !(c.loss.is_finite() && c.loss >= 1.0) {
+                let message = format!("{}: a finite number, 1 or more, is needed", c.loss);
+                return Err(self.error(phase.span(), "cache.loss", message));
+            }
         }
         for (value, key) in [(p.power_big, "power_big"), (p.power_small, "power_small")] {
             if let Some(v) = value.filter(|v| !(v.is_finite() && *v >= 0.0)) {

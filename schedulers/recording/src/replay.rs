@@ -248,6 +248,7 @@ impl Replay {
             schedule: Schedule::Dynamic,
             loops: loops as u32,
             sleep: sleep / pieces,
+            cache: None,
         };
         vec![phase; phases as usize]
     }

@@ -48,6 +48,7 @@ fn mix(seed: u64) -> Workload {
                     schedule: Schedule::Dynamic,
                     loops,
                     sleep: if naps { 0.02 } else { 0.0 },
+                    cache: None,
                 }
             })
             .collect();

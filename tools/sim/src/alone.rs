@@ -49,6 +49,7 @@ impl Alone {
             schedule: Schedule::Static,
             loops: 1,
             sleep: 0.0,
+            cache: None,
         }
     }
 

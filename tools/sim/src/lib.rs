@@ -13,9 +13,10 @@
 //! ```
 //!
 //! What is simulated: core types, applications with phases, barriers and serial phases, restarts,
-//! sleeps, arrivals and departures, affinities, run queues and time slices, migration cost, energy. What is
-//! not: contention for caches and memory, simultaneous multithreading, frequency changes, the cost
-//! of the scheduler itself.
+//! sleeps, arrivals and departures, affinities, run queues and time slices, migration cost, energy,
+//! and contention for a shared cache among phases that state what they want of it. What is not:
+//! contention for memory, caches that take time to fill, simultaneous multithreading, frequency
+//! changes, the cost of the scheduler itself.
 #![forbid(unsafe_code)]
 
 pub mod alone;

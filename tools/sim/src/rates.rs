@@ -99,6 +99,7 @@ mod tests {
             schedule: Schedule::Static,
             loops: 1,
             sleep: 0.0,
+            cache: None,
         }
     }
 

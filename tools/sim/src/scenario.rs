@@ -46,6 +46,7 @@ impl SimApp {
                 schedule: Schedule::Static,
                 loops: 1,
                 sleep: 0.0,
+                cache: None,
             }],
             affinity: None,
             arrival: Nanos::ZERO,
@@ -108,6 +109,12 @@ pub(crate) fn check(app: &SimApp, cpus: &[u32]) -> Result<(), SimError> {
         }
         if !(p.sleep.is_finite() && p.sleep >= 0.0) {
             return bad("sleep of each phase must be finite and not negative".into());
+        }
+        let fits = |c: amp_eval::workload::CacheUse| {
+            positive(c.kib) && c.loss.is_finite() && c.loss >= 1.0
+        };
+        if !p.cache.is_none_or(fits) {
+            return bad("a phase's cache has a positive size and a loss of at least 1".into());
         }
         let watts = |w: Option<f64>| w.is_none_or(|w| w.is_finite() && w >= 0.0);
         if !(watts(p.power_big) && watts(p.power_small)) {

@@ -15,7 +15,7 @@ impl SimMachine {
             return;
         }
         c.settled = self.now;
-        let (ty, seconds) = (c.ty, dt.as_secs_f64());
+        let (ty, seconds, slowdown) = (c.ty, dt.as_secs_f64(), c.slowdown);
         let Some(slot) = c.running else {
             self.totals.idle[ty] += dt;
             self.totals.idle_energy_j += self.idle_watts[ty] * seconds;
@@ -34,11 +34,12 @@ impl SimMachine {
         self.totals.migration_time += paid;
         // Every phase index comes from the length of the phase list.
         let rates = &app.rates[t.phase];
-        let done = ((dt - paid).as_secs_f64() * rates.ips[ty]).min(t.left);
+        let ips = rates.ips[ty] / slowdown;
+        let done = ((dt - paid).as_secs_f64() * ips).min(t.left);
         // Event times are rounded up to the nanosecond: what is less than one nanosecond's work is
         // done.
         let rest = t.left - done;
-        let done = if rest < rates.ips[ty] * 1e-9 && t.debt == Nanos::ZERO {
+        let done = if rest < ips * 1e-9 && t.debt == Nanos::ZERO {
             std::mem::take(&mut t.left)
         } else {
             t.left = rest;
@@ -68,7 +69,7 @@ impl SimMachine {
         let c = &self.cpus[cpu];
         let t = &self.threads[c.running? as usize];
         let ips = self.apps[t.app].rates[t.phase].ips[c.ty];
-        let seconds = t.left / ips;
+        let seconds = t.left / ips * c.slowdown;
         // A phase of centuries does not end within the simulation.
         let work = (seconds * 1e9).ceil().min(1e18) as u64;
         Some(c.settled + t.debt + Nanos(work))
@@ -147,8 +148,10 @@ impl SimMachine {
         let c = &mut self.cpus[cpu];
         c.running = Some(slot);
         c.started = self.now;
+        c.slowdown = 1.0;
         self.idle[ty] -= 1;
         self.arm(cpu);
+        self.share_cache(ty);
     }
 
     /// Takes the thread off `cpu`; it is then neither running nor in a queue, and the caller says
@@ -157,8 +160,10 @@ impl SimMachine {
         self.settle(cpu);
         let slot = self.cpus[cpu].running.take()?;
         self.cpus[cpu].stamp += 1;
-        self.idle[self.cpus[cpu].ty] += 1;
+        let ty = self.cpus[cpu].ty;
+        self.idle[ty] += 1;
         self.threads[slot as usize].state = State::Asleep;
+        self.share_cache(ty);
         Some(slot)
     }
 }

@@ -110,7 +110,10 @@ impl SimMachine {
         for slot in to_wake {
             match self.threads[slot as usize].state {
                 State::Asleep => self.wake(slot),
-                State::Running(cpu) => self.arm(cpu),
+                State::Running(cpu) => {
+                    self.arm(cpu);
+                    self.share_cache(self.cpus[cpu].ty);
+                }
                 _ => {}
             }
         }

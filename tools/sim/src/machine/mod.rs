@@ -12,10 +12,12 @@
 //! | `queues` | run queues and virtual time, shared by both disciplines |
 //! | `placed` | the discipline of scx_amp's BPF side |
 //! | `fair` | the discipline of a core-type-unaware fair scheduler, the baseline |
+//! | `cache` | what threads that share a cache cost each other |
 //! | `counting` | hardware counters, for providers |
 //! | `audit` | what must hold at any moment |
 
 mod audit;
+mod cache;
 mod clock;
 mod counting;
 mod fair;
@@ -115,6 +117,9 @@ pub struct SimMachine {
     threads: Vec<Thread>,
     free_slots: Vec<u32>,
     apps: Vec<App>,
+    /// Per core type: size in KiB of the cache that its cores share; none where nothing is known of
+    /// it, or no application wants any.
+    caches: Vec<Option<f64>>,
     /// Waiting threads by virtual time: per core type (`Placed`) or per CPU (`Fair`).
     queues: Vec<BTreeSet<(u64, u32)>>,
     /// Virtual time of each queue.
@@ -213,6 +218,7 @@ impl SimMachine {
                 .unwrap_or(Nanos((cost_us * 1e3).round() as u64)),
             idle_watts: idle_watts.collect(),
             idle: by_type.iter().map(std::ops::Range::len).collect(),
+            caches: cache::sizes(machine, apps),
             by_type,
             cpus,
             threads: Vec::new(),

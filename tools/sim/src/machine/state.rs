@@ -17,6 +17,9 @@ pub(super) struct Cpu {
     pub started: Nanos,
     /// Voids events that were scheduled before the last change.
     pub stamp: u64,
+    /// How many times as long its thread's instructions take as alone, because of those that share
+    /// a cache with it; from `settled` on.
+    pub slowdown: f64,
 }
 
 impl Cpu {
@@ -28,6 +31,7 @@ impl Cpu {
             settled: Nanos::ZERO,
             started: Nanos::ZERO,
             stamp: 0,
+            slowdown: 1.0,
         }
     }
 

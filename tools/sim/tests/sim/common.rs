@@ -51,6 +51,7 @@ pub fn phase(giga: f64, parallel: bool) -> Phase {
         schedule: Schedule::Static,
         loops: 1,
         sleep: 0.0,
+        cache: None,
     }
 }
 

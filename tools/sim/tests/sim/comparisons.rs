@@ -62,6 +62,7 @@ fn following_phases_saves_energy_over_a_static_assignment() {
         schedule: Schedule::Static,
         loops: 1,
         sleep: 0.0,
+        cache: None,
     };
     let app = |i: u32| App {
         name: format!("p{i}"),

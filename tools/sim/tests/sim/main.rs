@@ -1,6 +1,7 @@
 //! The simulator's integration tests, in one binary.
 
 mod bench;
+mod caches;
 mod common;
 mod comparisons;
 mod complaints;

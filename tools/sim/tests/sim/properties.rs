@@ -44,6 +44,7 @@ fn phases() -> impl Strategy<Value = Vec<Phase>> {
             schedule,
             loops,
             sleep,
+            cache: None,
         });
     prop::collection::vec(phase, 1..4)
 }
