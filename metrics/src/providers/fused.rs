@@ -61,7 +61,7 @@ const PHASE: f64 = 0.1;
 const ASIDE: f64 = 0.07;
 /// Moves from which on the middle one is worth something: one or two may have fallen together with a
 /// change of phase.
-const FEW: usize = 3;
+const ENOUGH_MOVES: usize = 3;
 /// Relative uncertainty at which a program counts as known: nobody need look at it again.
 const SURE: f64 = 0.1;
 /// Names that are remembered; the one that was met longest ago makes room.
@@ -486,7 +486,7 @@ impl Provider for Fused {
             .filter(|(_, known)| *known);
         let fused = corrected.map(|(p, _)| measured.map_or(p, |m| p.and(m)));
         let known = measured.is_some_and(sure) || fused.is_some_and(sure);
-        let few = (1..FEW).contains(&program.moves(c));
+        let few = (1..ENOUGH_MOVES).contains(&program.moves(c));
         (!known || few).then_some(CoreTypeId(want as u8))
     }
 }

@@ -32,7 +32,7 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Work {
     /// Divisions: they take a core long and its emulator not, so that a busy board costs its host
-    /// a fraction of what counting would
+    /// about half of what counting would
     #[default]
     Dividing,
     /// Short loops: many instructions
