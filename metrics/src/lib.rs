@@ -13,6 +13,7 @@
 // one exception: what a child must be told between fork and exec (`providers/exec/child.rs`)
 #![deny(unsafe_code)]
 
+mod contention;
 pub mod distributions;
 mod estimate;
 pub mod event;
@@ -32,6 +33,7 @@ pub mod uncertainty;
 pub mod virtual_counters;
 pub mod windows;
 
+pub use contention::{Cost, ProgramId, Seat};
 pub use estimate::{Estimate, Quality};
 pub use event::{Event, EventAttr, EventError, EventSet, EventSets, EventSpec, MAX_EVENTS};
 pub use ids::{AppId, CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};

@@ -1,5 +1,6 @@
 //! The contract of a source of metrics.
 
+use crate::contention::{Cost, ProgramId};
 use crate::estimate::Estimate;
 use crate::event::{EventError, EventSets};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey};
@@ -106,6 +107,28 @@ pub trait Provider: Send {
     /// from there. A policy may ignore it.
     fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
         self.inner()?.wanted_on(thread)
+    }
+
+    /// What programs are known to cost each other, in no particular order.
+    fn costs(&self) -> &[Cost] {
+        self.inner().map_or(&[], |i| i.costs())
+    }
+
+    /// The program of `thread`, as [`Provider::costs`] names it; `None` where no costs are known of it.
+    fn program(&self, thread: ThreadKey) -> Option<ProgramId> {
+        self.inner()?.program(thread)
+    }
+
+    /// Whether `thread` may cost its neighbours something that only its going elsewhere would show:
+    /// that is worth more than what is still to be learned of its own metrics.
+    fn suspects(&self, thread: ThreadKey) -> bool {
+        self.inner().is_some_and(|i| i.suspects(thread))
+    }
+
+    /// The rate of `thread` in the last interval over what it would have been without neighbours, as
+    /// far as [`Provider::costs`] tell: 0 to 1, and 1 where nothing is known.
+    fn slowed(&self, thread: ThreadKey) -> f64 {
+        self.inner().map_or(1.0, |i| i.slowed(thread))
     }
 
     /// Whether it can be relied on now. A provider that has failed answers no estimates, and

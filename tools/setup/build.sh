@@ -1,8 +1,10 @@
 #!/bin/sh
 # Builds everything that runs: the host's programs and the x86_64 guest's (static), QEMU's plugin, the arm64 guest's.
 #   build.sh                 build
+#   build.sh simulator       only `first-table`, a mix on the simulator: what ./quickstart shows first
 #   build.sh host            only the command: enough for the simulator and for scheduling this machine
-#   build.sh board           what the virtual board needs beside
+#   build.sh board           what the virtual board and its tests need beside
+#   build.sh guest           of that, what a bench on the board needs
 #   build.sh package         what a package holds, on x86_64 for arm64, too: package.sh runs it. The arm64 command is then the
 #                            whole one, not the guest's; `build.sh board` puts the guest's back
 #   build.sh --where         folder of the host's programs
@@ -25,7 +27,7 @@ case ${1:-} in
 esac
 parts="host board"
 case ${1:-} in
-host | board | package)
+simulator | host | board | guest | package)
     parts=$1
     shift
     ;;
@@ -71,6 +73,10 @@ arm64_environment() {
 
 for part in $parts; do
     case $part in
+    simulator)
+        echo "the simulator ($host)" >&2
+        build_host "-p amp-sim --bin first-table" "$@"
+        ;;
     host)
         echo "the command ($host)" >&2
         build_host "$command" "$@"
@@ -88,10 +94,15 @@ for part in $parts; do
             ;;
         esac
         ;;
-    board)
-        echo "host programs ($host)" >&2
-        build_host "$programs" "$@"
-        measure "$host" "${CC:-cc}"
+    board | guest)
+        # An arm64 host's programs are the guest's.
+        case $part-$host in
+        board-* | guest-aarch64-*)
+            echo "host programs ($host)" >&2
+            build_host "$programs" "$@"
+            measure "$host" "${CC:-cc}"
+            ;;
+        esac
 
         echo "QEMU plugin" >&2
         # A library that is loaded cannot be static: no flags from the caller's static build here.

@@ -26,16 +26,17 @@
 //! by more than both uncertainties allow loses weight accordingly, so that a wrong model costs no
 //! more than the time until a thread of the program was on both core types.
 //!
-//! **What is told apart, and what not.** A measured rate is one in the mix: contention for caches
-//! and memory is in it. A thread that is slowed down on one core type by its neighbours there has
-//! the factor that it would have with the same neighbours. Recent moves count most, so
-//! the factor follows the neighbours; the model's prediction, which is made from programs that ran
-//! alone, follows them by its bias only. A phase that has the same rate as another one on one
-//! core type, but not on the other, is taken for it.
+//! **What is told apart, and what not.** A factor is that of a thread without neighbours, as far as
+//! their cost is known (`neighbours`): what a thread paid in a window is added to its rate. A cost that is
+//! not known yet is in the rate, and so in the factors of moves until then; they are forgotten once it is
+//! known. The model's prediction is made from programs that ran alone, and what neighbours do to its inputs
+//! is put right by its bias only. A phase that has the same rate as another one on one core type, but
+//! not on the other, is taken for it.
 //!
 //! Without a model there are the measured factors alone, and none until a program was on two core
 //! types. Without counters on a core type there is the model alone.
 
+mod neighbours;
 mod program;
 mod rates;
 #[cfg(test)]
@@ -44,12 +45,14 @@ mod tests;
 use super::ipc_sampling::instructions_and_cycles;
 use super::model::Model;
 use super::threads::Threads;
+use crate::contention::{Cost, ProgramId};
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
 use crate::provider::{Caveats, MetricId, Phase, Provider};
 use crate::sample::{Reading, Snapshot};
+use neighbours::Neighbours;
 use program::Program;
 use rates::{Move, Sides};
 use rustc_hash::FxHashMap;
@@ -169,6 +172,7 @@ pub struct Fused {
     counted: [bool; MAX_CORE_TYPES],
     threads: Threads<Thread>,
     programs: FxHashMap<[u8; 16], Program>,
+    neighbours: Neighbours,
     now: Nanos,
 }
 
@@ -194,6 +198,7 @@ impl Fused {
             counted: [false; MAX_CORE_TYPES],
             threads: Threads::default(),
             programs: FxHashMap::default(),
+            neighbours: Neighbours::default(),
             now: Nanos::ZERO,
         }
     }
@@ -216,9 +221,9 @@ impl Fused {
         let (instructions, time) = (*instructions as f64, r.counted.0 as f64);
         let whole = time >= interval.0 as f64 * WHOLE;
         thread.ran = true;
-        thread
-            .sides
-            .take_in(t, (instructions / time).ln(), whole, self.now);
+        // as if alone: neighbours come and go, and are accounted for by themselves
+        let ln = (instructions / time).ln() + self.neighbours.paid(&thread.comm, r.core_type);
+        thread.sides.take_in(t, ln, whole, self.now);
         let program = self.programs.entry(thread.comm).or_default();
         program.met = self.now;
         program.window(t, instructions, time, self.now);
@@ -284,6 +289,28 @@ impl Fused {
                         p.remember(which, c, ln, now);
                     }
                 }
+            }
+        }
+    }
+
+    /// Learns what neighbours cost. What was measured of a program before is forgotten once that is
+    /// known: it was measured beside them.
+    fn learn_costs(&mut self, snapshot: &Snapshot, interval: Nanos) {
+        for r in &snapshot.readings {
+            let (Some(thread), [instructions, ..]) = (self.threads.get(r.thread), r.deltas())
+            else {
+                continue;
+            };
+            let counted = (*instructions as f64, r.counted.0 as f64);
+            if r.counted > Nanos::ZERO {
+                let of = (r.thread, thread.comm);
+                self.neighbours.take_in(of, r.core_type, counted, self.now);
+            }
+        }
+        let (neighbours, programs) = (&mut self.neighbours, &mut self.programs);
+        for comm in neighbours.learn(interval, self.now) {
+            if let Some(p) = programs.get_mut(&comm) {
+                p.unlearn();
             }
         }
     }
@@ -422,6 +449,7 @@ impl Provider for Fused {
                 thread.sides.since = snapshot.now;
             }
         }
+        self.learn_costs(snapshot, interval);
         for r in &snapshot.readings {
             self.take_in(r, interval);
         }
@@ -458,6 +486,29 @@ impl Provider for Fused {
         })
     }
 
+    fn costs(&self) -> &[Cost] {
+        self.neighbours.costs()
+    }
+
+    fn program(&self, thread: ThreadKey) -> Option<ProgramId> {
+        self.neighbours.program(&self.comm(thread)?)
+    }
+
+    fn suspects(&self, thread: ThreadKey) -> bool {
+        self.neighbours.suspects(thread)
+    }
+
+    fn slowed(&self, thread: ThreadKey) -> f64 {
+        let on = self
+            .threads
+            .get(thread)
+            .and_then(|t| Some((t.comm, t.sides.last?)));
+        let paid = on.map_or(0.0, |(comm, t)| {
+            self.neighbours.paid(&comm, CoreTypeId(t as u8)) // below MAX_CORE_TYPES
+        });
+        (-paid).exp()
+    }
+
     fn caveats(&self, thread: ThreadKey) -> Caveats {
         self.model
             .as_ref()
@@ -466,7 +517,8 @@ impl Provider for Fused {
 
     /// The slowest core type for a thread on another one, the fastest for one on the slowest, as
     /// long as its program's factor was never compared in this phase and the model is not known to
-    /// be right about the program, or as long as all that is known comes from a few moves.
+    /// be right about the program, as long as all that is known comes from a few moves, or when its
+    /// neighbours may be better off without it.
     fn wanted_on(&self, key: ThreadKey) -> Option<CoreTypeId> {
         let t = self.threads.get(key)?;
         let (here, _) = t.sides.here().filter(|(_, r)| r.weight >= ENOUGH)?;
@@ -487,6 +539,6 @@ impl Provider for Fused {
         let fused = corrected.map(|(p, _)| measured.map_or(p, |m| p.and(m)));
         let known = measured.is_some_and(sure) || fused.is_some_and(sure);
         let few = (1..ENOUGH_MOVES).contains(&program.moves(c));
-        (!known || few).then_some(CoreTypeId(want as u8))
+        (!known || few || self.neighbours.suspects(key)).then_some(CoreTypeId(want as u8))
     }
 }

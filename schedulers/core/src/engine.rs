@@ -281,14 +281,15 @@ impl Engine {
             true => self.knobs.number(0) / 100.0,
             false => 0.0,
         };
-        self.totals.probes += self.probes.lay_over(
-            share,
+        let policy = &*self.policy;
+        let situation = probes::Situation {
             interval,
-            &self.topology,
-            &self.offered,
-            &*self.provider,
-            &mut self.decided,
-        );
+            topology: &self.topology,
+            offered: &self.offered,
+            provider: &*self.provider,
+            contested: &|i| policy.contested(i),
+        };
+        self.totals.probes += self.probes.lay_over(share, &situation, &mut self.decided);
         let states = &self.states;
         let placed = |key| states.get(key)?.placed;
         self.succession.hold(now, &placed, &mut self.decided);

@@ -13,6 +13,7 @@
 //!   [`sharing`] is what policies that give away shares have in common.
 //! - [`seats`] turns "who deserves a fast core most" into a placement for any number of core types:
 //!   affinity, load balance, hysteresis and work conservation are its business and no policy's.
+//! - [`contention`] puts threads apart that slow each other down, where that is known and pays.
 //! - [`knobs`] are the parameters that a user may turn while the scheduler runs; [`settings`] is
 //!   the road from a name and what the user set to a policy.
 //!
@@ -20,6 +21,7 @@
 //! means that no scheduler is loaded.
 
 pub mod apps;
+pub mod contention;
 pub mod contract;
 pub mod knobs;
 pub mod ledger;

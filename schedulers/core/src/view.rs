@@ -4,8 +4,8 @@ use crate::done::Done;
 use crate::machine::Topology;
 use crate::utility::Utility;
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, Estimate, MetricId, Nanos, Provider, Quality, ThreadKey,
-    MAX_CORE_TYPES,
+    AppId, CoreTypeId, CoreTypeSet, Cost, Estimate, MetricId, Nanos, ProgramId, Provider, Quality,
+    ThreadKey, MAX_CORE_TYPES,
 };
 use std::ops::Range;
 
@@ -121,6 +121,26 @@ impl<'a> View<'a> {
         }
         self.estimate(thread, MetricId::SpeedupFactor(t))
             .map(|e| e.value)
+    }
+
+    /// What programs are known to cost each other.
+    pub fn costs(&self) -> &[Cost] {
+        self.metrics.costs()
+    }
+
+    /// The program of `thread`, as [`View::costs`] names it.
+    pub fn program(&self, thread: &ThreadView) -> Option<ProgramId> {
+        self.metrics.program(thread.key)
+    }
+
+    /// What neighbours left of the speed of `thread` in this interval, 0 to 1.
+    pub fn slowed(&self, thread: &ThreadView) -> f64 {
+        let slowed = self.metrics.slowed(thread.key);
+        if slowed.is_finite() {
+            slowed.clamp(0.0, 1.0)
+        } else {
+            1.0
+        }
     }
 
     /// What the application of `thread` gains on `t` when its threads have speedup factor `sf`, N

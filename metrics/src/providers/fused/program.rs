@@ -245,6 +245,13 @@ impl Program {
         said(rate(a)? - rate(b)?, variance, a.at.min(b.at))
     }
 
+    /// Forgets what was measured, but not what its threads had on average.
+    pub fn unlearn(&mut self) {
+        self.compared.clear();
+        self.moves.clear();
+        self.totals = Default::default();
+    }
+
     /// Takes in that the model's factor of core type `of.0`, measured on `of.1`, was off by `by`,
     /// with this square of its uncertainty, at a move.
     pub fn off(&mut self, of: (usize, usize), by: f64, variance: f64, now: Nanos) {

@@ -8,12 +8,13 @@ use crate::view::{ThreadView, View};
 /// What `th` did in this interval; `None` when its speedup factors are not known.
 pub(super) fn of(view: &View<'_>, th: &ThreadView) -> Option<Done> {
     let sp = speedups::of(view, th, Utility::Speedup)?;
+    let slowed = view.slowed(th);
     let mut done = Done::default();
     for t in view.core_types() {
         let ran = th.ran[t.index()].as_secs_f64();
         done += Done {
             rated: ran,
-            alone: ran * sp[t.index()] / sp[0],
+            alone: slowed * ran * sp[t.index()] / sp[0],
         };
     }
     Some(done)

@@ -9,7 +9,11 @@
 //! - as many threads are on each core type as the policy has decided;
 //! - affinity holds for both;
 //! - no thread is away from its place for more than its share of the time that it wanted a core
-//!   (`engine.probes`), one probe in advance;
+//!   (`engine.probes`), one probe in advance; the next run of a program has the account of the one
+//!   before;
+//! - one whose place does not depend on what a probe would show ([`Policy::contested`]) is
+//!   probed with [`LOOKS`] of that share, and not in advance: what is told of it might be wrong all the
+//!   same;
 //! - a probe ends when the policy decides otherwise on either of the two, or one of them rests;
 //! - there is none where the provider wants nothing, and none under a policy that places threads
 //!   without metrics.
@@ -18,9 +22,11 @@
 //! where, is in the view as it really was, so that accounts are right.
 
 use crate::machine::{Placement, Topology};
+#[cfg(doc)]
+use crate::policy::contract::Policy;
 use crate::policy::knobs::{Knob, Knobs};
 use crate::view::ThreadView;
-use amp_metrics::{CoreTypeId, Nanos, Provider, ThreadKey};
+use amp_metrics::{CoreTypeId, MetricId, Nanos, Provider, ThreadKey};
 use rustc_hash::FxHashMap;
 
 /// Under what name the engine's parameters are set.
@@ -40,6 +46,8 @@ pub fn knobs() -> Knobs {
 
 /// Intervals of a probe. The first begins with cold caches.
 const LENGTH: u32 = 2;
+/// Part of its share that a thread is away of which enough is known for its place.
+const LOOKS: f64 = 0.4;
 /// Threads that are asked about in one tick, by turns.
 const ASKED: usize = 256;
 
@@ -73,6 +81,36 @@ pub(super) struct Probes {
     busy: Vec<bool>,
 }
 
+/// What a tick has come to.
+#[derive(Clone, Copy)]
+pub(super) struct Situation<'a> {
+    pub interval: Nanos,
+    pub topology: &'a Topology,
+    pub offered: &'a [ThreadView],
+    pub provider: &'a dyn Provider,
+    /// Whether the place of a thread, by its index in `offered`, depends on what a probe would show.
+    pub contested: &'a dyn Fn(usize) -> bool,
+}
+
+/// What there is to be learned of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Worth {
+    /// Nothing is known of it.
+    Unknown,
+    /// Its place depends on it, or that of its neighbours.
+    Contested,
+    /// Its place does not.
+    Look,
+}
+
+/// A thread that the provider would like to see on a core type.
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    thread: usize,
+    on: CoreTypeId,
+    worth: Worth,
+}
+
 impl Probes {
     /// Shows threads under a probe in the places that the policy gave them.
     pub fn hide(&self, offered: &mut [ThreadView]) {
@@ -89,23 +127,14 @@ impl Probes {
 
     /// Lays probes over the policy's decision; how many begin. `share` is the part of its time, 0
     /// to 1, that a thread may be away.
-    pub fn lay_over(
-        &mut self,
-        share: f64,
-        interval: Nanos,
-        topology: &Topology,
-        offered: &[ThreadView],
-        provider: &dyn Provider,
-        decided: &mut Placement,
-    ) -> u64 {
+    pub fn lay_over(&mut self, share: f64, now: &Situation<'_>, decided: &mut Placement) -> u64 {
+        let Situation {
+            interval, offered, ..
+        } = *now;
         self.charge(offered, interval.as_secs_f64());
-        let types = topology.core_types().len();
+        let types = now.topology.core_types().len();
         let anew = share > 0.0 && types > 1 && interval > Nanos::ZERO;
-        let wanted = if anew {
-            self.wanted(offered, provider)
-        } else {
-            Vec::new()
-        };
+        let wanted = if anew { self.wanted(now) } else { Vec::new() };
         if self.running.is_empty() && wanted.is_empty() {
             return 0;
         }
@@ -125,13 +154,13 @@ impl Probes {
                 }
             }
         }
-        let most = (topology.nr_cpus(CoreTypeId::FASTEST) / 2).max(1);
+        let most = (now.topology.nr_cpus(CoreTypeId::FASTEST) / 2).max(1);
         let mut begun = 0;
-        for (i, t) in &wanted {
+        for wish in &wanted {
             if self.running.len() >= most {
                 break;
             }
-            if let Some(p) = self.pair(*i, *t, share, offered, &wanted) {
+            if let Some(p) = self.pair(*wish, share, interval, offered, &wanted) {
                 self.swap(&p, decided);
                 self.running.push(p);
                 begun += 1;
@@ -144,7 +173,15 @@ impl Probes {
     fn charge(&mut self, offered: &[ThreadView], seconds: f64) {
         self.round += 1;
         for th in offered {
-            let a = self.accounts.entry(th.key).or_default();
+            let before = || th.succeeds.and_then(|k| self.accounts.get(&k).copied());
+            let fresh = match self.accounts.contains_key(&th.key) {
+                true => None,
+                false => before(),
+            };
+            let a = self
+                .accounts
+                .entry(th.key)
+                .or_insert_with(|| fresh.unwrap_or_default());
             a.offered += seconds;
             a.seen = self.round;
         }
@@ -159,19 +196,30 @@ impl Probes {
         }
     }
 
-    /// Threads, by index, with the core type where the provider would like to see them.
-    fn wanted(
-        &mut self,
-        offered: &[ThreadView],
-        provider: &dyn Provider,
-    ) -> Vec<(usize, CoreTypeId)> {
+    /// Threads that the provider would like to see elsewhere, those first of which nothing is known.
+    fn wanted(&mut self, now: &Situation<'_>) -> Vec<Wish> {
+        let Situation {
+            offered, provider, ..
+        } = *now;
         let n = offered.len();
         let from = self.next.checked_rem(n).unwrap_or(0);
         self.next = from + ASKED.min(n);
         let asked = (from..n).chain(0..from).take(ASKED);
-        asked
-            .filter_map(|i| Some((i, provider.wanted_on(offered[i].key)?)))
-            .collect()
+        let factor = MetricId::SpeedupFactor(CoreTypeId::FASTEST);
+        let mut wishes: Vec<Wish> = asked
+            .filter_map(|thread| {
+                let key = offered[thread].key;
+                let on = provider.wanted_on(key)?;
+                let worth = match () {
+                    () if provider.estimate(key, factor).is_none() => Worth::Unknown,
+                    () if (now.contested)(thread) || provider.suspects(key) => Worth::Contested,
+                    () => Worth::Look,
+                };
+                Some(Wish { thread, on, worth })
+            })
+            .collect();
+        wishes.sort_by_key(|w| w.worth as u8);
+        wishes
     }
 
     /// Works out where each thread is to be by the policy.
@@ -204,36 +252,41 @@ impl Probes {
         decided.iter().all(|(k, _)| k != key)
     }
 
-    /// A probe of thread `i` on `t`, if there is a thread to change places with. One that is
-    /// wanted where `i` is goes first, then the one that was away least.
+    /// A probe as wished, if there is a thread to change places with. One that is wanted where the
+    /// other one is goes first, then the one that was away least.
     fn pair(
         &self,
-        i: usize,
-        t: CoreTypeId,
+        wish: Wish,
         share: f64,
+        interval: Nanos,
         offered: &[ThreadView],
-        wanted: &[(usize, CoreTypeId)],
+        wanted: &[Wish],
     ) -> Option<Probe> {
+        let Wish { thread: i, on, .. } = wish;
         let home = self.to.get(i).copied().flatten()?;
-        let free = |i: usize, away: CoreTypeId| {
-            let account = self.accounts.get(&offered[i].key);
-            !self.busy[i]
-                && offered[i].allowed.contains(away)
-                && account.is_some_and(|a| a.away <= share * a.offered)
+        let probe = f64::from(LENGTH) * interval.as_secs_f64();
+        let free = |j: usize, away: CoreTypeId| {
+            let within = |a: &Account| match wish.worth {
+                Worth::Look => a.away + probe <= LOOKS * share * a.offered,
+                _ => a.away <= share * a.offered,
+            };
+            !self.busy[j]
+                && offered[j].allowed.contains(away)
+                && self.accounts.get(&offered[j].key).is_some_and(within)
         };
-        if home == t || !free(i, t) {
+        if home == on || !free(i, on) {
             return None;
         }
         let away = |i: usize| self.accounts.get(&offered[i].key).map_or(0.0, |a| a.away);
         let with = (0..offered.len())
-            .filter(|j| self.to[*j] == Some(t) && free(*j, home))
+            .filter(|j| self.to[*j] == Some(on) && free(*j, home))
             .min_by(|a, b| {
-                let unasked = |j: usize| !wanted.contains(&(j, home));
+                let unasked = |j: usize| !wanted.iter().any(|w| w.thread == j && w.on == home);
                 let order = unasked(*a).cmp(&unasked(*b));
                 order.then(away(*a).total_cmp(&away(*b)))
             })?;
         Some(Probe {
-            pair: [(offered[i].key, home), (offered[with].key, t)],
+            pair: [(offered[i].key, home), (offered[with].key, on)],
             left: LENGTH,
         })
     }

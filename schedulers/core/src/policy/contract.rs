@@ -15,6 +15,13 @@ pub trait Policy: Send {
     /// policy may add up what the view says of the interval.
     fn place(&mut self, view: &View<'_>, out: &mut Placement);
 
+    /// Whether thread `i` of the last view could well be placed elsewhere if its metrics were known
+    /// better. Where it would not, and where the policy moves it in any case, it is hardly worth to be
+    /// kept from its place to be measured.
+    fn contested(&self, _i: usize) -> bool {
+        true
+    }
+
     /// Its parameters.
     fn knobs(&self) -> &Knobs;
 

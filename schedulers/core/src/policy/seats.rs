@@ -252,6 +252,13 @@ impl Seats {
         self.to.get(i).copied().flatten()
     }
 
+    /// Seats thread `i` of the view on `t` instead; the caller answers for its affinity.
+    pub(super) fn put(&mut self, i: usize, t: Option<CoreTypeId>) {
+        if let Some(to) = self.to.get_mut(i) {
+            *to = t;
+        }
+    }
+
     /// Writes the decisions down. A thread that is allowed nowhere is released.
     pub fn write(&self, view: &View<'_>, out: &mut Placement) {
         for (th, to) in view.threads.iter().zip(&self.to) {

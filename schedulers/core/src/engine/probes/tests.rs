@@ -6,6 +6,7 @@ use crate::testing::{Fake, Noisy};
 use crate::view::View;
 use amp_metrics::{CoreTypeSet, Estimate, MetricId, Snapshot};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A provider that would like to see threads where it is told to.
@@ -32,12 +33,15 @@ impl Provider for Curious {
 type Decisions = Arc<Mutex<FxHashMap<ThreadKey, Option<CoreTypeId>>>>;
 
 /// A policy whose decisions can be read.
-struct Watched(Box<dyn Policy>, Decisions);
+struct Watched(Box<dyn Policy>, Decisions, Arc<AtomicBool>);
 
 impl Policy for Watched {
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         self.0.place(view, out);
         *self.1.lock().unwrap() = out.iter().collect();
+    }
+    fn contested(&self, _i: usize) -> bool {
+        !self.2.load(Ordering::Relaxed)
     }
     fn knobs(&self) -> &Knobs {
         self.0.knobs()
@@ -53,6 +57,8 @@ struct Lab {
     keys: Vec<ThreadKey>,
     wants: Arc<Mutex<FxHashMap<ThreadKey, CoreTypeId>>>,
     decided: Decisions,
+    /// Whether the policy is sure of every place.
+    sure: Arc<AtomicBool>,
 }
 
 impl Lab {
@@ -66,7 +72,9 @@ impl Lab {
             inner: Noisy::new(&sf, 0.0, 1),
             wants: Arc::clone(&wants),
         };
-        let policy = Watched(by_name(policy, 1).unwrap(), Arc::clone(&decided));
+        let sure = Arc::default();
+        let inner = by_name(policy, 1).unwrap();
+        let policy = Watched(inner, Arc::clone(&decided), Arc::clone(&sure));
         let topology = fake.topology().clone();
         Lab {
             engine: Engine::new(topology, Box::new(policy), Box::new(provider)),
@@ -74,6 +82,7 @@ impl Lab {
             keys,
             wants,
             decided,
+            sure,
         }
     }
 
@@ -122,6 +131,49 @@ fn two_threads_change_places_for_two_intervals_and_the_policy_sees_nothing() {
         lab.tick();
     }
     assert_eq!(lab.probes(), 2);
+}
+
+/// Nothing is gained by it, unless what is told of the thread is wrong.
+#[test]
+fn a_thread_whose_place_is_not_contested_is_looked_at_rarely() {
+    let mut lab = Lab::new(&[1, 1], &[3.0, 1.5], "hsp");
+    lab.sure.store(true, Ordering::Relaxed);
+    let key = lab.keys[0];
+    lab.wants.lock().unwrap().insert(key, LITTLE);
+    // two intervals are 2 % of ten seconds
+    for _ in 0..98 {
+        lab.tick();
+        assert_eq!(lab.probes(), 0);
+    }
+    for _ in 0..10 {
+        lab.tick();
+    }
+    assert_eq!(lab.probes(), 1);
+}
+
+/// Otherwise a program of short runs would be away in every one of them.
+#[test]
+fn the_next_run_of_a_program_has_the_account_of_the_one_before() {
+    let mut lab = Lab::new(&[1, 1], &[3.0, 1.5], "hsp");
+    for _ in 0..5 {
+        lab.tick();
+    }
+    for run in 0..3 {
+        let first = lab.keys[0];
+        lab.wants.lock().unwrap().insert(first, LITTLE);
+        for _ in 0..10 {
+            lab.tick();
+        }
+        assert_eq!(lab.probes(), 1, "run {run}");
+        for (i, key) in lab.keys.clone().into_iter().enumerate() {
+            let comm = lab.fake.thread(key).comm;
+            lab.fake.exit(key);
+            lab.tick();
+            lab.keys[i] = lab.fake.spawn(i as u64 + 1);
+            let key = lab.keys[i];
+            lab.fake.thread(key).comm = comm;
+        }
+    }
 }
 
 #[test]

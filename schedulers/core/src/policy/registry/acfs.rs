@@ -220,7 +220,7 @@ impl Policy for Acfs {
             let own = exact.then(|| speedups::factors(view, th)).flatten();
             let u = accepted(uf, s[0], min, max);
             let pace = pace(&own.unwrap_or(*s), s[0], th.weight, u);
-            let dv = charged(view, &th.ran, &pace);
+            let dv = view.slowed(th) * charged(view, &th.ran, &pace);
             self.progress.charge(th, dv, || past(th, u));
         }
         let memory = self.knobs.number(MEMORY) / 1e3;
@@ -237,6 +237,11 @@ impl Policy for Acfs {
             })
         });
         self.seats.write(view, out);
+    }
+
+    /// Its turns show everybody on every core type.
+    fn contested(&self, _i: usize) -> bool {
+        false
     }
 
     fn knobs(&self) -> &Knobs {

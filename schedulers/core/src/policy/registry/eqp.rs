@@ -163,6 +163,11 @@ impl Policy for EqualProgress {
         self.seats.write(view, out);
     }
 
+    /// Its turns show everybody on every core type.
+    fn contested(&self, _i: usize) -> bool {
+        false
+    }
+
     fn knobs(&self) -> &Knobs {
         &self.knobs
     }

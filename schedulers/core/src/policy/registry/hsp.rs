@@ -1,6 +1,7 @@
 //! HSP: fast cores to those who gain most from them.
 
 use crate::machine::Placement;
+use crate::policy::contention::Contention;
 use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::ledger::Ledger;
@@ -35,6 +36,10 @@ CAMP instead, `utility=barrier` takes it that threads wait for the slowest (SP =
 This is the throughput-optimal placement where threads of one application do not wait for each
 other, and an unfair one: low-speedup applications stay on slow cores. With several core types each
 is filled in turn, fastest first, by speedup on that type.
+
+Where the provider knows what programs cost each other (`fused` learns it), threads that slow each
+other down are put apart when that makes the sum of speeds grow by more than the hysteresis. This is
+our own; no published policy has it.
 
 It needs speedup factors. A running mean smooths them, and starts afresh when a value departs from
 it as at a change of phase; a thread gives up its seat only to one that is better by more than the
@@ -86,11 +91,15 @@ pub struct Hsp {
     siblings: Ledger<ThreadKey>,
     turns: Turns,
     seats: Seats,
+    contention: Contention,
     /// Per thread of the view: what a core of each type adds while it runs the thread, on top of 1;
     /// none without a speedup factor.
     gains: Vec<Option<[f64; MAX_CORE_TYPES]>>,
     /// Per thread of the view: the uncertainty of that on the fastest type.
     doubts: Vec<f64>,
+    /// Per thread of the view: whether its gain may be above or below that of a thread which has
+    /// got a better or a worse place.
+    contested: Vec<bool>,
 }
 
 impl Hsp {
@@ -102,8 +111,39 @@ impl Hsp {
             siblings: Ledger::default(),
             turns: Turns::default(),
             seats: Seats::default(),
+            contention: Contention::default(),
             gains: Vec::new(),
             doubts: Vec::new(),
+            contested: Vec::new(),
+        }
+    }
+
+    /// Works out whose place depends on what is not known well enough.
+    fn contest(&mut self, view: &View<'_>) {
+        self.contested.clear();
+        self.contested
+            .extend(self.gains.iter().map(Option::is_none));
+        for level in view.core_types().rev().skip(1) {
+            let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+            let range = |i: usize| {
+                let gain = self.gains[i]?[level.index()];
+                Some((gain - self.doubts[i], gain + self.doubts[i]))
+            };
+            let place = |i: usize| self.seats.of(i).map(|t| t <= level);
+            for i in 0..view.threads.len() {
+                match (range(i), place(i)) {
+                    (Some((low, _)), Some(true)) => least = least.min(low),
+                    (Some((_, high)), Some(false)) => most = most.max(high),
+                    _ => {}
+                }
+            }
+            for i in 0..view.threads.len() {
+                self.contested[i] |= match (range(i), place(i)) {
+                    (Some((low, _)), Some(true)) => low < most,
+                    (Some((_, high)), Some(false)) => high > least,
+                    _ => false,
+                };
+            }
         }
     }
 
@@ -162,14 +202,15 @@ impl Policy for Hsp {
         let (gains, doubts) = (&self.gains, &self.doubts);
         self.turns.update(view, turn, &|i| gains[i].is_some());
         let turns = &self.turns;
+        let gain = |i: usize, t: CoreTypeId| gains[i].map_or(0.0, |g| g[t.index()]);
+        // as if who wants the seat were as uncertain as who holds it
+        let bonus = |i: usize, t: CoreTypeId| {
+            (gain(i, t) * hysteresis).max(caution * doubts[i] * std::f64::consts::SQRT_2)
+        };
         self.seats.assign(view, &mut |i, t| {
-            turns.claim(i, t).unwrap_or_else(|| {
-                let gain = gains[i].map_or(0.0, |g| g[t.index()]);
-                Claim {
-                    strength: gain,
-                    // as if who wants the seat were as uncertain as who holds it
-                    bonus: (gain * hysteresis).max(caution * doubts[i] * std::f64::consts::SQRT_2),
-                }
+            turns.claim(i, t).unwrap_or_else(|| Claim {
+                strength: gain(i, t),
+                bonus: bonus(i, t),
             })
         });
         self.seats.take_turns(
@@ -181,7 +222,15 @@ impl Policy for Hsp {
                 _ => false,
             },
         );
+        let speed = |i: usize, t: CoreTypeId| gains[i].map_or(1.0, |g| g[t.index()]);
+        self.contention
+            .rearrange(view, &mut self.seats, &speed, &bonus);
+        self.contest(view);
         self.seats.write(view, out);
+    }
+
+    fn contested(&self, i: usize) -> bool {
+        self.contested.get(i).copied().unwrap_or(true)
     }
 
     fn knobs(&self) -> &Knobs {

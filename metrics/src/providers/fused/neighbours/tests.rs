@@ -1,0 +1,224 @@
+use super::*;
+use crate::providers::testing::key;
+use proptest::prelude::*;
+
+const MS: u64 = 100;
+
+/// Threads by name: core type and rate.
+type Interval<'a> = &'a [(&'a str, u8, f64)];
+
+fn comm(name: &str) -> [u8; 16] {
+    let mut comm = [0; 16];
+    comm[..name.len()].copy_from_slice(name.as_bytes());
+    comm
+}
+
+struct Run {
+    n: Neighbours,
+    now: Nanos,
+}
+
+impl Run {
+    fn new() -> Run {
+        Run {
+            n: Neighbours::default(),
+            now: Nanos::ZERO,
+        }
+    }
+
+    /// `times` intervals of the same.
+    fn run(&mut self, times: u32, what: Interval<'_>) {
+        for _ in 0..times {
+            self.now = Nanos(self.now.0 + MS * 1_000_000);
+            for (name, t, rate) in what {
+                let slot = u32::from(name.as_bytes()[0]);
+                let ns = (MS * 1_000_000) as f64;
+                let of = (key(slot), comm(name));
+                self.n
+                    .take_in(of, CoreTypeId(*t), (rate * ns, ns), self.now);
+            }
+            self.n.learn(Nanos::from_millis(MS), self.now);
+        }
+    }
+
+    fn cost(&self, of: (&str, u8), beside: (&str, u8)) -> f64 {
+        let seat = |(name, t): (&str, u8)| Seat {
+            program: self.n.program(&comm(name)).unwrap(),
+            on: CoreTypeId(t),
+        };
+        let (of, beside) = (seat(of), seat(beside));
+        let found = self
+            .n
+            .costs()
+            .iter()
+            .find(|c| c.of == of && c.beside == beside);
+        found.map_or(0.0, |c| c.ln)
+    }
+}
+
+/// `a` and `b` slow each other down to 0.43 on core type 1, and change places with `f` by turns.
+fn hungry(run: &mut Run, turns: u32) {
+    for _ in 0..turns {
+        run.run(
+            4,
+            &[("a", 1, 0.43), ("b", 1, 0.43), ("f", 0, 2.4), ("m", 0, 2.2)],
+        );
+        run.run(
+            2,
+            &[("a", 0, 1.6), ("b", 1, 1.0), ("f", 1, 1.0), ("m", 0, 2.2)],
+        );
+        run.run(
+            4,
+            &[("a", 1, 0.43), ("b", 1, 0.43), ("f", 0, 2.4), ("m", 0, 2.2)],
+        );
+        run.run(
+            2,
+            &[("a", 1, 1.0), ("b", 0, 1.6), ("f", 1, 1.0), ("m", 0, 2.2)],
+        );
+    }
+}
+
+#[test]
+fn two_that_share_a_cache_are_found_and_the_others_are_not_blamed() {
+    let mut run = Run::new();
+    hungry(&mut run, 3);
+    let truth = (1.0f64 / 0.43).ln();
+    for (of, beside) in [("a", "b"), ("b", "a")] {
+        let cost = run.cost((of, 1), (beside, 1));
+        assert!((cost - truth).abs() < 0.15, "{of} beside {beside}: {cost}");
+    }
+    let blamed = run.n.costs().iter().filter(|c| c.ln > 0.1).count();
+    assert_eq!(blamed, 2, "{:?}", run.n.costs());
+    // together again: that is what each of them pays
+    run.run(2, &[("a", 1, 0.43), ("b", 1, 0.43), ("f", 0, 2.4)]);
+    assert!((run.n.paid(&comm("a"), CoreTypeId(1)) - truth).abs() < 0.15);
+    run.run(2, &[("a", 1, 1.0), ("b", 0, 1.6), ("f", 0, 2.4)]);
+    assert!(run.n.paid(&comm("a"), CoreTypeId(1)) < 0.1);
+}
+
+#[test]
+fn one_turn_is_enough_for_a_first_idea() {
+    let mut run = Run::new();
+    hungry(&mut run, 1);
+    assert!(run.cost(("b", 1), ("a", 1)) > 0.3, "{:?}", run.n.costs());
+}
+
+#[test]
+fn a_phase_that_begins_as_a_neighbour_arrives_is_not_held_against_it_for_long() {
+    let mut run = Run::new();
+    run.run(6, &[("a", 1, 2.0)]);
+    run.run(6, &[("a", 1, 1.2), ("f", 1, 1.0)]);
+    assert!(run.cost(("a", 1), ("f", 1)) > 0.2, "so it seems");
+    for _ in 0..3 {
+        run.run(3, &[("a", 1, 1.2)]);
+        run.run(3, &[("a", 1, 1.2), ("f", 1, 1.0)]);
+    }
+    assert_eq!(run.cost(("a", 1), ("f", 1)), 0.0);
+}
+
+/// It is never there when the other one comes or goes.
+#[test]
+fn a_thread_that_comes_back_finds_out_who_has_come_meanwhile() {
+    let mut run = Run::new();
+    run.run(4, &[("b", 1, 1.0), ("f", 0, 2.4)]);
+    for _ in 0..2 {
+        run.run(3, &[("b", 0, 1.6), ("f", 1, 1.0)]);
+        run.run(3, &[("b", 0, 1.6), ("f", 1, 1.0), ("a", 1, 1.0)]);
+        run.run(3, &[("b", 1, 0.43), ("f", 0, 2.4), ("a", 1, 0.43)]);
+        run.run(3, &[("b", 0, 1.6), ("f", 1, 1.0), ("a", 1, 1.0)]);
+        run.run(3, &[("b", 0, 1.6), ("f", 1, 1.0)]);
+        run.run(3, &[("b", 1, 1.0), ("f", 0, 2.4)]);
+    }
+    let cost = run.cost(("b", 1), ("a", 1));
+    assert!(cost > 0.5, "{:?}", run.n.costs());
+}
+
+#[test]
+fn who_is_slow_beside_another_slow_one_is_suspected_until_it_has_been_away() {
+    let mut run = Run::new();
+    let together = [("a", 1, 0.4), ("b", 1, 0.4), ("f", 1, 1.0), ("m", 0, 2.2)];
+    run.run(4, &together);
+    let suspected = |run: &Run, name: &str| {
+        let slot = u32::from(name.as_bytes()[0]);
+        run.n.suspects(key(slot))
+    };
+    let all = |run: &Run| ["a", "b", "f", "m"].map(|n| suspected(run, n));
+    assert_eq!(all(&run), [true, true, false, false]);
+    run.run(
+        3,
+        &[("a", 0, 0.9), ("b", 1, 0.4), ("f", 1, 1.0), ("m", 1, 1.0)],
+    );
+    run.run(4, &together);
+    assert_eq!(all(&run), [false, true, false, false], "a was away");
+    run.run(
+        3,
+        &[("a", 1, 0.4), ("b", 0, 0.9), ("f", 1, 1.0), ("m", 1, 1.0)],
+    );
+    run.run(4, &together);
+    assert_eq!(all(&run), [false; 4]);
+    assert!(run.n.costs().is_empty(), "they do not mind");
+}
+
+#[test]
+fn memory_is_shared_by_all_core_types() {
+    let mut run = Run::new();
+    for _ in 0..4 {
+        run.run(3, &[("s", 1, 1.0)]);
+        run.run(3, &[("s", 1, 0.6), ("t", 0, 1.0)]);
+    }
+    let cost = run.cost(("s", 1), ("t", 0));
+    assert!((cost - (1.0f64 / 0.6).ln()).abs() < 0.15, "{cost}");
+}
+
+proptest! {
+    /// Programs whose rates waver by 5 % and who do not mind each other, by turns as a policy of
+    /// fairness has them: nothing is found that would move anybody.
+    #[test]
+    fn noise_is_no_cost(
+        seed in prop::collection::vec((0usize..4, -0.08f64..0.08, -0.08f64..0.08, -0.08f64..0.08, -0.08f64..0.08), 40..120),
+    ) {
+        let mut run = Run::new();
+        let names = ["a", "b", "c", "d"];
+        for (out, n0, n1, n2, n3) in seed {
+            let noise = [n0, n1, n2, n3];
+            let all: Vec<(&str, u8, f64)> = (0..4)
+                .map(|i| {
+                    let t = u8::from(i != out);
+                    let rate = if t == 0 { 2.0 } else { 1.0 };
+                    (names[i], t, rate * f64::exp(noise[i]))
+                })
+                .collect();
+            run.run(2, &all);
+        }
+        for c in run.n.costs() {
+            prop_assert!(c.ln < 0.2, "{:?}", c);
+        }
+    }
+
+    /// Whatever comes, costs are positive, bounded, and few.
+    #[test]
+    fn anything_goes(
+        windows in prop::collection::vec(
+            (0u32..500, 0u32..400, 0u8..10, prop_oneof![Just(0.0), 1.0..1e12f64], 0.0..1e9f64, any::<bool>()),
+            0..400,
+        ),
+    ) {
+        let mut n = Neighbours::default();
+        let mut now = Nanos::ZERO;
+        for (slot, name, t, instructions, time, ends) in windows {
+            let of = (key(slot), comm(&format!("p{name}")));
+            n.take_in(of, CoreTypeId(t), (instructions, time), now);
+            if ends {
+                now = Nanos(now.0 + 100_000_000);
+                n.learn(Nanos::from_millis(100), now);
+            }
+        }
+        prop_assert!(n.programs.len() <= MOST_PROGRAMS);
+        for row in n.rows.values() {
+            prop_assert!(row.costs.len() <= MOST_NEIGHBOURS);
+        }
+        for c in n.costs() {
+            prop_assert!(c.ln > 0.0 && c.ln <= *ACCOUNT.end(), "{:?}", c);
+        }
+    }
+}
