@@ -1,5 +1,5 @@
 //! A mix on the simulator, as a table and a page: what `scx_amp bench MIX --on sim` shows by its
-//! defaults, from a program that is built in a third of the time. `./quickstart` begins with it.
+//! defaults, from a program that needs neither clang nor the command. `./quickstart` begins with it.
 //!
 //! `first-table MIX.toml POLICY,… REPORT.json PAGE.html`
 
