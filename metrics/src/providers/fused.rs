@@ -238,7 +238,11 @@ impl Fused {
         let Some(program) = self.programs.get_mut(&thread.comm) else {
             return;
         };
-        let moved = thread.sides.take_move();
+        let mut moved = thread.sides.take_move();
+        if let Some(m) = &mut moved {
+            let doubt = m.between().map(|t| self.neighbours.doubt(key, t));
+            m.doubt = doubt[0] + doubt[1];
+        }
         if let Some(m) = moved {
             program.compare(&m, slowest, now);
             thread.unheard = Some((m, HEARD));

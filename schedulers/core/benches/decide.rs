@@ -103,6 +103,7 @@ impl Stage {
                     id: AppId(app(i) as u64),
                     threads: i..i + 1,
                     runnable: 1,
+                    busy: [1.0; amp_metrics::MAX_CORE_TYPES],
                 }),
             }
         }

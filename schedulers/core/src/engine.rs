@@ -17,6 +17,7 @@ mod done;
 pub mod probes;
 pub mod rules;
 mod succession;
+mod waits;
 
 pub use crate::done::Done;
 pub use change::Changes;
@@ -33,6 +34,7 @@ use amp_metrics::{
 };
 use rustc_hash::FxHashMap;
 use succession::{Name, Succession};
+use waits::{Used, Waits};
 
 /// What one application did in one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,10 +134,13 @@ pub struct Engine {
     /// Whether the policy places threads by metrics.
     by_metrics: bool,
     succession: Succession,
+    waits: Waits,
     // reused from tick to tick
     offered: Vec<ThreadView>,
     app_views: Vec<AppView>,
     app_ticks: Vec<AppTick>,
+    /// Per entry of `app_ticks`, until they are sorted.
+    app_used: Vec<Used>,
     app_index: FxHashMap<AppId, usize>,
     decided: Placement,
     changed: Placement,
@@ -163,11 +168,13 @@ impl Engine {
             offered: Vec::new(),
             app_views: Vec::new(),
             app_ticks: Vec::new(),
+            app_used: Vec::new(),
             app_index: FxHashMap::default(),
             decided: Placement::default(),
             changed: Placement::default(),
             prefer: Vec::new(),
             succession: Succession::default(),
+            waits: Waits::default(),
             entering: Vec::new(),
         }
     }
@@ -252,7 +259,7 @@ impl Engine {
         let provider = &*self.provider;
         machine.count(&|t| provider.active_set(t))?;
         self.last = Some(now);
-        self.group();
+        self.group(interval, now);
         self.probes.hide(&mut self.offered);
         self.decided.clear();
         let view = View::new(
@@ -321,6 +328,7 @@ impl Engine {
         self.offered.clear();
         self.entering.clear();
         self.app_ticks.clear();
+        self.app_used.clear();
         self.app_index.clear();
         if let Some(book) = &mut self.rulebook {
             book.begin(snapshot.now);
@@ -401,6 +409,10 @@ impl Engine {
                     runnable: 0,
                     ran,
                 });
+                self.app_used.push(Used::default());
+            }
+            if let Some(on) = t.placed {
+                self.app_used[i].take_in(on.index(), &ran);
             }
             let app = &mut self.app_ticks[i];
             app.runnable += u32::from(load != activity::Load::Idle);
@@ -478,7 +490,7 @@ impl Engine {
     }
 
     /// Sorts the offered threads by application and builds the applications' views.
-    fn group(&mut self) {
+    fn group(&mut self, interval: Nanos, now: Nanos) {
         self.offered.sort_unstable_by_key(|t| (t.app_id, t.key));
         self.app_views.clear();
         for i in 0..self.offered.len() {
@@ -490,12 +502,14 @@ impl Engine {
                     id,
                     threads: i..i,
                     runnable,
+                    busy: [1.0; MAX_CORE_TYPES],
                 });
             }
             let app = self.app_views.len() - 1;
             self.offered[i].app = app;
             self.app_views[app].threads.end = i + 1;
         }
+        self.note_waits(interval, now);
         self.app_ticks.sort_unstable_by_key(|a| a.app);
         self.prefer.clear();
         let (states, offered) = (&self.states, &self.offered);
@@ -504,6 +518,24 @@ impl Engine {
             let all = offered.iter().map(rule);
             self.prefer
                 .extend(all.map(|r| r.map_or(Prefer::Any, |r| r.prefer)));
+        }
+    }
+
+    /// Finds out how busy applications of many threads are on fast cores.
+    fn note_waits(&mut self, interval: Nanos, now: Nanos) {
+        let slowest = self.topology.slowest().index();
+        for app in self.app_views.iter_mut().filter(|a| a.runnable > 1) {
+            let threads = &self.offered[app.threads.clone()];
+            // the same one in every run of a program
+            let first = threads.iter().min_by_key(|t| t.tid);
+            let name = first.and_then(|t| self.states.get(t.key)?.name);
+            let used = self
+                .app_index
+                .get(&app.id)
+                .and_then(|i| self.app_used.get(*i));
+            if let (Some(name), Some(used)) = (name, used) {
+                app.busy = self.waits.update(name.comm, used, slowest, (interval, now));
+            }
         }
     }
 

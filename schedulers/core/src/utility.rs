@@ -3,6 +3,10 @@
 /// How the gain of one thread's speedup factor is spread over its application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Utility {
+    /// As [`Utility::Speedup`], by the factor that arrives at the application: what its threads get done
+    /// on fast cores while others of them are on slow ones
+    /// ([`View::arriving`](crate::view::View::arriving)).
+    Auto,
     /// Speedup with the fast cores fair-shared among the threads [TR5028 §4].
     #[default]
     Speedup,
@@ -17,7 +21,7 @@ impl Utility {
     /// cores. A ratio; 1 is no gain.
     pub fn of(self, sf: f64, runnable: usize, cores: usize) -> f64 {
         match self {
-            Utility::Speedup => application_speedup(sf, runnable, cores),
+            Utility::Auto | Utility::Speedup => application_speedup(sf, runnable, cores),
             Utility::Camp => camp_utility(sf, runnable, cores),
             Utility::Barrier => barrier_speedup(sf, runnable, cores),
         }

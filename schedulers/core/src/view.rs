@@ -64,7 +64,14 @@ pub struct AppView {
     pub threads: Range<usize>,
     /// Runnable threads, N of the speedup formulas; ≥ 1. Counts those too that are not offered yet.
     pub runnable: usize,
+    /// CPU time that one of its threads had on each core type while it was placed there, over that of
+    /// one on the slowest type, 0 to 1; 1 where nothing is known. Less than 1: those on fast cores
+    /// wait for the others.
+    pub busy: [f64; MAX_CORE_TYPES],
 }
+
+/// Part of the time of its siblings up to which a thread on a fast core does not count as waiting for them.
+const UNDISTURBED: f64 = 0.92;
 
 /// Everything a policy may base one decision on.
 pub struct View<'a> {
@@ -147,7 +154,21 @@ impl<'a> View<'a> {
     /// being its runnable threads now.
     pub fn utility(&self, thread: &ThreadView, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
         let n = self.apps.get(thread.app).map_or(1, |a| a.runnable);
+        let sf = self.arriving(thread.app, t, sf, rule);
         rule.of(sf, n, self.topology.nr_cpus(t))
+    }
+
+    /// What arrives at application `app` (index in [`View::apps`]) of the speedup factor `sf` that its
+    /// threads have on `t`: with [`Utility::Auto`], what a thread gets done there over what its
+    /// siblings get done on slow cores, where there are more threads than cores of type `t`.
+    pub fn arriving(&self, app: usize, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
+        let known = self.apps.get(app).filter(|_| rule == Utility::Auto);
+        let waits = known.filter(|a| a.runnable > self.topology.nr_cpus(t));
+        let busy = waits.and_then(|a| a.busy.get(t.index()));
+        match busy {
+            Some(busy) if *busy < UNDISTURBED && sf > 1.0 => (sf * busy).max(1.0),
+            _ => sf,
+        }
     }
 
     /// The speedup factor of `thread` on `t` with its standard uncertainty, 0 where none is stated.
@@ -161,6 +182,7 @@ impl<'a> View<'a> {
     /// ([`Utility::per_core`]).
     pub fn gain_per_core(&self, thread: &ThreadView, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
         let n = self.apps.get(thread.app).map_or(1, |a| a.runnable);
+        let sf = self.arriving(thread.app, t, sf, rule);
         rule.per_core(sf, n, self.topology.nr_cpus(t))
     }
 

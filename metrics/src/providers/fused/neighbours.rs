@@ -14,6 +14,8 @@
 //! the cause. Neighbours on other core types share no cache, only memory, and are suspected last. A
 //! program whose rate wavers by itself teaches little: what it does while nobody changes is its noise.
 //!
+//! How much is expected of a neighbour before anything is seen depends on how slow it is for its core type:
+//! what waits for memory is slow, and what does not hardly costs anybody anything.
 //! A cost counts once it is larger than twice its own uncertainty. Threads are told apart by program, so that
 //! the next run of a program is known from its beginning.
 
@@ -23,8 +25,10 @@ use crate::thread_map::ThreadMap;
 use rustc_hash::FxHashMap;
 
 /// Standard deviation that costs are expected to have before anything is seen: of neighbours on the
-/// same core type, and on another one.
+/// same core type, and on another one, that are as slow there as what waits for memory.
 const EXPECTED: [f64; 2] = [0.35, 0.12];
+/// That of neighbours that are as fast as anything there: they hardly use what is shared.
+const HARMLESS: f64 = 0.06;
 /// Standard deviation below which no cost is taken to be known: programs change.
 const FLOOR: f64 = 0.1;
 /// Part of the expected variance that comes back in a second.
@@ -68,17 +72,54 @@ const MOST_THREADS: usize = 256;
 struct Learned {
     ln: f64,
     variance: f64,
+    /// What the variance is before anything is seen.
+    most: f64,
     at: Nanos,
     /// Whether it was large enough to count.
     known: bool,
 }
 
 impl Learned {
+    /// Takes in an event that takes away the part `gain` of its variance.
+    fn narrow(&mut self, gain: f64) {
+        self.variance = (self.variance * (1.0 - gain)).max(self.most.min(FLOOR * FLOOR));
+    }
+
     fn counts(&self) -> bool {
         let doubt = SURELY * self.variance.sqrt();
         let least = if self.known { doubt / 2.0 } else { doubt };
         self.ln - least > *ACCOUNT.start()
     }
+}
+
+/// Standard deviation that the cost of `beside` to a thread on `on` is expected to have, by how slow it is
+/// where it is (0 to 1).
+fn expected(on: CoreTypeId, beside: Seat, slow: f64) -> f64 {
+    let most = EXPECTED[usize::from(beside.on != on)];
+    let least = HARMLESS * most / EXPECTED[0];
+    least + slow * (most - least)
+}
+
+/// How much of a program ran on a core type.
+#[derive(Clone, Copy, Debug, Default)]
+struct Present {
+    /// Threads, on average over the interval.
+    threads: f64,
+    /// From 0, as fast as anything there, to 1, as slow as what waits for memory.
+    slow: f64,
+}
+
+/// Who ran where in an interval.
+type Presence = FxHashMap<Seat, Present>;
+
+/// A program whose presence changed.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    beside: Seat,
+    /// Threads more.
+    by: f64,
+    /// As in [`Present`], the greater one of before and after.
+    slow: f64,
 }
 
 /// Costs of a program on one core type.
@@ -101,6 +142,7 @@ impl Row {
         let fresh = Learned {
             ln: 0.0,
             variance: expected * expected,
+            most: expected * expected,
             at: now,
             known: false,
         };
@@ -108,29 +150,32 @@ impl Row {
         self.costs.len() - 1
     }
 
-    /// Learns from one event: neighbours changed by `changes`, the logarithm of the rate by `rose`,
+    /// Learns from one event: neighbours changed as `changes` says, the logarithm of the rate by `rose`,
     /// of which `aside` is the variance for other reasons. Whether a cost counts now that did not, or no
     /// longer.
     fn learn(
         &mut self,
         on: CoreTypeId,
-        changes: &[(Seat, f64)],
+        changes: &[Change],
         (rose, aside): (f64, f64),
         now: Nanos,
     ) -> bool {
-        for (beside, _) in changes {
-            let expected = EXPECTED[usize::from(beside.on != on)];
-            let i = self.cost(*beside, expected, now);
+        for change in changes {
+            let expected = expected(on, change.beside, change.slow);
+            let i = self.cost(change.beside, expected, now);
             let c = &mut self.costs[i].1;
             let away = now.saturating_sub(c.at).as_secs_f64();
             let most = expected * expected;
-            c.variance = (c.variance + DRIFT * away * most).min(most.max(FLOOR * FLOOR));
+            // once it is seen to be slow, more is expected of it
+            let more = (most - c.most).max(0.0);
+            c.most += more;
+            c.variance = (c.variance + more + DRIFT * away * c.most).min(c.most);
             c.at = now;
         }
         let place = |costs: &[(Seat, Learned)], s: Seat| costs.iter().position(|(t, _)| *t == s);
         let mut active: Vec<(usize, f64)> = changes
             .iter()
-            .filter_map(|(s, d)| Some((place(&self.costs, *s)?, *d)))
+            .filter_map(|c| Some((place(&self.costs, c.beside)?, c.by)))
             .collect();
         let noise = NOISE * NOISE + self.wavers + aside;
         // who would have to help by being there did not: it was the others
@@ -150,14 +195,14 @@ impl Row {
                 let c = &mut self.costs[i].1;
                 let gain = c.variance * d * d / (spread + noise);
                 c.ln = 0.0;
-                c.variance = (c.variance * (1.0 - gain)).max(FLOOR * FLOOR);
+                c.narrow(gain);
                 continue;
             }
             for (i, d) in &active {
                 let c = &mut self.costs[*i].1;
                 let gain = c.variance * d * d / (spread + noise);
                 c.ln = new(c, *d).min(*ACCOUNT.end());
-                c.variance = (c.variance * (1.0 - gain)).max(FLOOR * FLOOR);
+                c.narrow(gain);
             }
             break;
         }
@@ -168,6 +213,53 @@ impl Row {
             c.known = counts;
         }
         turned
+    }
+}
+
+/// The two fastest programs on a core type, by instructions per nanosecond of CPU time, the faster one first.
+/// What they did fades.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fastest([Option<(ProgramId, f64)>; 2]);
+
+impl Fastest {
+    fn take_in(&mut self, program: ProgramId, rate: f64) {
+        let [first, second] = &mut self.0;
+        if first.is_none_or(|(p, _)| p == program) {
+            *first = Some((program, first.map_or(rate, |(_, r)| r.max(rate))));
+        } else if second.is_none_or(|(p, r)| p == program || r < rate) {
+            *second = Some((
+                program,
+                rate.max(second.filter(|(p, _)| *p == program).map_or(0.0, |s| s.1)),
+            ));
+        }
+        if let (Some(a), Some(b)) = (*first, *second) {
+            if b.1 > a.1 {
+                self.0 = [Some(b), Some(a)];
+            }
+        }
+    }
+
+    fn fade(&mut self) {
+        for (_, rate) in self.0.iter_mut().flatten() {
+            *rate *= FADES;
+        }
+    }
+
+    /// Whether this rate is that of a slow program.
+    fn is_slow(&self, rate: f64) -> bool {
+        self.0[0].is_some_and(|(_, fastest)| rate < SLOW * fastest)
+    }
+
+    /// How slow `program` is at this rate, 0 to 1, beside the fastest other one. Of whom there is nobody to
+    /// compare with the worst is assumed.
+    fn how_slow(&self, program: ProgramId, rate: f64) -> f64 {
+        let other = self.0.iter().flatten().find(|(p, _)| *p != program);
+        let slow = other.map_or(1.0, |(_, fastest)| (1.0 - rate / fastest) / (1.0 - SLOW));
+        if slow.is_nan() {
+            1.0
+        } else {
+            slow.clamp(0.0, 1.0)
+        }
     }
 }
 
@@ -187,6 +279,8 @@ struct Thread {
     round: u64,
     /// What it did where it was before, and who was there.
     stays: Vec<Stay>,
+    /// See [`Neighbours::doubt`].
+    doubt: [f64; MAX_CORE_TYPES],
 }
 
 /// The end of a thread's stay on a core type.
@@ -196,15 +290,15 @@ struct Stay {
     /// Part of the last interval in which it ran there.
     part: f64,
     rate: f64,
-    presence: FxHashMap<Seat, f64>,
+    presence: Presence,
     at: Nanos,
 }
 
 /// Who is around in this interval and was in the one before.
 struct Around<'a> {
-    before: &'a FxHashMap<Seat, f64>,
-    here: &'a FxHashMap<Seat, f64>,
-    changes: Vec<(Seat, f64)>,
+    before: &'a Presence,
+    here: &'a Presence,
+    changes: Vec<Change>,
     now: Nanos,
 }
 
@@ -214,7 +308,7 @@ enum Showed {
     Wavering(f64),
     /// These came and left, and the logarithm of its rate changed by so much; the variance that this
     /// has for other reasons.
-    Event(Vec<(Seat, f64)>, (f64, f64)),
+    Event(Vec<Change>, (f64, f64)),
 }
 
 /// A core type, the part of an interval that a thread ran there, and the logarithm of its rate.
@@ -292,31 +386,40 @@ impl Thread {
 }
 
 /// Whose presence changed from one interval to another, and by how much.
-fn changes_between(
-    before: &FxHashMap<Seat, f64>,
-    after: &FxHashMap<Seat, f64>,
-) -> Vec<(Seat, f64)> {
+fn changes_between(before: &Presence, after: &Presence) -> Vec<Change> {
+    let change = |beside: Seat, was: Present, is: Present| Change {
+        beside,
+        by: is.threads - was.threads,
+        slow: was.slow.max(is.slow),
+    };
     let came = after
         .iter()
-        .map(|(s, p)| (*s, p - before.get(s).unwrap_or(&0.0)));
+        .map(|(s, p)| change(*s, before.get(s).copied().unwrap_or_default(), *p));
     let left = before.iter().filter(|(s, _)| !after.contains_key(s));
-    let mut changes: Vec<(Seat, f64)> = came.chain(left.map(|(s, p)| (*s, -p))).collect();
-    changes.retain(|(_, d)| d.abs() >= EVENT / 2.0);
-    changes.sort_unstable_by_key(|(s, _)| *s);
+    let left = left.map(|(s, p)| change(*s, *p, Present::default()));
+    let mut changes: Vec<Change> = came.chain(left).collect();
+    changes.retain(Change::is_one);
+    changes.sort_unstable_by_key(|c| c.beside);
     changes
 }
 
-/// Takes out of `changes` what a thread of `seat` contributed itself: it is no neighbour of its own.
-fn own_part(changes: &mut Vec<(Seat, f64)>, seat: Seat, by: f64) {
-    for (_, d) in changes.iter_mut().filter(|(s, _)| *s == seat) {
-        *d -= by;
+impl Change {
+    fn is_one(&self) -> bool {
+        self.by.abs() >= EVENT / 2.0
     }
-    changes.retain(|(_, d)| d.abs() >= EVENT / 2.0);
+}
+
+/// Takes out of `changes` what a thread of `seat` contributed itself: it is no neighbour of its own.
+fn own_part(changes: &mut Vec<Change>, seat: Seat, by: f64) {
+    for c in changes.iter_mut().filter(|c| c.beside == seat) {
+        c.by -= by;
+    }
+    changes.retain(Change::is_one);
 }
 
 /// Whether something can be learned from these changes.
-fn is_event(changes: &[(Seat, f64)]) -> bool {
-    changes.len() <= MOST_CHANGES && changes.iter().any(|(_, d)| d.abs() >= EVENT)
+fn is_event(changes: &[Change]) -> bool {
+    changes.len() <= MOST_CHANGES && changes.iter().any(|c| c.by.abs() >= EVENT)
 }
 
 /// A program, and when it was met last.
@@ -332,11 +435,10 @@ pub(super) struct Neighbours {
     ran: Vec<ThreadKey>,
     round: u64,
     /// Presence in this interval, and in the one before.
-    presence: [FxHashMap<Seat, f64>; 2],
+    presence: [Presence; 2],
     rows: FxHashMap<Seat, Row>,
     known: Vec<Cost>,
-    /// The fastest rate on each core type; it fades.
-    best: [f64; MAX_CORE_TYPES],
+    fastest: [Fastest; MAX_CORE_TYPES],
     /// Threads that may cost each other something, which nobody has seen yet.
     suspects: Vec<ThreadKey>,
 }
@@ -461,35 +563,53 @@ impl Neighbours {
     fn suspect(&mut self) {
         let mut slow: Vec<(Seat, ThreadKey)> = Vec::new();
         for key in &self.ran {
-            let Some(thread) = self.threads.get(*key) else {
+            let Some(thread) = self.threads.get_mut(*key) else {
                 continue;
             };
             let Some((on, _)) = thread.was.filter(|_| thread.windows > 0.0) else {
                 continue;
             };
-            let best = &mut self.best[on.index()];
+            thread.doubt[on.index()] = 0.0;
             let rate = thread.rate.exp();
-            *best = (*best * FADES).max(rate);
-            if rate < SLOW * *best && slow.len() < MOST_SUSPECTS {
+            if self.fastest[on.index()].is_slow(rate) && slow.len() < MOST_SUSPECTS {
                 let program = thread.program;
                 slow.push((Seat { program, on }, *key));
             }
         }
         self.suspects.clear();
-        let tested = |of: Seat, beside: Seat| {
-            let row = self.rows.get(&of);
-            let cost = row.and_then(|r| r.costs.iter().find(|(s, _)| *s == beside));
-            cost.is_some_and(|(_, c)| c.variance < EXPECTED[0] * EXPECTED[0] / 2.0)
-        };
         for (a, key) in &slow {
-            let mut others = slow
+            let others = slow
                 .iter()
                 .filter(|(b, other)| other != key && b.on == a.on);
-            // it is by leaving that a thread shows what it costs
-            if others.any(|(b, _)| !tested(*b, *a)) {
+            let mut doubt = 0.0;
+            let mut suspected = false;
+            for (b, _) in others {
+                doubt += self.doubt_of(*a, *b);
+                // it is by leaving that a thread shows what it costs
+                suspected |= self.doubt_of(*b, *a) > EXPECTED[0] * EXPECTED[0] / 2.0;
+            }
+            if suspected {
                 self.suspects.push(*key);
             }
+            if let Some(thread) = self.threads.get_mut(*key) {
+                thread.doubt[a.on.index()] = doubt;
+            }
         }
+    }
+
+    /// Squared standard uncertainty of what `beside`, a slow one, costs `of`.
+    fn doubt_of(&self, of: Seat, beside: Seat) -> f64 {
+        let most = expected(of.on, beside, 1.0).powi(2);
+        let row = self.rows.get(&of);
+        let cost = row.and_then(|r| r.costs.iter().find(|(s, _)| *s == beside));
+        cost.map_or(most, |(_, c)| c.variance + (most - c.most).max(0.0))
+    }
+
+    /// Squared standard uncertainty of the logarithm of the rate that `thread` had on `t` when it ran
+    /// there last, for what neighbours cost it that nobody has seen without them.
+    pub fn doubt(&self, thread: ThreadKey, t: usize) -> f64 {
+        let doubt = self.threads.get(thread).and_then(|th| th.doubt.get(t));
+        doubt.copied().unwrap_or(0.0)
     }
 
     /// Whether `thread` may cost a neighbour something that nobody has seen yet.
@@ -497,19 +617,28 @@ impl Neighbours {
         self.suspects.contains(&thread)
     }
 
-    /// Sums up who was where.
+    /// Sums up who was where, and how slow.
     fn note_presence(&mut self, interval: Nanos) {
         self.presence.swap(0, 1);
+        self.fastest.iter_mut().for_each(Fastest::fade);
         let here = &mut self.presence[0];
         here.clear();
         for thread in self.ran.iter().filter_map(|k| self.threads.get(*k)) {
-            for (t, (_, time)) in thread.sums.iter().enumerate() {
+            for (t, (instructions, time)) in thread.sums.iter().enumerate() {
                 let seat = Seat {
                     program: thread.program,
                     on: CoreTypeId(t as u8), // below MAX_CORE_TYPES
                 };
                 if *time > 0.0 && interval > Nanos::ZERO {
-                    *here.entry(seat).or_default() += (time / interval.0 as f64).min(1.0);
+                    let part = (time / interval.0 as f64).min(1.0);
+                    let rate = instructions / time;
+                    if part >= WHOLE {
+                        self.fastest[t].take_in(seat.program, rate);
+                    }
+                    let slow = self.fastest[t].how_slow(seat.program, rate);
+                    let present = here.entry(seat).or_default();
+                    present.threads += part;
+                    present.slow = present.slow.max(slow);
                 }
             }
         }
@@ -552,7 +681,7 @@ impl Neighbours {
         let costs = self.known[from..].iter().take_while(|c| c.of == of);
         costs
             .map(|c| {
-                let present = self.presence[0].get(&c.beside).copied().unwrap_or(0.0);
+                let present = self.presence[0].get(&c.beside).map_or(0.0, |p| p.threads);
                 // about the thread's own part of its program
                 let own = if c.beside == of { 1.0 } else { 0.0 };
                 c.ln * (present - own).max(0.0)

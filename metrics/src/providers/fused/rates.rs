@@ -54,6 +54,8 @@ pub(super) struct Move {
     /// Squared scatter of the logarithms of windows before it: of a program that wavers, what is
     /// next to each other differs as well.
     scatter: f64,
+    /// Squared standard uncertainty of the logarithm of their ratio for what neighbours may have cost.
+    pub doubt: f64,
 }
 
 impl Move {
@@ -71,7 +73,7 @@ impl Move {
     /// The square of the uncertainty of either rate as one of the phase that the two have in
     /// common.
     pub fn variance(&self) -> f64 {
-        self.scatter.max(NOISE * NOISE)
+        self.scatter.max(NOISE * NOISE) + self.doubt / 2.0
     }
 
     /// The logarithm of the rate on core type `c` over that on `slowest`, and the square of its
@@ -128,6 +130,7 @@ impl Sides {
             self.moved = both.map(|(before, here)| Move {
                 rates: [before, here],
                 scatter: self.rates[before.0].variance,
+                doubt: 0.0,
             });
         }
     }

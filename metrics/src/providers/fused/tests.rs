@@ -296,6 +296,39 @@ proptest! {
     }
 }
 
+/// A move away from a slow neighbour whom the thread was never seen without: how much of what it gains
+/// is the core type's nobody can tell yet.
+#[test]
+fn a_move_away_from_a_slow_neighbour_is_uncertain() {
+    let sf_after = |beside: bool| {
+        let mut p = provider(None);
+        let interval = |ms: u64, what: &[(u32, &str, u8, f64)], p: &mut Fused| {
+            let all = what.iter().map(|(slot, _, t, rate)| {
+                readings(*slot, *t, 0, 100, &[(rate * 1e8) as u64, 100_000_000])
+            });
+            let slots: Vec<u32> = what.iter().map(|(slot, ..)| *slot).collect();
+            let mut s = snapshot(ms, &slots, all.collect());
+            for (thread, (_, name, ..)) in s.threads.iter_mut().zip(what) {
+                thread.comm[..name.len()].copy_from_slice(name.as_bytes());
+            }
+            p.observe(&s);
+        };
+        let fast = (3, "f", 1, 1.0);
+        for i in 0..5 {
+            let all = [(1, "a", 1, 0.43), fast, (2, "b", 1, 0.43)];
+            interval(100 * i, &all[..2 + usize::from(beside)], &mut p);
+        }
+        for i in 5..8 {
+            let all = [(1, "a", 0, 1.6), fast, (2, "b", 1, 0.43)];
+            interval(100 * i, &all[..2 + usize::from(beside)], &mut p);
+        }
+        p.estimate(key(1), SF).unwrap()
+    };
+    let relative = |e: Estimate| e.uncertainty.unwrap() / e.value;
+    assert!(relative(sf_after(false)) < 0.15, "{:?}", sf_after(false));
+    assert!(relative(sf_after(true)) > 0.3, "{:?}", sf_after(true));
+}
+
 /// A program whose phases flow into each other, each too near to the last to be told from it: what
 /// it did on one core type a second ago is no measure for what it does on the other one now. Seen
 /// with opusenc on the board, whose factor of 2.3 came out as 1.5 to 3.6.

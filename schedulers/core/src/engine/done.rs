@@ -7,7 +7,7 @@ use crate::view::{ThreadView, View};
 
 /// What `th` did in this interval; `None` when its speedup factors are not known.
 pub(super) fn of(view: &View<'_>, th: &ThreadView) -> Option<Done> {
-    let sp = speedups::of(view, th, Utility::Speedup)?;
+    let sp = speedups::of(view, th, Utility::Auto)?;
     let slowed = view.slowed(th);
     let mut done = Done::default();
     for t in view.core_types() {

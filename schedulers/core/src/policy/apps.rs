@@ -94,6 +94,7 @@ mod tests {
             id: AppId(*id),
             threads: 0..0,
             runnable: 1,
+            busy: [1.0; amp_metrics::MAX_CORE_TYPES],
         };
         ids.iter().map(view).collect()
     }

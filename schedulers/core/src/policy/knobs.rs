@@ -46,8 +46,8 @@ impl Knob {
     /// How an application of many threads is rated ([`crate::policy::speedups::rule`]).
     pub const UTILITY: Knob = Knob {
         key: "utility",
-        kind: KnobKind::Choice(&["speedup", "camp", "barrier"]),
-        help: "how the gain of an application with many threads is rated: barrier if they wait for the slowest",
+        kind: KnobKind::Choice(&["auto", "speedup", "camp", "barrier"]),
+        help: "how the gain of an application with many threads is rated; auto: by how much they wait on fast cores",
     };
 
     /// A turn, round or threshold, from a millisecond to a minute.

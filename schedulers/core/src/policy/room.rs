@@ -30,6 +30,18 @@ impl Reach {
     }
 }
 
+/// What a thread has on fast and on slow cores over its share of all, when `threads` of equal weight are
+/// seated on `fast` of the `cpus`.
+fn sides(threads: usize, fast: usize, cpus: usize) -> [f64; 2] {
+    if threads <= cpus || fast >= cpus {
+        return [1.0; 2];
+    }
+    let share = cpus as f64 / threads as f64;
+    let seats = threads * fast / cpus;
+    let each = |cpus: usize, threads: usize| (cpus as f64 / threads.max(1) as f64).min(1.0) / share;
+    [each(fast, seats), each(cpus - fast, threads - seats)]
+}
+
 /// CPU time of every thread, as a share of the interval: 1 unless there are more threads than CPUs,
 /// else in proportion to weight, and 1 at most.
 #[derive(Debug, Default)]
@@ -38,6 +50,8 @@ pub struct Room {
     cpu: Vec<f64>,
     reach: Vec<Reach>,
     last: f64,
+    /// CPU time of a thread while it is on fast and on slow cores, over its share.
+    sides: [f64; 2],
 }
 
 impl Room {
@@ -48,6 +62,11 @@ impl Room {
         self.reach
             .extend(view.threads.iter().map(|th| Reach::of(view, th.allowed)));
         self.cpu.clear();
+        self.sides = sides(
+            view.threads.len(),
+            view.topology.nr_cpus(CoreTypeId::FASTEST),
+            cpus,
+        );
         if view.threads.len() <= cpus {
             self.cpu.resize(view.threads.len(), 1.0);
             return;
@@ -67,6 +86,17 @@ impl Room {
         self.cpu.get(i).copied().unwrap_or(0.0)
     }
 
+    /// The share of thread `i` while it has a fast core, 0 to 1. Seats are whole threads: of seven threads
+    /// on two fast and four slow cores, two have a core each, and five share four.
+    pub fn fast_share(&self, i: usize) -> f64 {
+        (self.cpu(i) * self.sides[0]).min(1.0)
+    }
+
+    /// The share of thread `i` while it is on slow cores, 0 to 1.
+    pub fn slow_share(&self, i: usize) -> f64 {
+        (self.cpu(i) * self.sides[1]).min(1.0)
+    }
+
     /// Where thread `i` may run.
     pub fn reach(&self, i: usize) -> Reach {
         self.reach.get(i).copied().unwrap_or(Reach::Slow)
@@ -80,5 +110,22 @@ impl Room {
             .map(|(_, (_, cpu))| cpu)
             .sum();
         (view.topology.nr_cpus(CoreTypeId::FASTEST) as f64 - owed - pinned).max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_threads_are_seated() {
+        assert_eq!(sides(6, 2, 6), [1.0; 2]);
+        let near = |a: [f64; 2], b: [f64; 2]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9);
+        // two have a core each, five share four
+        assert!(near(sides(7, 2, 6), [7.0 / 6.0, 0.8 * 7.0 / 6.0]));
+        // three share two, six share four
+        assert!(near(sides(9, 2, 6), [1.0; 2]));
+        // no slow core
+        assert_eq!(sides(9, 6, 6), [1.0; 2]);
     }
 }

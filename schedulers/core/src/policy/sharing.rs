@@ -55,11 +55,11 @@ impl Sharing {
         let room = &self.room;
         self.shares.clear();
         self.shares.extend((0..view.threads.len()).map(|i| {
-            let most = room.cpu(i);
+            let most = room.fast_share(i);
             let share = share(i, most)?;
             Some(match room.reach(i) {
                 Reach::Both => (share, most),
-                Reach::Fast => (most, most),
+                Reach::Fast => (room.cpu(i), room.cpu(i)),
                 Reach::Slow => (0.0, 0.0),
             })
         }));

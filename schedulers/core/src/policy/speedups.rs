@@ -45,6 +45,7 @@ pub fn rule(word: &str) -> Utility {
     match word {
         "camp" => Utility::Camp,
         "barrier" => Utility::Barrier,
-        _ => Utility::Speedup,
+        "speedup" => Utility::Speedup,
+        _ => Utility::Auto,
     }
 }

@@ -81,9 +81,8 @@ fn looking_again_costs_less_than_a_percent() {
 }
 
 /// Two programs that evict each other's lines from the little cores' cache: sorting by factors leaves
-/// both there. Factors measured in the mix and what is learned of costs bring 5 % (the best placement is
-/// a third better; without learning costs it was 10 %): both often end up on big cores, by factors that
-/// were measured before the costs were known.
+/// both there, a fourth below the best placement. What is learned of costs brings most of that back: of the
+/// best placement 0.915 with this seed, 0.942, 0.934 and 0.950 with the three after it (five runs each).
 #[test]
 fn measured_factors_do_not_lose_where_a_cache_is_shared() {
     let path: PathBuf = [
@@ -109,8 +108,5 @@ fn measured_factors_do_not_lose_where_a_cache_is_shared() {
     let unaware = asp("hsp", "true");
     let aware = asp("hsp", "fused");
     assert!(unaware < 0.8 * best, "{unaware} of {best}");
-    assert!(
-        aware > 1.04 * unaware,
-        "{aware} beside {unaware}, of {best}"
-    );
+    assert!(aware > 0.9 * best, "{aware} beside {unaware}, of {best}");
 }

@@ -12,3 +12,4 @@ mod mixes;
 mod oracle;
 mod properties;
 mod provider;
+mod waits;

@@ -159,6 +159,42 @@ fn who_is_slow_beside_another_slow_one_is_suspected_until_it_has_been_away() {
     assert!(run.n.costs().is_empty(), "they do not mind");
 }
 
+/// Two programs come at once, and the rate falls: it was the slow one.
+#[test]
+fn of_two_that_come_at_once_the_slow_one_is_blamed() {
+    let mut run = Run::new();
+    run.run(4, &[("a", 1, 1.0), ("b", 0, 1.6), ("f", 0, 2.4)]);
+    run.run(4, &[("a", 1, 0.43), ("b", 1, 0.43), ("f", 1, 1.0)]);
+    assert!(run.cost(("a", 1), ("b", 1)) > 0.5, "{:?}", run.n.costs());
+    assert_eq!(run.cost(("a", 1), ("f", 1)), 0.0, "{:?}", run.n.costs());
+}
+
+/// What a thread did beside a slow one, whom nobody has seen it without, says little of its own speed.
+#[test]
+fn who_runs_beside_a_slow_one_is_in_doubt_until_it_was_seen_without() {
+    let mut run = Run::new();
+    let doubt = |run: &Run, name: &str| {
+        let slot = u32::from(name.as_bytes()[0]);
+        run.n.doubt(key(slot), 1).sqrt()
+    };
+    let together = [("a", 1, 0.4), ("b", 1, 0.4), ("f", 1, 1.0), ("m", 0, 2.2)];
+    run.run(4, &together);
+    assert!(doubt(&run, "a") > 0.3 && doubt(&run, "b") > 0.3);
+    assert_eq!(
+        doubt(&run, "f"),
+        0.0,
+        "it is fast: nobody takes anything from it"
+    );
+    for _ in 0..3 {
+        run.run(
+            3,
+            &[("a", 1, 0.4), ("b", 0, 0.9), ("f", 1, 1.0), ("m", 1, 1.0)],
+        );
+        run.run(4, &together);
+    }
+    assert!(doubt(&run, "a") < 0.15, "{}", doubt(&run, "a"));
+}
+
 #[test]
 fn memory_is_shared_by_all_core_types() {
     let mut run = Run::new();

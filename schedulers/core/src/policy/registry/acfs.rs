@@ -52,6 +52,10 @@ neither earns nor costs anything. With uf above 1, applications of high speedup
 may fall behind by that factor: more throughput, unfairness up to uf times the best. The paper's
 t_swap is 850 ms; the default here follows the interval, so that shares settle within seconds.
 
+SP is that of `utility`: `auto` measures how much of their time on fast cores the threads of an
+application wait for those on slow ones, and takes that off SF; `speedup` takes it that they never
+wait, as the paper does.
+
 It needs speedup factors on every core type but the slowest. A thread without them is fair-shared:
 it gets its weight's share of every core type's time, and no factor is made up for it. Use it where
 equal programs should suffer equally from sharing the machine. On the published mixes it is the

@@ -32,7 +32,9 @@ hsp: high speedup first.
 Gives fast cores to the threads for which a fast core adds most: (SP-1)/min(NB,N), SP =
 (min(NB,N)/N)(SF-1)+1 being the application-wide speedup and N its runnable threads now [TR5028
 s. 4]. For an application of one thread that is SF-1. `utility=camp` ranks by the utility factor of
-CAMP instead, `utility=barrier` takes it that threads wait for the slowest (SP = 1 unless N <= NB).
+CAMP instead, `utility=barrier` takes it that threads wait for the slowest (SP = 1 unless N <= NB). The default,
+`auto`, measures how much of its time on fast cores a thread waits for its siblings on slow ones, and
+takes that off SF.
 This is the throughput-optimal placement where threads of one application do not wait for each
 other, and an unfair one: low-speedup applications stay on slow cores. With several core types each
 is filled in turn, fastest first, by speedup on that type.

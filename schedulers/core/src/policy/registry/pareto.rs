@@ -44,7 +44,8 @@ The last condition says that all x lie in [m, unfairness*m] for some m: for a gi
 that goes by (SF-1)/N, and concave in m, so that the exact optimum is found by a one-dimensional
 search. With `utility=camp` an application gains (SP-1)/min(N, NB) per fast core, SP being the
 utility factor of CAMP, instead of (SF-1)/N; with `utility=barrier` nothing unless all its threads
-have one. Weights scale x; with more threads than CPUs it is scaled by each one's share of CPU time.
+have one. The default, `auto`, measures how much of its time on fast cores a thread waits for its
+siblings on slow ones, and takes that off what a core adds. Weights scale x; with more threads than CPUs it is scaled by each one's share of CPU time.
 Progress made so far counts with the length of time it took: what one phase of a program lost
 another may make up for within a quarter of that time, `horizon` at least. Threads are then steered
 to their shares by crediting and charging time. When the bound cannot be kept (who gains nothing
@@ -147,10 +148,13 @@ struct Sum {
     n: f64,
     sf: f64,
     weight: f64,
-    /// CPU time, as shares of the interval: of all, and by reach.
+    /// CPU time without a fast core for those that have a choice, that of threads that may run on
+    /// fast cores only, and the most that those with a choice have there, as shares of the interval.
     cpu: f64,
     pinned: f64,
     free: f64,
+    /// CPU time of those with a choice while they are on slow cores.
+    slow: f64,
     /// Seconds of CPU time in this interval, and what the part of it on fast cores was worth on top
     /// at each thread's factor.
     ran: f64,
@@ -199,11 +203,17 @@ impl Pareto {
             s.n += 1.0;
             s.sf += sf;
             s.weight += f64::from(th.weight);
-            s.cpu += cpu;
             match room.reach(i) {
-                Reach::Fast => s.pinned += cpu,
-                Reach::Both => s.free += cpu,
-                Reach::Slow => {}
+                Reach::Fast => {
+                    s.cpu += cpu;
+                    s.pinned += cpu;
+                }
+                Reach::Both => {
+                    s.cpu += room.slow_share(i);
+                    s.slow += room.slow_share(i);
+                    s.free += room.fast_share(i);
+                }
+                Reach::Slow => s.cpu += room.slow_share(i),
             }
             let [fast, slow, ..] = th.ran;
             s.ran += (fast + slow).as_secs_f64();
@@ -235,11 +245,17 @@ impl Pareto {
             // divisions are what this loop costs
             let each = 1.0 / s.n;
             let (sf, weight) = (s.sf * each, s.weight * each / 100.0);
-            let sp = rule.of(sf, app.runnable, fast_cpus);
+            let arriving = view.arriving(i, CoreTypeId::FASTEST, sf, rule);
+            let sp = rule.of(arriving, app.runnable, fast_cpus);
             // what a fast core adds for a thread, as the application as a whole has it, per SF-1
             let runnable = app.runnable.max(1) as f64;
-            let worth =
+            let mut worth =
                 (rule.of(2.0, app.runnable, fast_cpus) - 1.0) * runnable / fast.min(runnable);
+            // threads that wait on fast cores have done their work there all the same
+            let credited = worth;
+            if sf > 1.0 {
+                worth *= (arriving - 1.0) / (sf - 1.0);
+            }
             // x per unit of speed of one thread on a slow core
             let unit = 1.0 / (sp * weight);
             let mut past = Past::default();
@@ -250,7 +266,7 @@ impl Pareto {
                     p.progress = s.alone_before * each / weight;
                 }
                 p.time += interval;
-                p.progress += (s.ran + worth * s.gained) * each * unit;
+                p.progress += (s.ran + credited * s.gained) * each * unit;
                 if p.time > memory {
                     p.progress *= memory / p.time;
                     p.time = memory;
@@ -259,8 +275,9 @@ impl Pareto {
             }
             let cap = s.free.min((fast - s.pinned).max(0.0));
             let place = (cap > 0.0).then(|| {
-                let gain = worth * (sf - 1.0) * each;
-                let alpha = (s.cpu * each + s.pinned * gain) * unit;
+                // a fast core has room for its thread alone, slow ones may be shared by more
+                let gain = worth * (sf - s.slow / s.free) * each;
+                let alpha = (s.cpu * each + s.pinned * worth * (sf - 1.0) * each) * unit;
                 let horizon = horizon.max(PATIENCE * past.time);
                 let part = 1.0 / (past.time + horizon);
                 self.problem.push(Share {

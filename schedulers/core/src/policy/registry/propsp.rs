@@ -101,7 +101,7 @@ impl PropSp {
         for (i, b) in benefit.iter().enumerate() {
             let free = room.reach(i) == Reach::Both;
             match b {
-                Some(b) if free => self.demands.push(*b, 0.0, room.cpu(i)),
+                Some(b) if free => self.demands.push(*b, 0.0, room.fast_share(i)),
                 _ => self.demands.push(0.0, 0.0, 0.0),
             }
         }
