@@ -1,3 +1,4 @@
+use super::row::{ACCOUNT, MOST_NEIGHBOURS};
 use super::*;
 use crate::providers::testing::key;
 use proptest::prelude::*;
