@@ -135,8 +135,11 @@ pub enum EvaluationError {
 
 /// The completion times of one application, summed up.
 struct Times {
+    /// Alone: with several runs of the mix, a time that was measured once counts as exact.
     slow: Measured,
     fast: Measured,
+    /// What the times alone are uncertain by, as far as that is known.
+    alone_u: [Option<f64>; 2],
     weight: f64,
     /// Time per pass of each run.
     by_work: Vec<f64>,
@@ -171,8 +174,10 @@ type Figure = fn(&[Times], &dyn Fn(&Times) -> Measured) -> Measured;
 ///
 /// ASP, STP and unfairness are figures of each run by itself, by the work done over the whole run,
 /// and averaged. Uncertainties of solo times are propagated; the part of the mix is the scatter of
-/// the runs' own figures. With a single run it is that of its completion times. It is unknown when
-/// any input has a single observation.
+/// the runs' own figures. With a single run it is that of its completion times, and unknown when
+/// any input has a single observation. With several, times alone that were measured once are left out of
+/// it; that their own uncertainty is unknown shows in [`AppResult::ct_slow_u`] and
+/// [`AppResult::ct_fast_u`].
 ///
 /// [`PolicyResult::asp_gm`] is the papers' aggregate speedup, from the geometric mean of a run's
 /// completion times. A geometric mean counts passes and not time: a program that completes often on
@@ -317,9 +322,16 @@ fn sum_up(
         by_work.push(run.duration_s / a.passes(from));
     }
     let within = |r: &Run| Measured::mean(&r.apps[i].completions_s)?.relative();
+    let slow = mean(&solo.slow_s, "alone on slow cores")?;
+    let fast = mean(&solo.fast_s, "alone with fast cores")?;
+    let known = |alone: Measured| match alone.u {
+        None if runs.len() > 1 => Measured::exact(alone.value),
+        _ => alone,
+    };
     Ok(Times {
-        slow: mean(&solo.slow_s, "alone on slow cores")?,
-        fast: mean(&solo.fast_s, "alone with fast cores")?,
+        slow: known(slow),
+        fast: known(fast),
+        alone_u: [slow.u, fast.u],
         weight: f64::from(app.weight) / 100.0,
         by_work,
         geometric,
@@ -358,8 +370,8 @@ fn app_result(app: &AppSpec, t: &Times, runs: &[Run], i: usize, from: WorkFrom) 
         ct_sched_s: sched.value,
         slowdown: slowdown.value,
         speedup: speedup.value,
-        ct_slow_u: t.slow.u,
-        ct_fast_u: t.fast.u,
+        ct_slow_u: t.alone_u[0],
+        ct_fast_u: t.alone_u[1],
         ct_sched_u: sched.u,
         slowdown_u: slowdown.u,
         speedup_u: speedup.u,

@@ -7,6 +7,7 @@ use crate::report::charts;
 use crate::report::columns::{Column, Figure, Shown, COLUMNS};
 use crate::report::number::{measured, UNKNOWN};
 use crate::report::text::draw;
+use crate::report::words;
 use amp_charts::escape;
 use amp_charts::page::{document, figure, header, table};
 use amp_metrics::uncertainty::Measured;
@@ -157,6 +158,11 @@ fn notes(merged: &Merged) -> Vec<String> {
             "{BASELINE} is a stand-in on the simulator: a fair scheduler that does not know core types."
         ));
     }
+    out.extend(
+        reports(merged)
+            .find_map(words::alone_once)
+            .map(str::to_owned),
+    );
     if reports(merged).any(|r| r.environment.virtual_time) {
         out.push("Times are virtual.".into());
     }

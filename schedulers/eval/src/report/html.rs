@@ -85,9 +85,8 @@ fn aggregate(report: &BenchReport) -> String {
         out += " <span class=\"key\"><i class=\"diamond\"></i></span>";
         out += &escape(prediction);
     }
-    if let Some(note) = words::work(report) {
-        out += " ";
-        out += note;
+    for note in [words::alone_once(report), words::work(report)] {
+        out.extend(note.map(|n| format!(" {n}")));
     }
     if let Some(note) = words::pinned(report) {
         out += "</p><p class=\"note\">";

@@ -48,6 +48,7 @@ fn notes(report: &BenchReport) -> String {
         );
     }
     out.push("Slowdown: against having the fast cores to itself.".into());
+    out.extend(words::alone_once(report).map(str::to_owned));
     out.extend(words::work(report).map(str::to_owned));
     let mut out = out.join(" ") + "\n";
     for note in [

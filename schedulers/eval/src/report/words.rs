@@ -67,6 +67,14 @@ pub fn pinned(report: &BenchReport) -> Option<String> {
     Some(format!("{PINNED}: {on_fast} on {fastest}; {how}."))
 }
 
+/// What ± leaves out, where programs ran alone once and the mix more often.
+pub fn alone_once(report: &BenchReport) -> Option<&'static str> {
+    let repeated = report.results.iter().filter(|r| r.runs.len() > 1);
+    let mut apps = repeated.flat_map(|r| &r.apps);
+    apps.any(|a| a.ct_slow_u.is_none() || a.ct_fast_u.is_none())
+        .then_some("Programs ran alone once: ± leaves out what those times are uncertain by.")
+}
+
 /// What the work of passes that the end of a run cut off is known from.
 pub fn work(report: &BenchReport) -> Option<&'static str> {
     let from = report.results.iter().find_map(|r| r.work_from)?;

@@ -190,6 +190,21 @@ fn one_completion_has_no_uncertainty() {
     assert_eq!(r.unfairness, Measured::exact(1.0));
 }
 
+/// What runs differ by is known, however often programs ran alone.
+#[test]
+fn runs_differ_even_where_programs_ran_alone_once() {
+    let once = Solo {
+        slow_s: vec![30.0],
+        fast_s: vec![10.0],
+    };
+    let runs = [run(&[&[10.0]]), run(&[&[15.0]])];
+    let r = evaluated("hsp", &[app("a", 100)], &[once], &runs).unwrap();
+    // gains of 2 and of 1
+    assert!(close(r.asp.value, 1.5) && close(r.asp.u.unwrap(), 0.5));
+    assert!(r.apps[0].slowdown_u.is_some());
+    assert_eq!((r.apps[0].ct_slow_u, r.apps[0].ct_fast_u), (None, None));
+}
+
 #[test]
 fn bad_input_is_named() {
     let a = [app("bzip2", 100)];
