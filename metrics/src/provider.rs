@@ -119,6 +119,11 @@ pub trait Provider: Send {
         self.inner()?.program(thread)
     }
 
+    /// The command name, NUL-padded, of a program that [`Provider::costs`] names; `None` for a stranger.
+    fn program_name(&self, program: ProgramId) -> Option<[u8; 16]> {
+        self.inner()?.program_name(program)
+    }
+
     /// Whether `thread` may cost its neighbours something that only its going elsewhere would show:
     /// that is worth more than what is still to be learned of its own metrics.
     fn suspects(&self, thread: ThreadKey) -> bool {

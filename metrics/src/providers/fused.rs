@@ -498,6 +498,10 @@ impl Provider for Fused {
         self.neighbours.program(&self.comm(thread)?)
     }
 
+    fn program_name(&self, program: ProgramId) -> Option<[u8; 16]> {
+        self.neighbours.name(program)
+    }
+
     fn suspects(&self, thread: ThreadKey) -> bool {
         self.neighbours.suspects(thread)
     }

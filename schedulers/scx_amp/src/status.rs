@@ -3,7 +3,7 @@
 use crate::live::Live;
 use amp_host::clock;
 use amp_metrics::{
-    CoreTypeId, Estimate, Health, MetricId, Nanos, Provider, Quality, Snapshot, Subject,
+    CoreTypeId, Estimate, Health, MetricId, Nanos, Provider, Quality, Seat, Snapshot, Subject,
     ThreadSample, MAX_CORE_TYPES,
 };
 use amp_sched::{Engine, Topology};
@@ -50,6 +50,12 @@ pub struct Status {
     /// Virtual counters of the machine, its core types and CPUs, by name.
     #[stat(desc = "virtual counters over the last interval, such as `energy_J big`")]
     pub virtual_counters: BTreeMap<String, f64>,
+    /// What programs cost each other.
+    #[stat(
+        desc = "how many times faster a program runs without another one, by `NAME on TYPE beside NAME on TYPE`"
+    )]
+    #[serde(default)]
+    pub costs: BTreeMap<String, f64>,
     /// Seconds since the start.
     #[stat(desc = "seconds since the scheduler was attached")]
     pub uptime_s: f64,
@@ -273,6 +279,7 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
             Subject::Cpu(cpu) => Some(format!(" cpu{cpu}")),
             Subject::App(_) => None,
         }),
+        costs: costs(topology, engine.provider()),
         uptime_s: clock::now().saturating_sub(began).as_secs_f64(),
         ticks: totals.ticks,
         changes,
@@ -296,6 +303,30 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
         memory_failed: String::new(),
         per_thread,
     }
+}
+
+/// What the provider knows of programs that slow each other down.
+fn costs(topology: &Topology, provider: &dyn Provider) -> BTreeMap<String, f64> {
+    let seat = |s: Seat| {
+        let comm = provider.program_name(s.program)?;
+        let on = core_type_name(topology, s.on);
+        Some(format!("{} on {on}", command_name(&comm)))
+    };
+    let known = provider.costs().iter();
+    known
+        .filter_map(|c| {
+            Some((
+                format!("{} beside {}", seat(c.of)?, seat(c.beside)?),
+                c.ln.exp(),
+            ))
+        })
+        .collect()
+}
+
+/// A command name without its padding.
+fn command_name(comm: &[u8; 16]) -> String {
+    let end = comm.iter().position(|c| *c == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(&comm[..end]).into_owned()
 }
 
 /// Every CPU with the thread that runs there.
@@ -337,7 +368,6 @@ fn virtual_counters(
 
 fn thread(t: &ThreadSample, topology: &Topology, provider: &dyn Provider) -> ThreadStatus {
     let name = |id: CoreTypeId| core_type_name(topology, id);
-    let end = t.comm.iter().position(|c| *c == 0).unwrap_or(t.comm.len());
     let cpu_s = t.runtime.iter().copied().sum::<Nanos>().as_secs_f64();
     let big = t.runtime[CoreTypeId::FASTEST.index()].as_secs_f64();
     let mut metrics = BTreeMap::new();
@@ -376,7 +406,7 @@ fn thread(t: &ThreadSample, topology: &Topology, provider: &dyn Provider) -> Thr
         virtual_counters: BTreeMap::new(),
         tid: i64::from(t.tid),
         app: t.app.0,
-        comm: String::from_utf8_lossy(&t.comm[..end]).into_owned(),
+        comm: command_name(&t.comm),
         weight: u64::from(t.weight),
         core_type: name(t.core_type),
         placed: t.placed.map(name).unwrap_or_default(),

@@ -173,11 +173,7 @@ impl Neighbours {
         if list {
             self.list();
         }
-        let known = |id: &ProgramId| self.programs.iter().find(|(_, (of, _))| of == id);
-        turned
-            .iter()
-            .filter_map(|id| known(id).map(|(comm, _)| *comm))
-            .collect()
+        turned.iter().filter_map(|id| self.name(*id)).collect()
     }
 
     /// Finds threads that run side by side, are slow for their core type, as what waits for memory is,
@@ -287,6 +283,13 @@ impl Neighbours {
     /// The program of this name, if it was met.
     pub fn program(&self, comm: &[u8; 16]) -> Option<ProgramId> {
         self.programs.get(comm).map(|(id, _)| *id)
+    }
+
+    /// The name of a program.
+    pub fn name(&self, program: ProgramId) -> Option<[u8; 16]> {
+        let mut all = self.programs.iter();
+        all.find(|(_, (id, _))| *id == program)
+            .map(|(comm, _)| *comm)
     }
 
     /// What a thread of the program `comm` that ran on `t` in the last interval paid for its

@@ -42,6 +42,9 @@ pub fn table(s: &Status) -> String {
             .collect();
         let _ = writeln!(out, "{}", all.join("  "));
     }
+    for (pair, times) in &s.costs {
+        let _ = writeln!(out, "{pair}: {times:.2} times slower");
+    }
     // whatever the provider offers, the usual ones first
     const USUAL: [&str; 3] = ["ipc", "sf", "ef"];
     let offered = s.per_thread.iter().flat_map(|t| t.metrics.keys());
@@ -154,6 +157,7 @@ mod tests {
         };
         let s = Status {
             policy: "rr".into(),
+            costs: [("chase on little beside chase on little".to_owned(), 2.349)].into(),
             per_thread: vec![
                 ThreadStatus {
                     tid: 7,
@@ -168,16 +172,18 @@ mod tests {
             ..Status::default()
         };
         let text = table(&s);
+        let costs = "chase on little beside chase on little: 2.35 times slower\n";
+        assert!(text.contains(costs), "{text}");
         assert!(
-            text.lines().nth(2).unwrap().contains("2.35 ± 0.13"),
+            text.lines().nth(3).unwrap().contains("2.35 ± 0.13"),
             "{text}"
         );
         assert!(
-            text.lines().nth(2).unwrap().ends_with("stale      1.3"),
+            text.lines().nth(3).unwrap().ends_with("stale      1.3"),
             "{text}"
         );
         assert!(
-            text.lines().nth(3).unwrap().trim_end().ends_with('-'),
+            text.lines().nth(4).unwrap().trim_end().ends_with('-'),
             "{text}"
         );
     }
