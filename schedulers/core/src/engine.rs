@@ -139,8 +139,6 @@ pub struct Engine {
     offered: Vec<ThreadView>,
     app_views: Vec<AppView>,
     app_ticks: Vec<AppTick>,
-    /// Per entry of `app_ticks`, until they are sorted.
-    app_used: Vec<Used>,
     app_index: FxHashMap<AppId, usize>,
     decided: Placement,
     changed: Placement,
@@ -168,7 +166,6 @@ impl Engine {
             offered: Vec::new(),
             app_views: Vec::new(),
             app_ticks: Vec::new(),
-            app_used: Vec::new(),
             app_index: FxHashMap::default(),
             decided: Placement::default(),
             changed: Placement::default(),
@@ -328,7 +325,6 @@ impl Engine {
         self.offered.clear();
         self.entering.clear();
         self.app_ticks.clear();
-        self.app_used.clear();
         self.app_index.clear();
         if let Some(book) = &mut self.rulebook {
             book.begin(snapshot.now);
@@ -409,10 +405,6 @@ impl Engine {
                     runnable: 0,
                     ran,
                 });
-                self.app_used.push(Used::default());
-            }
-            if let Some(on) = t.placed {
-                self.app_used[i].take_in(on.index(), &ran);
             }
             let app = &mut self.app_ticks[i];
             app.runnable += u32::from(load != activity::Load::Idle);
@@ -526,15 +518,17 @@ impl Engine {
         let slowest = self.topology.slowest().index();
         for app in self.app_views.iter_mut().filter(|a| a.runnable > 1) {
             let threads = &self.offered[app.threads.clone()];
+            let mut used = Used::default();
+            for th in threads {
+                if let Some(on) = th.placed {
+                    used.take_in(on.index(), &th.ran);
+                }
+            }
             // the same one in every run of a program
             let first = threads.iter().min_by_key(|t| t.tid);
-            let name = first.and_then(|t| self.states.get(t.key)?.name);
-            let used = self
-                .app_index
-                .get(&app.id)
-                .and_then(|i| self.app_used.get(*i));
-            if let (Some(name), Some(used)) = (name, used) {
-                app.busy = self.waits.update(name.comm, used, slowest, (interval, now));
+            if let Some(name) = first.and_then(|t| self.states.get(t.key)?.name) {
+                let when = (interval, now);
+                app.busy = self.waits.update(name.comm, &used, slowest, when);
             }
         }
     }
