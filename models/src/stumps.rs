@@ -7,9 +7,9 @@
 //! programs that were held back.
 
 use crate::sample::Table;
+use chacha20::ChaCha8Rng;
 use rand::seq::index;
 use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 
 /// How boosting goes on.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -14,7 +14,8 @@ mod done;
 pub mod engine;
 mod machine;
 pub mod policy;
-#[cfg(any(test, feature = "testing"))]
+// Always built: behind a feature, every crate above this one would be built twice for the tests.
+#[doc(hidden)]
 pub mod testing;
 pub mod utility;
 mod view;

@@ -8,10 +8,10 @@ mod mutate;
 mod targets;
 
 use anyhow::{Context, Result};
+use chacha20::ChaCha8Rng;
 use clap::Parser;
 use mutate::{mutate, Words};
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};

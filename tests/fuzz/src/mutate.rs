@@ -1,7 +1,7 @@
 //! Changes to bytes: single bits, numbers, words, lines and pieces.
 
+use chacha20::ChaCha8Rng;
 use rand::{Rng, RngExt};
-use rand_chacha::ChaCha8Rng;
 
 /// Longest input that is made, bytes.
 const LONGEST: usize = 256 << 10;

@@ -353,8 +353,8 @@ const ANSWERS: &str = r#"
 /// Every provider by turns while the machine is busy. The guest has no resctrl; a folder that looks
 /// like it stands in for it.
 #[test]
-fn a_hundred_changes_of_provider_lose_nothing() {
-    const LAPS: usize = 10;
+fn fifty_changes_of_provider_lose_nothing() {
+    const LAPS: usize = 5;
     let lap = [
         "model",
         "/two-sets.toml",

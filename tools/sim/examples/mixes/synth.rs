@@ -1,8 +1,8 @@
 //! Draws the synthetic programs that stand for the published ones; the rules are in
 //! `tools/workloads/mixes/README-sim.md`.
 
+use chacha20::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -37,9 +37,9 @@ use amp_metrics::{
     VirtualReading, MAX_CORE_TYPES,
 };
 use amp_sched::{CoreType, Machine, MachineError, Placement, Topology};
+use chacha20::ChaCha8Rng;
 use counting::Counting;
 use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 use state::{App, Cpu, State, Thread};
 use std::collections::BTreeSet;
 

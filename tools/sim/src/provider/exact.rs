@@ -3,8 +3,8 @@
 use crate::error::SimError;
 use crate::truth::{ThreadTruth, TruthHandle};
 use amp_metrics::{Estimate, MetricId, Nanos, Provider, Quality, Snapshot, ThreadKey};
+use chacha20::ChaCha8Rng;
 use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal};
 use std::collections::{HashMap, VecDeque};
 

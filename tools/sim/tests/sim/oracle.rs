@@ -9,8 +9,8 @@ use amp_machine::MachineFile;
 use amp_sched::policy::Settings;
 use amp_sim::bench::{alone, run_mix, BenchOptions};
 use amp_sim::{apps_of, SimApp};
+use chacha20::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 
 fn machine(big: u32, small: u32) -> MachineFile {

@@ -6,9 +6,9 @@ use amp_eval::workload::{Phase, Schedule};
 use amp_metrics::{CoreTypeId, Nanos, MAX_CORE_TYPES};
 use amp_sched::{Machine, Placement};
 use amp_sim::{Discipline, MachineOptions, SimApp, SimMachine};
+use chacha20::ChaCha8Rng;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 /// What is drawn of an application: phases, threads, weight, giga-instructions, arrival in ms,
 /// further choices.
