@@ -183,6 +183,17 @@ impl Scheduler {
             .map(drop)
     }
 
+    /// Whether an idle CPU may run, from now on, what is placed and runs on slower core types. Not at
+    /// first.
+    pub fn lend(&mut self, fast: bool) {
+        let Some(bss) = self.skel.maps.bss_data.as_mut() else {
+            return;
+        };
+        // SAFETY: the field lies in the object's mapped .bss; BPF reads it at any time, and a plain
+        // integer is whole at any time.
+        unsafe { std::ptr::addr_of_mut!(bss.shared.lending).write_volatile(u32::from(fast)) }
+    }
+
     /// Takes these events to hand, instead of those there were. Nothing is counted then, until
     /// [`count`](Self::count) says so.
     ///
@@ -370,6 +381,7 @@ impl Scheduler {
             stats.queued += cpu.nr_queued;
             stats.taken_up += cpu.nr_taken_up;
             stats.taken_down += cpu.nr_taken_down;
+            stats.lent += cpu.nr_lent;
             stats.kicks += cpu.nr_kicks;
         }
         stats

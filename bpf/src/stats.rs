@@ -46,6 +46,8 @@ pub struct Stats {
     pub taken_up: u64,
     /// Runs that a CPU took from the queue of a faster type.
     pub taken_down: u64,
+    /// Runs on a CPU of a faster type than the thread is placed on, because it was idle.
+    pub lent: u64,
     /// CPUs that a commit made reschedule.
     pub kicks: u64,
     /// Commits.

@@ -47,6 +47,38 @@ static s32 foreign_cpu(const struct task_struct *p, u32 type, bool claim)
 }
 
 /*
+ * A CPU of a faster type than @type, the one that @p is placed on, that has been idle for a slice
+ * and that @p may use; -EBUSY if there is none. It is lent: the CPU's own threads displace @p as soon
+ * as one wakes up. For less than a slice a thread does not leave its caches.
+ */
+static s32 lent_cpu(const struct task_struct *p, u32 type, bool claim)
+{
+	const struct cpumask *idle;
+	s32 found = -EBUSY;
+	u64 now;
+	u32 cpu;
+
+	if (!shared.lending || shared.fallback || !type)
+		return -EBUSY;
+	now = now_ns();
+	idle = smt ? scx_bpf_get_idle_smtmask() : scx_bpf_get_idle_cpumask();
+	bpf_for(cpu, 0, nr_cpus) {
+		struct amp_cpu *c = cpu_record(cpu);
+
+		if (type_of(cpu) >= type || c->slot || now - c->idle_since < slice_ns)
+			continue;
+		if (!bpf_cpumask_test_cpu(cpu, idle) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		if (claim && !scx_bpf_test_and_clear_cpu_idle(cpu))
+			continue;
+		found = cpu;
+		break;
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
+}
+
+/*
  * A placed thread: its own type, then faster ones (they have nothing better to do), then, if it
  * runs only for moments, slower ones too. An unplaced thread: any, fastest first, but none slower
  * than one that it can take from a thread placed elsewhere.

@@ -88,7 +88,8 @@ struct amp_cpu {
 	u64 nr_taken_up;	/* runs taken from the queue of a slower core type */
 	u64 nr_taken_down;	/* runs taken from the queue of a faster core type */
 	u64 nr_kicks;		/* CPUs made to reschedule */
-	u64 pad[2];		/* a cache line each */
+	u64 nr_lent;		/* runs of threads placed on slower core types, here because this CPU was idle */
+	u64 idle_since;		/* bpf_ktime_get_ns() when it last found nothing to run; kept where `lending` is on */
 };
 
 /* What the events of one generation counted for a thread on one core type. */
@@ -119,13 +120,15 @@ struct amp_meter {
 	u64 every;		/* ns of CPU time after which a thread that goes on running is read at a tick */
 };
 
-/* The rest of the shared state. User space only reads it. */
+/* The rest of the shared state. User space only reads it, but for `lending`. */
 struct amp_shared {
 	u64 free_head;		/* list of free slots: tag in the high half against ABA, index in the low */
 	u32 nr_used;		/* slots below this index have been used */
 	u32 crowded;		/* somebody waits in a queue, or did at the last timer */
 	u32 foreign;		/* bit t: a CPU of core type t may run another type's thread */
 	u32 fallback;		/* user space has been silent: share fairly without it */
+	u32 lending;		/* an idle CPU may run what is placed, and runs, on slower core types */
+	u32 pad32;
 	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */
 	u64 nr_fallbacks;
 	u64 nr_untracked;	/* threads that found the table full */

@@ -288,8 +288,17 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	 * the CPU is about to go idle for want of anything else: have it look once more at what may
 	 * have come meanwhile
 	 */
-	if (enq_flags & enq_last())
+	if (enq_flags & enq_last()) {
+		/* or leaves it for a faster one that nobody uses */
+		if (index != AMP_UNTRACKED && placement_of(s) == type_of(cpu)) {
+			idle = lent_cpu(p, type_of(cpu), true);
+			if (idle >= 0) {
+				scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | idle, slice_ns, enq_flags | enq_immed);
+				return;
+			}
+		}
 		scx_bpf_kick_cpu(cpu, 0);
+	}
 	if (!__COMPAT_is_enq_cpu_selected(enq_flags)) {
 		idle = pick_idle(p, s, cpu, 0, false);
 		if (idle >= 0) {
@@ -363,7 +372,10 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 	want = placement_of(s);
 	if (want < nr_types && s->allowed & 1 << want) {
 		if (want == type)
-			return true;
+			return lent_cpu(p, type, false) < 0;
+		/* on a CPU that is lent to it, until somebody comes who belongs here */
+		if (want > type && shared.lending && !shared.fallback && !s->placed_at)
+			return !scx_bpf_dsq_nr_queued(queue_of(cpu_of_task(p)));
 		/*
 		 * Taken from a backlog, it would go back there. It stays a few slices, for the sake
 		 * of its caches, and then takes turns with the others, unless user space has just
@@ -373,7 +385,9 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 			return false;
 		first = want;
 		end = want + 1;
-		displaceable = 0;
+		/* who runs there without belonging there leaves by himself, but not what is lent to him */
+		if (!shared.lending)
+			displaceable = 0;
 	}
 	/* unplaced: not here if a faster CPU is idle, or runs what is placed elsewhere */
 	if (type == 0)
@@ -571,8 +585,11 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (shared.fallback && scx_bpf_dsq_move_to_local(AMP_FAIR_QUEUE, enq_immed))
 		return;
-	if (!take_other(cpu, type, own))
+	if (!take_other(cpu, type, own)) {
 		cpu_record(cpu)->slot = 0;
+		if (shared.lending && type + 1 < nr_types)
+			cpu_record(cpu)->idle_since = now_ns();
+	}
 	/*
 	 * A misplaced @prev that finds nothing in exchange goes through amp_enqueue() with
 	 * SCX_ENQ_LAST, which moves it to an idle CPU of its own type or to its own queue.
@@ -595,6 +612,8 @@ static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type)
 	if (want < nr_types && want != type) {
 		c->foreign = 1;
 		s->nr_stolen++;
+		if (want > type)
+			c->nr_lent++;
 		__sync_fetch_and_or(&shared.foreign, 1U << (type & (AMP_MAX_TYPES - 1)));
 		/* its own work arrived while the CPU was reaching for this */
 		if (scx_bpf_dsq_nr_queued(queue_of(cpu)))

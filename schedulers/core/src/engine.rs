@@ -298,6 +298,7 @@ impl Engine {
         let placed = |key| states.get(key)?.placed;
         self.succession.hold(now, &placed, &mut self.decided);
         let swaps = self.keep_what_changes();
+        machine.lend(self.policy.lends());
         if !self.changed.is_empty() {
             machine.apply(&self.changed)?;
         }

@@ -90,6 +90,11 @@ pub trait Machine {
     /// When the machine has stopped being ours to schedule.
     fn apply(&mut self, placement: &Placement) -> Result<(), MachineError>;
 
+    /// Says whether a core that is idle may run what is placed on slower core types and runs there.
+    /// Called once per tick. A machine on which no core is ever idle beside slower ones has nothing to
+    /// do.
+    fn lend(&mut self, _fast: bool) {}
+
     /// Sets which event set of each core type is counted from now on
     /// ([`amp_metrics::Provider::active_set`]). Called once per tick, after the provider has seen
     /// the snapshot. A machine that counts nothing, or that counts all sets at once, has nothing to

@@ -227,6 +227,10 @@ impl Machine for Live {
         self.commit()
     }
 
+    fn lend(&mut self, fast: bool) {
+        self.scheduler.lend(fast);
+    }
+
     fn count(&mut self, active: &dyn Fn(CoreTypeId) -> usize) -> Result<(), MachineError> {
         let now = self.snapshot.now;
         self.counting.mend(&mut self.scheduler, now);

@@ -7,6 +7,7 @@
 //!   prefix=spin    threads to place: those whose name starts so
 //!   swap=100       every so many ms each of them moves on by one place (0: leave them alone)
 //!   pin=NAME:TYPE  place threads named NAME… on core type TYPE for good
+//!   lend=1         idle CPUs run what is placed on slower types
 //!   silent=A-B     no commits between seconds A and B
 //!   heartbeat=500  ms of silence before the fallback
 //!   counters=A,B   raw events (hexadecimal numbers) to count on every CPU; shows what threads named PREFIX… had of them
@@ -132,6 +133,7 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
     let mut scheduler = Scheduler::load(&config)?;
     let loaded = begin.elapsed();
     scheduler.attach()?;
+    scheduler.lend(options.contains_key("lend"));
     println!(
         "LOADED in {loaded:?}, attached in {:?}, state={}",
         begin.elapsed() - loaded,

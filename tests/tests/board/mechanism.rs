@@ -81,6 +81,49 @@ fn a_little_core_helps_out_where_three_threads_share_two_big_ones() {
 }
 
 #[test]
+fn a_fast_core_that_nobody_uses_is_lent_and_given_back_at_once() {
+    let script = |options: &str| {
+        format!(
+            "/place run 0-1:1024,2-5:446 secs=0 swap=0 pin=amp-spin:1,owner:0 {options} >/tmp/log & pid=$!
+             until grep -q ^VERIFIED /tmp/log; do sleep 0.1; done; sleep 0.5
+             amp-workload bench spin --threads 2 --seconds 3 --json >/tmp/slow & slow=$!
+             sleep 1
+             amp-workload bench spin --threads 2 --name owner --seconds 1 --json >/tmp/fast
+             wait $slow; tr -d '\\n' </tmp/fast; echo; tr -d '\\n' </tmp/slow; echo
+             kill -INT $pid; wait $pid; grep -q 'DETACHED, state=disabled' /tmp/log\n"
+        )
+    };
+    let r = Lab::board("juno")
+        .program("place")
+        .run(&format!("sleep 5\n{}{}", script(""), script("lend=1")))
+        .ok();
+    let all = spins(&r.json(), 2);
+    assert_eq!(all.len(), 4);
+    let [kept_fast, kept, lent_fast, lent] = &all[..] else {
+        panic!("{all:?}")
+    };
+    for (what, threads, range) in [
+        ("not lent, those placed on big", kept_fast, 0.95..=1.0),
+        ("not lent, those placed on little", kept, 0.0..=0.05),
+        ("lent, those placed on big", lent_fast, 0.95..=1.0),
+        // two of three seconds, less a slice and the time until the placement is known
+        ("lent, those placed on little", lent, 0.4..=0.75),
+    ] {
+        let shares: Vec<f64> = threads.iter().map(big_share).collect();
+        println!("{what}: {shares:.3?} of their time on big cores");
+        assert!(
+            shares.iter().all(|s| range.contains(s)),
+            "{what}: {shares:?}"
+        );
+    }
+    // given back at once: nobody waits for a core of his own
+    for on in lent_fast.iter() {
+        let ran: f64 = on.iter().sum();
+        assert!(ran >= 950.0, "{ran} ms of a second");
+    }
+}
+
+#[test]
 fn a_swap_takes_effect_within_two_milliseconds_with_every_cpu_busy() {
     let spin = "amp-workload bench spin --threads 6 --seconds 8 >/dev/null\n";
     let r = Lab::board("juno").run(&format!("{START}{spin}{STOP}")).ok();

@@ -11,6 +11,7 @@ pub use claim::{Claim, Figure, Scope};
 
 use crate::bench::{bench, BenchOptions, Step};
 use crate::error::SimError;
+use crate::machine::MachineOptions;
 use crate::provider::ProviderSpec;
 use amp_eval::evaluation::PolicyResult;
 use amp_eval::workload::Workload;
@@ -92,6 +93,11 @@ impl Column {
             settings: self.settings()?,
             runs: Runs::Exactly(runs),
             seed,
+            // the kernels of the papers do not know it
+            machine: MachineOptions {
+                lending: false,
+                ..MachineOptions::default()
+            },
             ..BenchOptions::default()
         })
     }

@@ -22,6 +22,14 @@ pub trait Policy: Send {
         true
     }
 
+    /// Whether a fast core that is idle, because the threads it is for sleep, may meanwhile run threads
+    /// that run where they are placed, on slower ones. It is for policies that give fast cores to whoever
+    /// is behind, asleep or not; who gives them to those that gain most gains nothing by it, and energy
+    /// is saved by fast cores that sleep.
+    fn lends(&self) -> bool {
+        false
+    }
+
     /// Its parameters.
     fn knobs(&self) -> &Knobs;
 

@@ -3,7 +3,7 @@
 use super::mix::run_watched;
 use super::BenchOptions;
 use crate::error::SimError;
-use crate::machine::{topology_of, SimMachine};
+use crate::machine::{topology_of, MachineOptions, SimMachine};
 use crate::provider::ProviderSpec;
 use crate::scenario::SimApp;
 use amp_eval::evaluation::Progress;
@@ -47,6 +47,11 @@ pub fn alone(
         provider_of: Vec::new(),
         settings: Settings::default(),
         completions: 1,
+        // what the application-wide speedup assumes: a fast core waits for its own thread
+        machine: MachineOptions {
+            lending: false,
+            ..options.machine
+        },
         ..options.clone()
     };
     let apps = std::slice::from_ref(&alone);

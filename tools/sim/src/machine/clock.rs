@@ -160,6 +160,7 @@ impl SimMachine {
         self.settle(cpu);
         let slot = self.cpus[cpu].running.take()?;
         self.cpus[cpu].stamp += 1;
+        self.cpus[cpu].left = self.now;
         let ty = self.cpus[cpu].ty;
         self.idle[ty] += 1;
         self.threads[slot as usize].state = State::Asleep;

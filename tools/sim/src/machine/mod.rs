@@ -81,6 +81,8 @@ pub struct MachineOptions {
     pub idle_power: bool,
     /// Completions of every restarting application that end the simulation; 0 never ends it.
     pub completions: usize,
+    /// Whether idle CPUs run what is placed on slower types, as far as the policy wants it.
+    pub lending: bool,
 }
 
 impl Default for MachineOptions {
@@ -96,6 +98,7 @@ impl Default for MachineOptions {
             slots: 16_383, // the BPF side's table has 16,384, of which the first is nobody's
             idle_power: false,
             completions: 0,
+            lending: true,
         }
     }
 }
@@ -137,6 +140,8 @@ pub struct SimMachine {
     metered: [f64; MAX_CORE_TYPES],
     truth: TruthHandle,
     moved: Vec<u32>,
+    /// Whether idle CPUs run what is placed on slower types.
+    lending: bool,
     /// The thread whose share of the phase has just ended, while it wakes those of the next phase.
     leaving: Option<u32>,
 }
@@ -238,6 +243,7 @@ impl SimMachine {
             metered: [0.0; MAX_CORE_TYPES],
             truth: TruthHandle::new(topology.slowest()),
             moved: Vec::new(),
+            lending: false,
             leaving: None,
             topology,
             options,
@@ -398,6 +404,10 @@ impl Machine for SimMachine {
     fn apply(&mut self, placement: &Placement) -> Result<(), MachineError> {
         self.carry_out(placement);
         Ok(())
+    }
+
+    fn lend(&mut self, fast: bool) {
+        self.lending = fast && self.options.lending;
     }
 
     fn count(&mut self, active: &dyn Fn(CoreTypeId) -> usize) -> Result<(), MachineError> {

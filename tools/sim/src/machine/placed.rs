@@ -8,11 +8,14 @@
 //!   queues what is unplaced or has waited longer than
 //!   [`MachineOptions::steal_after`](super::MachineOptions).
 //! - A thread on a CPU of another type than its placement gives way to whoever belongs there.
+//! - A faster CPU that has been idle for a slice is lent to a thread that runs where it is placed, at the
+//!   end of that thread's slice, where the policy lends.
 //! - A change of placement takes effect at once.
 
 use super::state::State;
 use super::SimMachine;
 use crate::event::Event;
+use amp_metrics::Nanos;
 use amp_sched::Placement;
 
 impl SimMachine {
@@ -38,11 +41,35 @@ impl SimMachine {
         self.want(slot).is_none() && (0..ty).any(|t| self.idle_cpu_of(slot, t).is_some())
     }
 
+    /// The faster CPU that has been idle for `least` and may be lent to the thread of `slot`, which runs
+    /// on `cpu`, where it is placed.
+    fn lent_cpu(&self, cpu: usize, slot: u32, least: Nanos) -> Option<usize> {
+        let ty = self.cpus[cpu].ty;
+        if !self.lending || self.want(slot) != Some(ty) {
+            return None;
+        }
+        (0..self.by_type[ty].start).find(|&faster| {
+            let c = &self.cpus[faster];
+            let idle = self.now.saturating_sub(c.left);
+            c.running.is_none() && idle >= least && self.may_use(slot, faster)
+        })
+    }
+
+    /// Whether `cpu` is lent to the thread of `slot`, which runs there, and nobody waits for it.
+    fn on_loan(&self, cpu: usize, slot: u32) -> bool {
+        let ty = self.cpus[cpu].ty;
+        let slower = self.want(slot).is_some_and(|want| want > ty);
+        self.lending && slower && self.first_for(ty, cpu, |_| true).is_none()
+    }
+
     /// Whether the end of a slice can change anything on `cpu`.
     pub(super) fn placed_needs_slice(&self, cpu: usize) -> bool {
         let c = &self.cpus[cpu];
         let Some(slot) = c.running else { return false };
-        !self.queues[c.ty].is_empty() || self.foreign(cpu) || self.better_idle(cpu, slot)
+        !self.queues[c.ty].is_empty()
+            || self.foreign(cpu)
+            || self.better_idle(cpu, slot)
+            || self.lent_cpu(cpu, slot, Nanos::ZERO).is_some()
     }
 
     fn pick_idle(&self, slot: u32, short_run: bool) -> Option<usize> {
@@ -128,7 +155,7 @@ impl SimMachine {
     }
 
     /// A thread has waited for its type for the bound: an idle CPU of a slower type may take it.
-    pub(super) fn relieve(&mut self, slot: u32, queued_at: amp_metrics::Nanos) {
+    pub(super) fn relieve(&mut self, slot: u32, queued_at: Nanos) {
         let t = &self.threads[slot as usize];
         let State::Queued(ty) = t.state else { return };
         if t.queued_at != queued_at {
@@ -157,14 +184,14 @@ impl SimMachine {
         })
     }
 
-    /// `cpu` has found nothing to run: unplaced threads on slower CPUs will notice at the end of
-    /// their slice.
+    /// `cpu` has found nothing to run: threads on slower CPUs that are not placed, or may borrow it,
+    /// will notice at the end of their slice.
     pub(super) fn went_idle(&mut self, cpu: usize) {
         let ty = self.cpus[cpu].ty;
         for slower in self.by_type[ty].end..self.cpus.len() {
             if self.cpus[slower]
                 .running
-                .is_some_and(|slot| self.want(slot).is_none())
+                .is_some_and(|slot| self.lending || self.want(slot).is_none())
             {
                 self.rearm(slower);
             }
@@ -173,6 +200,17 @@ impl SimMachine {
 
     pub(super) fn placed_slice_over(&mut self, cpu: usize, slot: u32) {
         let ty = self.cpus[cpu].ty;
+        if self.on_loan(cpu, slot) {
+            self.arm(cpu);
+            return;
+        }
+        let lent = self.lent_cpu(cpu, slot, self.options.slice);
+        if let Some(faster) = lent.filter(|_| self.first_for(ty, cpu, |_| true).is_none()) {
+            self.stop(cpu);
+            self.start(slot, faster);
+            self.dispatch(cpu);
+            return;
+        }
         if !self.foreign(cpu) && !self.better_idle(cpu, slot) {
             let vtime = self.threads[slot as usize].vtime;
             let next = self.first_for(ty, cpu, |_| true);
@@ -193,9 +231,23 @@ impl SimMachine {
             self.dispatch(cpu);
         } else if let Some(next) = self.placed_next(cpu) {
             self.switch(cpu, next);
+        } else if self.lending && self.want(slot).is_some_and(|want| self.lent_out(want)) {
+            self.stop(cpu);
+            let own = self.enqueue_to_wait(slot);
+            self.reclaim(own);
+            self.dispatch(cpu);
         } else {
             self.arm(cpu);
         }
+    }
+
+    /// Whether a CPU of core type `ty` is lent to a thread that is placed on a slower one.
+    fn lent_out(&self, ty: usize) -> bool {
+        let running = self.by_type[ty]
+            .clone()
+            .filter_map(|c| self.cpus[c].running);
+        let mut wanted = running.filter_map(|slot| self.want(slot));
+        wanted.any(|want| want > ty)
     }
 
     /// `next`, which waits, takes `cpu` from its thread.

@@ -11,6 +11,8 @@ pub(super) struct Cpu {
     /// Index of its core type.
     pub ty: usize,
     pub running: Option<u32>,
+    /// When its last thread left it.
+    pub left: Nanos,
     /// Up to when its thread's (or its idle) time has been accounted.
     pub settled: Nanos,
     /// When its thread started to run; slices end at whole multiples of the slice after it.
@@ -28,6 +30,7 @@ impl Cpu {
             id,
             ty,
             running: None,
+            left: Nanos::ZERO,
             settled: Nanos::ZERO,
             started: Nanos::ZERO,
             stamp: 0,

@@ -219,6 +219,38 @@ fn who_belongs_there_gets_the_core_back() {
 }
 
 #[test]
+fn an_idle_fast_core_is_lent_after_a_slice_and_given_back_at_once() {
+    let late = SimApp {
+        arrival: ms(50),
+        ..app("late", 1, 0.1, vec![phase(50.0, true)])
+    };
+    let apps = [app("x", 1, 50.0, vec![phase(50.0, true)]), late];
+    for lending in [false, true] {
+        let mut s = sim(&[1, 1], 0, &apps);
+        s.lend(lending);
+        s.run_until(ms(10));
+        let k = keys(&mut s);
+        place(&mut s, &[(k[0], 1)]);
+        let before = ran_ms(&mut s, 0)[0];
+        s.run_until(ms(49));
+        let lent = ran_ms(&mut s, 0)[0] - before;
+        // it leaves at the first end of a slice at which the core has been idle for one
+        match lending {
+            true => assert!((29..=34).contains(&lent), "{lent}"),
+            false => assert_eq!(lent, 0),
+        }
+        s.run_until(ms(51));
+        let k = keys(&mut s);
+        place(&mut s, &[(k[1], 0)]);
+        let (own, x) = (ran_ms(&mut s, 1)[0], ran_ms(&mut s, 0)[0]);
+        s.run_until(ms(70));
+        assert_eq!(ran_ms(&mut s, 1)[0] - own, 19);
+        assert_eq!(ran_ms(&mut s, 0)[0], x);
+        s.audit().unwrap();
+    }
+}
+
+#[test]
 fn a_slow_core_takes_fast_work_only_after_the_bound() {
     let apps = [
         app("a", 1, 50.0, vec![phase(50.0, true)]),

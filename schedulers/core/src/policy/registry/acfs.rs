@@ -248,6 +248,11 @@ impl Policy for Acfs {
         false
     }
 
+    /// A thread that is behind holds its place on a fast core while it sleeps.
+    fn lends(&self) -> bool {
+        true
+    }
+
     fn knobs(&self) -> &Knobs {
         &self.knobs
     }

@@ -323,6 +323,11 @@ impl Policy for Pareto {
         self.sharing.seat(view, turn, &share, out);
     }
 
+    /// A thread that is behind holds its place on a fast core while it sleeps.
+    fn lends(&self) -> bool {
+        true
+    }
+
     fn knobs(&self) -> &Knobs {
         &self.knobs
     }
