@@ -322,3 +322,38 @@ fn threads_come_and_go() {
         assert!(e.states.len() <= fake.snapshot.threads.len() + 1);
     }
 }
+
+/// A machine that keeps whether it was told to lend.
+struct Lends<'a>(&'a mut Fake, Option<bool>);
+
+impl Machine for Lends<'_> {
+    fn topology(&self) -> &Topology {
+        self.0.topology()
+    }
+    fn sample(&mut self) -> Result<&Snapshot, MachineError> {
+        self.0.sample()
+    }
+    fn apply(&mut self, placement: &Placement) -> Result<(), MachineError> {
+        self.0.apply(placement)
+    }
+    fn lend(&mut self, fast: bool) {
+        self.1 = Some(fast);
+    }
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+}
+
+#[test]
+fn fast_cores_are_lent_under_the_policies_that_want_it() {
+    let mut fake = Fake::new(&[1, 1]);
+    fake.spawn(1);
+    let mut e = engine(&fake, "hsp");
+    for name in policy::NAMES {
+        e.set_policy(policy::by_name(name, 1).unwrap());
+        let mut machine = Lends(&mut fake, None);
+        e.tick(&mut machine).unwrap();
+        let wanted = ["acfs", "pareto"].contains(name);
+        assert_eq!(machine.1, Some(wanted), "{name}");
+    }
+}
