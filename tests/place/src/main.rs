@@ -288,7 +288,14 @@ fn beside_the_model(
     let mut charged = vec![vec![0u64; counters.len()]; types];
     for t in s.threads() {
         for (core_type, sums) in charged.iter_mut().enumerate() {
-            let c = s.counts(&t, core_type as u8);
+            let mut c = s.counts(&t, core_type as u8);
+            // what is being written just now cannot be read, for as long as the host keeps that CPU from
+            // going on
+            let mut tries = 0..20;
+            while c.generation == 0 && t.runtime[core_type] > 0 && tries.next().is_some() {
+                std::thread::sleep(Duration::from_millis(1));
+                c = s.counts(&t, core_type as u8);
+            }
             sums.iter_mut().zip(c.values).for_each(|(sum, v)| *sum += v);
         }
     }
