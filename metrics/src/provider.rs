@@ -85,7 +85,8 @@ pub trait Provider: Send {
         self.inner().map_or(0, |i| i.active_set(t))
     }
 
-    /// Takes in one interval. Called once per interval, before any query for it.
+    /// Takes in what happened since the last call: once per interval, and in between where it asks for
+    /// that ([`Provider::unsettled`]). Called before any query for it.
     fn observe(&mut self, snapshot: &Snapshot);
 
     /// The present estimate of `metric` for `thread`; `None` when there is no honest one.
@@ -107,6 +108,12 @@ pub trait Provider: Send {
     /// from there. A policy may ignore it.
     fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
         self.inner()?.wanted_on(thread)
+    }
+
+    /// Whether a window soon would tell more than one at the end of the interval: a thread that ran
+    /// in the last window is new or has changed, and not every event set has been counted on it.
+    fn unsettled(&self) -> bool {
+        self.inner().is_some_and(|i| i.unsettled())
     }
 
     /// What programs are known to cost each other, in no particular order.

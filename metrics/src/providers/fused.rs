@@ -490,6 +490,10 @@ impl Provider for Fused {
         })
     }
 
+    fn unsettled(&self) -> bool {
+        self.model.as_ref().is_some_and(|m| m.unsettled())
+    }
+
     fn costs(&self) -> &[Cost] {
         self.neighbours.costs()
     }

@@ -323,6 +323,10 @@ impl Provider for Model {
         })
     }
 
+    fn unsettled(&self) -> bool {
+        self.waiting.contains(&true)
+    }
+
     fn caveats(&self, thread: ThreadKey) -> Caveats {
         let any = |t: &Thread| {
             let all = t.speedup.iter().chain(&t.efficiency).flatten();

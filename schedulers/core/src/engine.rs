@@ -5,8 +5,9 @@
 //! ```
 //!
 //! The engine has no clock and does no I/O of its own: whoever owns the [`Machine`] calls
-//! [`Engine::tick`] once per interval. All buffers are reused, so that a steady state allocates
-//! nothing, and a tick costs O(n log n) in the number of threads.
+//! [`Engine::call`] when [`Engine::due`] says so, which is once per interval, and a few times in
+//! between while a provider is finding something out ([`Engine::glance`]). All buffers are reused, so that
+//! a steady state allocates nothing, and a tick costs O(n log n) in the number of threads.
 //!
 //! Policy, parameters and provider change while it runs ([`Changes`], where it says what each of
 //! them keeps).
@@ -14,6 +15,7 @@
 mod activity;
 pub mod change;
 mod done;
+mod pace;
 pub mod probes;
 pub mod rules;
 mod succession;
@@ -30,8 +32,10 @@ use crate::policy::registry;
 use crate::view::{AppView, ThreadView, View};
 use activity::{Activity, ActivityRule, Entry};
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, ThreadMap, MAX_CORE_TYPES,
+    AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, ThreadMap,
+    MAX_CORE_TYPES,
 };
+use pace::Pace;
 use rustc_hash::FxHashMap;
 use succession::{Name, Succession};
 use waits::{Used, Waits};
@@ -70,6 +74,8 @@ pub struct Tick<'a> {
 pub struct Totals {
     /// Ticks.
     pub ticks: u64,
+    /// Looks at the machine between two ticks.
+    pub glances: u64,
     /// Placements that changed.
     pub changes: u64,
     /// Pairs of threads that changed places.
@@ -135,6 +141,7 @@ pub struct Engine {
     by_metrics: bool,
     succession: Succession,
     waits: Waits,
+    pace: Pace,
     // reused from tick to tick
     offered: Vec<ThreadView>,
     app_views: Vec<AppView>,
@@ -145,6 +152,8 @@ pub struct Engine {
     prefer: Vec<Prefer>,
     /// Those of `offered` that are offered for the first time.
     entering: Vec<usize>,
+    /// The speedup factor by which each of `offered` was placed.
+    placed_by: Vec<Option<f64>>,
 }
 
 impl Engine {
@@ -173,6 +182,8 @@ impl Engine {
             succession: Succession::default(),
             waits: Waits::default(),
             entering: Vec::new(),
+            placed_by: Vec::new(),
+            pace: Pace::default(),
         }
     }
 
@@ -244,19 +255,36 @@ impl Engine {
     /// # Errors
     /// When the machine can be scheduled no longer.
     pub fn tick(&mut self, machine: &mut dyn Machine) -> Result<Tick<'_>, MachineError> {
-        self.totals.ticks += 1;
         let snapshot = machine.sample()?;
+        self.provider.observe(snapshot);
+        let (now, interval) = self.begin(snapshot);
+        self.decide(machine, now, interval)
+    }
+
+    /// Takes in what the decision is about; returns its time and that since the last one.
+    fn begin(&mut self, snapshot: &Snapshot) -> (Nanos, Nanos) {
+        self.totals.ticks += 1;
         let now = snapshot.now;
         let interval = self
             .last
             .map_or(Nanos::ZERO, |last| now.saturating_sub(last));
-        self.provider.observe(snapshot);
         self.changed.clear();
         self.take_in(snapshot, interval);
+        self.last = Some(now);
+        (now, interval)
+    }
+
+    fn decide(
+        &mut self,
+        machine: &mut dyn Machine,
+        now: Nanos,
+        interval: Nanos,
+    ) -> Result<Tick<'_>, MachineError> {
         let provider = &*self.provider;
         machine.count(&|t| provider.active_set(t))?;
-        self.last = Some(now);
         self.group(interval, now);
+        self.note_factors();
+        self.set_pace(now);
         self.probes.hide(&mut self.offered);
         self.decided.clear();
         let view = View::new(

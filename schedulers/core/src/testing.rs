@@ -31,7 +31,8 @@ pub struct Fake {
     topology: Topology,
     /// The snapshot that the machine shows next.
     pub snapshot: Snapshot,
-    interval: Nanos,
+    /// Time that passes before each look.
+    pub interval: Nanos,
     /// CPUs that had nothing to run in the last quantum although a thread waited that may run
     /// there.
     pub idle: usize,

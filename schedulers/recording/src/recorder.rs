@@ -156,6 +156,13 @@ impl Recorder {
         Some(self.line(t, provider))
     }
 
+    /// Takes in what a glance between two ticks saw: it belongs to the line of the next tick.
+    pub fn glance(&mut self, snapshot: &Snapshot) {
+        if self.began.is_some() {
+            self.take_in(snapshot, false);
+        }
+    }
+
     /// The line made last was taken: what it says need not be said again.
     pub fn taken(&mut self) {
         let draft = std::mem::take(&mut self.draft);

@@ -124,6 +124,13 @@ impl Recording {
         }
     }
 
+    /// Takes in what a glance of `scheduling` saw.
+    pub fn glance(&mut self, scheduling: &Scheduling) {
+        if self.ended.is_none() {
+            self.recorder.glance(scheduling.machine().last());
+        }
+    }
+
     /// Policy, knobs or provider have changed.
     pub fn changed(&mut self, scheduling: &Scheduling) {
         self.recorder.count(scheduling.sets());

@@ -9,7 +9,7 @@ use crate::control::{Call, Server};
 use crate::only::OnlyCgroup;
 use crate::openmetrics::Endpoint;
 use crate::rules::Rules;
-use crate::running::{Running, Ticked};
+use crate::running::{Called, Running};
 use crate::statistics::{self, Statistics};
 use amp_host::printer::Printer;
 use amp_host::{clock, topology};
@@ -132,9 +132,7 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
             next_look = clock::now() + LOOK;
         }
         running.refresh_rules();
-        if running.tick()? == Ticked::Anew {
-            next = clock::now();
-        }
+        let called = running.call()?;
         if let (Some(due), Some(every), Some(printer)) = (next_print, options.stats, &printer) {
             if clock::now() >= due {
                 printer.say(Statistics::of(&running.status()).line());
@@ -145,8 +143,11 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
         if options.panic_after.is_some_and(|n| ticks >= n) {
             panic!("asked for with --panic-after");
         }
-        // a round that took longer than the interval is not made up for
-        next = (next + running.interval()).max(clock::now());
+        next = match called {
+            // a round that took longer than the interval is not made up for
+            Called::InTime => running.due().max(clock::now()),
+            Called::Anew => clock::now(),
+        };
     }
     let total = running.engine().totals();
     // before another scheduler can have its own there

@@ -59,11 +59,11 @@ pub struct Running {
     rules: Option<Rules>,
 }
 
-/// What a tick did.
+/// What a call did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ticked {
-    /// The tick took a snapshot and decided.
-    Decided,
+pub enum Called {
+    /// What was due.
+    InTime,
     /// The machine has changed, and scheduling has begun anew: a tick is due.
     Anew,
 }
@@ -133,18 +133,27 @@ impl Running {
         self.options.interval
     }
 
-    /// One tick of the engine.
+    /// When [`Running::call`] is due.
+    pub fn due(&self) -> Nanos {
+        self.scheduling.due(self.options.interval)
+    }
+
+    /// What is due now: a tick of the engine, or a glance.
     ///
     /// # Errors
     /// When the kernel has ended the scheduler for another reason than CPUs that came or went, or
     /// it cannot be loaded again.
-    pub fn tick(&mut self) -> Result<Ticked> {
-        match self.scheduling.tick() {
-            Ok(_) => {
+    pub fn call(&mut self) -> Result<Called> {
+        match self.scheduling.call(self.options.interval) {
+            Ok(ticked) => {
+                let decided = ticked.is_some();
                 if let Some(recording) = &mut self.recording {
-                    recording.tick(&self.scheduling);
+                    match decided {
+                        true => recording.tick(&self.scheduling),
+                        false => recording.glance(&self.scheduling),
+                    }
                 }
-                return Ok(Ticked::Decided);
+                return Ok(Called::InTime);
             }
             Err(MachineError::Changed(why)) => log::info!("{why}: looking at the machine again"),
             Err(e) => return Err(e).context("scheduling ended"),
@@ -155,7 +164,7 @@ impl Running {
             recording.begin_anew(&self.scheduling);
         }
         log::info!("scheduling with {}", self.what_where());
-        Ok(Ticked::Anew)
+        Ok(Called::Anew)
     }
 
     fn begin_anew(&mut self) -> Result<()> {

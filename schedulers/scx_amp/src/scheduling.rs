@@ -101,6 +101,19 @@ impl Scheduling {
         self.engine.tick(&mut self.machine)
     }
 
+    /// When the engine is to be called next, with a decision every `interval`.
+    pub fn due(&self, interval: Nanos) -> Nanos {
+        self.engine.due(interval)
+    }
+
+    /// What is due now: a tick of the engine, or a glance, which may lead to one.
+    ///
+    /// # Errors
+    /// When the kernel has ended the scheduler.
+    pub fn call(&mut self, interval: Nanos) -> Result<Option<Tick<'_>>, MachineError> {
+        self.engine.call(&mut self.machine, interval)
+    }
+
     /// Leaves the machine to the kernel's scheduler and counts no more. Ticks fail from now on.
     pub fn let_go(&mut self) {
         self.machine.let_go();

@@ -62,6 +62,12 @@ pub struct Status {
     /// Ticks.
     #[stat(desc = "engine ticks since the start")]
     pub ticks: u64,
+    /// Looks between two ticks.
+    #[stat(
+        desc = "looks at the machine between two ticks, while the provider finds something out, since the start"
+    )]
+    #[serde(default)]
+    pub glances: u64,
     /// Changes of policy, knobs or provider.
     #[stat(desc = "changes of policy, knobs or provider since the start")]
     pub changes: u64,
@@ -282,6 +288,7 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
         costs: costs(topology, engine.provider()),
         uptime_s: clock::now().saturating_sub(began).as_secs_f64(),
         ticks: totals.ticks,
+        glances: totals.glances,
         changes,
         threads: snapshot.population() as u64,
         active: engine.offered().len() as u64,

@@ -46,7 +46,7 @@ pub fn run_mix(
 /// baseline), and who was where.
 type Ended = (SimMachine, Option<u64>, Vec<TimelineEntry>);
 
-/// As [`run_mix`]; calls `look` after every interval.
+/// As [`run_mix`]; calls `look` whenever the engine is about to look.
 pub(super) fn run_watched(
     apps: &[SimApp],
     machine: &MachineFile,
@@ -84,12 +84,32 @@ pub(super) fn run_watched(
     let mut timeline = Timeline::new(&labels, types, Nanos::ZERO);
     let mut ticks = 0;
     let mut seen = vec![[Nanos::ZERO; MAX_CORE_TYPES]; apps.len()];
+    let mut slice = sim.now();
     loop {
-        let before = sim.now();
-        sim.run_until_or(before + options.interval, |sim| {
+        let now = sim.now();
+        let due = engine.as_ref().map(|e| e.due(options.interval));
+        let due = due.filter(|d| *d > now).unwrap_or(now + options.interval);
+        sim.run_until_or(due, |sim| {
             cancel.load(Ordering::Relaxed) || ticks + sim.stats().events > options.most_events
         });
         look(&sim);
+        let over = sim.is_over();
+        if !over {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(SimError::Interrupted);
+            }
+            ticks += 1;
+            if sim.now() > options.limit || ticks + sim.stats().events > options.most_events {
+                return Err(endless(&sim, apps, options));
+            }
+        }
+        let glanced = match &mut engine {
+            Some(engine) if !over => engine.call(&mut sim, options.interval)?.is_none(),
+            _ => false,
+        };
+        if glanced {
+            continue;
+        }
         for (i, seen) in seen.iter_mut().enumerate() {
             let Some(stats) = sim.app_stats(i) else {
                 continue;
@@ -99,20 +119,11 @@ pub(super) fn run_watched(
                 *r = r.saturating_sub(*s);
             }
             *seen = stats.runtime;
-            timeline.record(i, sim.now(), sim.now().saturating_sub(before), &ran);
+            timeline.record(i, sim.now(), sim.now().saturating_sub(slice), &ran);
         }
-        if sim.is_over() {
+        slice = sim.now();
+        if over {
             break;
-        }
-        if cancel.load(Ordering::Relaxed) {
-            return Err(SimError::Interrupted);
-        }
-        ticks += 1;
-        if sim.now() > options.limit || ticks + sim.stats().events > options.most_events {
-            return Err(endless(&sim, apps, options));
-        }
-        if let Some(engine) = &mut engine {
-            engine.tick(&mut sim)?;
         }
     }
     let swaps = engine.as_ref().map(|e| e.totals().swaps);

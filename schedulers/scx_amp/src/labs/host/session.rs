@@ -128,12 +128,18 @@ pub fn run(
             }
         }
         let done = out.finished.iter().all(|c| c.len() >= rules.completions);
-        if done || now.saturating_sub(last_tick) >= rules.interval {
-            let pids: Vec<Option<i32>> = running
-                .iter()
-                .map(|r| r.as_ref().map(|r| r.process.pid()))
-                .collect();
-            let ran = under.tick(&mut where_ran, &pids)?;
+        let pids: Vec<Option<i32>> = running
+            .iter()
+            .map(|r| r.as_ref().map(|r| r.process.pid()))
+            .collect();
+        let ran = if done {
+            Some(under.tick(&mut where_ran, &pids)?)
+        } else if now >= under.due(last_tick, rules.interval) {
+            under.call(&mut where_ran, &pids, rules.interval)?
+        } else {
+            None
+        };
+        if let Some(ran) = ran {
             for (r, ran) in running.iter_mut().zip(&ran) {
                 if let Some(r) = r {
                     r.pass.ran(ran, now);
@@ -147,7 +153,7 @@ pub fn run(
         if done {
             break;
         }
-        let next = last_tick + rules.interval;
+        let next = under.due(last_tick, rules.interval);
         let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
         wait_any(running.iter().flatten().map(|r| &r.process), wait)?;
     }
@@ -178,6 +184,30 @@ impl Under<'_> {
         match self {
             Under::Kernel(topology) => Ok(seen.look_up(topology, pids)),
             Under::Policy(s) => Ok(WhereRan::of_ticks(s.tick()?.apps, pids)),
+        }
+    }
+
+    /// When the next look at the programs is due, `last` being the time of the last.
+    fn due(&self, last: Nanos, interval: Nanos) -> Nanos {
+        match self {
+            Under::Kernel(_) => last + interval,
+            Under::Policy(s) => s.due(interval),
+        }
+    }
+
+    /// What is due; `None` where nothing is told of who ran.
+    fn call(
+        &mut self,
+        seen: &mut WhereRan,
+        pids: &[Option<i32>],
+        interval: Nanos,
+    ) -> Result<Option<Vec<PerType>>> {
+        match self {
+            Under::Kernel(_) => self.tick(seen, pids).map(Some),
+            Under::Policy(s) => {
+                let ticked = s.call(interval)?;
+                Ok(ticked.map(|t| WhereRan::of_ticks(t.apps, pids)))
+            }
         }
     }
 

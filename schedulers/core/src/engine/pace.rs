@@ -1,0 +1,328 @@
+//! When the engine looks at the machine between two decisions.
+//!
+//! A decision is due once per interval, and a provider with several event sets needs a window of
+//! each before it knows a thread: three or four intervals, where the shortest programs last six. So
+//! while it is finding something out ([`amp_metrics::Provider::unsettled`]) the engine glances at the
+//! machine every quarter of an interval, and decides at once when it has learned something.
+//! Glances come out of an allowance, because each of them wakes user space.
+
+use super::{Engine, Tick};
+use crate::machine::{Machine, MachineError};
+use amp_metrics::multiplex::PhaseRule;
+use amp_metrics::{CoreTypeId, MetricId, Nanos, ThreadKey};
+
+/// Parts of an interval between two looks, while something is found out.
+const PARTS: u64 = 4;
+/// The least time between two looks: counters of threads that go on running are not read more often
+/// for less.
+const SHORTEST: Nanos = Nanos::from_millis(10);
+/// Glances that may be made in a row.
+const MOST: f64 = 12.0;
+/// Glances per second in the long run.
+const PER_SECOND: f64 = 3.0;
+
+/// The allowance of glances.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    left: f64,
+    filled: Option<Nanos>,
+    /// The last look, glance or decision.
+    looked: Nanos,
+    /// Whether the next look is to be a glance.
+    wanted: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            left: MOST,
+            filled: None,
+            looked: Nanos::ZERO,
+            wanted: false,
+        }
+    }
+}
+
+impl Pace {
+    /// The machine was looked at at `now`. `unsettled`: something is being found out; `unknown`: of a
+    /// thread of which nothing is known. The last half of the allowance is for those.
+    pub(super) fn looked(&mut self, now: Nanos, unsettled: bool, unknown: bool) {
+        let since = self.filled.map_or(Nanos::ZERO, |f| now.saturating_sub(f));
+        self.filled = Some(now);
+        self.left = (self.left + PER_SECOND * since.as_secs_f64()).min(MOST);
+        let kept = if unknown { 0.0 } else { MOST / 2.0 };
+        self.looked = now;
+        self.wanted = unsettled && self.left >= kept + 1.0;
+    }
+
+    /// A glance is made.
+    pub(super) fn take(&mut self) {
+        self.left -= 1.0;
+    }
+
+    /// When the next glance is due, if that is before a decision that is due at `tick`.
+    pub(super) fn glance(&self, interval: Nanos, tick: Nanos) -> Option<Nanos> {
+        let part = Nanos(interval.0 / PARTS).max(SHORTEST);
+        let at = self.looked + part;
+        // a window between two looks is not to be shorter than the others
+        (self.wanted && at + Nanos(part.0 / 2) < tick).then_some(at)
+    }
+}
+
+impl Engine {
+    /// When the engine is to be called next, with a decision every `interval`: at once at first.
+    pub fn due(&self, interval: Nanos) -> Nanos {
+        let Some(last) = self.last else {
+            return Nanos::ZERO;
+        };
+        let tick = last + interval;
+        self.pace.glance(interval, tick).unwrap_or(tick)
+    }
+
+    /// What is due now: [`Engine::glance`], if that is before the decision that comes every `interval`,
+    /// and [`Engine::tick`] otherwise. `None` for a glance that led to no decision.
+    ///
+    /// # Errors
+    /// When the machine can be scheduled no longer.
+    pub fn call(
+        &mut self,
+        machine: &mut dyn Machine,
+        interval: Nanos,
+    ) -> Result<Option<Tick<'_>>, MachineError> {
+        let early = self.last.is_some_and(|last| {
+            let tick = last + interval;
+            machine.now() < tick && self.pace.glance(interval, tick).is_some()
+        });
+        match early {
+            true => self.glance(machine),
+            false => self.tick(machine).map(Some),
+        }
+    }
+
+    /// Has the provider see what has happened, and decides only if it knows a thread better for that.
+    ///
+    /// # Errors
+    /// When the machine can be scheduled no longer.
+    pub fn glance(
+        &mut self,
+        machine: &mut dyn Machine,
+    ) -> Result<Option<Tick<'_>>, MachineError> {
+        self.totals.glances += 1;
+        self.pace.take();
+        let snapshot = machine.sample()?;
+        self.provider.observe(snapshot);
+        if self.knows_better() {
+            let (now, interval) = self.begin(snapshot);
+            return self.decide(machine, now, interval).map(Some);
+        }
+        let now = snapshot.now;
+        for key in &snapshot.gone {
+            if let Some(state) = self.states.remove(*key) {
+                state.ends(*key, &mut self.succession, now);
+            }
+        }
+        let provider = &*self.provider;
+        machine.count(&|t| provider.active_set(t))?;
+        self.set_pace(now);
+        Ok(None)
+    }
+
+    /// The factor that says whose place it should be on a fast core.
+    fn factor(&self, thread: ThreadKey) -> Option<f64> {
+        let fastest = MetricId::SpeedupFactor(CoreTypeId::FASTEST);
+        Some(self.provider.estimate(thread, fastest)?.value)
+    }
+
+    /// Keeps the factors by which is decided now.
+    pub(super) fn note_factors(&mut self) {
+        let mut placed_by = std::mem::take(&mut self.placed_by);
+        placed_by.clear();
+        placed_by.extend(self.offered.iter().map(|th| self.factor(th.key)));
+        self.placed_by = placed_by;
+    }
+
+    /// Whether the provider knows a thread that it did not know at the last decision, or knows it as
+    /// another: as different as two phases are.
+    fn knows_better(&self) -> bool {
+        let rule = PhaseRule::default();
+        let mut all = self.offered.iter().zip(&self.placed_by);
+        all.any(|(th, before)| match (before, self.factor(th.key)) {
+            (None, now) => now.is_some(),
+            (Some(before), Some(now)) => rule.departs(*before, now),
+            (Some(_), None) => false,
+        })
+    }
+
+    /// The engine looked at the machine at `now`: how soon it looks again.
+    pub(super) fn set_pace(&mut self, now: Nanos) {
+        let unsettled = self.by_metrics && self.provider.unsettled();
+        let unknown = unsettled && self.offered.iter().any(|th| self.factor(th.key).is_none());
+        self.pace.looked(now, unsettled, unknown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy;
+    use crate::testing::{Fake, Noisy};
+    use amp_metrics::{Estimate, Provider, Snapshot};
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    const INTERVAL: Nanos = Nanos::from_millis(100);
+
+    /// A provider that knows a thread after so many windows.
+    struct Learner {
+        inner: Noisy,
+        needs: u32,
+        seen: HashMap<ThreadKey, u32>,
+    }
+
+    impl Provider for Learner {
+        fn name(&self) -> &str {
+            "learner"
+        }
+        fn observe(&mut self, s: &Snapshot) {
+            self.inner.observe(s);
+            for t in &s.threads {
+                *self.seen.entry(t.key).or_default() += 1;
+            }
+        }
+        fn estimate(&self, t: ThreadKey, m: MetricId) -> Option<Estimate> {
+            let known = self.seen.get(&t).is_some_and(|n| *n >= self.needs);
+            self.inner.estimate(t, m).filter(|_| known)
+        }
+        fn unsettled(&self) -> bool {
+            self.seen.values().any(|n| *n < self.needs)
+        }
+    }
+
+    fn lab(policy: &str, needs: u32) -> (Fake, Engine) {
+        let fake = Fake::new(&[1, 2]);
+        let provider = Learner {
+            inner: Noisy::new(&[(1, 1.2), (2, 3.0)], 0.0, 1),
+            needs,
+            seen: HashMap::new(),
+        };
+        let made = policy::by_name(policy, 1).unwrap();
+        let engine = Engine::new(fake.topology().clone(), made, Box::new(provider));
+        (fake, engine)
+    }
+
+    /// What is due next, when it is due.
+    fn call(e: &mut Engine, fake: &mut Fake) {
+        let due = e.due(INTERVAL);
+        // the machine is looked at when this has passed
+        fake.interval = match due.saturating_sub(fake.now()) {
+            Nanos::ZERO => INTERVAL,
+            until => until,
+        };
+        // a glance is one by the time at which it is made
+        let glance = e.totals().ticks > 0 && due < e.last.unwrap_or_default() + INTERVAL;
+        match glance {
+            true => drop(e.glance(fake).unwrap()),
+            false => drop(e.tick(fake).unwrap()),
+        }
+    }
+
+    #[test]
+    fn who_is_new_is_known_and_placed_within_an_interval() {
+        let (mut fake, mut e) = lab("hsp", 4);
+        call(&mut e, &mut fake);
+        let began = fake.now();
+        let fast = fake.spawn(2);
+        fake.spawn(1);
+        call(&mut e, &mut fake);
+        // whoever is taken of two that nobody knows
+        assert_ne!(fake.thread(fast).placed, Some(CoreTypeId::FASTEST));
+        while fake.thread(fast).placed != Some(CoreTypeId::FASTEST) {
+            call(&mut e, &mut fake);
+            assert!(fake.now() < began + INTERVAL + INTERVAL, "too late");
+        }
+        // a whole interval until it was seen, and three quarters until it was known
+        let took = fake.now().saturating_sub(began);
+        assert_eq!(took, Nanos::from_millis(175));
+        assert_eq!(e.totals().glances, 3);
+        // nothing is to be found out any more: one look per interval
+        for _ in 0..50 {
+            call(&mut e, &mut fake);
+        }
+        assert_eq!((e.totals().glances, e.totals().ticks), (3, 53));
+    }
+
+    #[test]
+    fn who_is_never_known_wakes_user_space_three_times_a_second() {
+        let (mut fake, mut e) = lab("hsp", u32::MAX);
+        fake.spawn(1);
+        while fake.now() < Nanos::from_secs(60) {
+            call(&mut e, &mut fake);
+        }
+        let glances = e.totals().glances as f64;
+        assert!((170.0..=MOST + 60.0 * PER_SECOND).contains(&glances), "{glances}");
+        // decisions come in time nevertheless
+        assert!((598..=601).contains(&e.totals().ticks), "{}", e.totals().ticks);
+    }
+
+    #[test]
+    fn a_policy_without_metrics_is_in_no_hurry() {
+        let (mut fake, mut e) = lab("rr", u32::MAX);
+        fake.spawn(1);
+        for _ in 0..20 {
+            call(&mut e, &mut fake);
+        }
+        assert_eq!(e.totals().glances, 0);
+    }
+
+    #[test]
+    fn a_quarter_of_an_interval_while_something_is_found_out() {
+        let mut p = Pace::default();
+        let (now, tick) = (Nanos::from_millis(1000), Nanos::from_millis(1100));
+        p.looked(now, false, true);
+        assert_eq!(p.glance(INTERVAL, tick), None);
+        p.looked(now, true, true);
+        assert_eq!(p.glance(INTERVAL, tick), Some(Nanos::from_millis(1025)));
+        // a decision is as near
+        assert_eq!(p.glance(INTERVAL, Nanos::from_millis(1030)), None);
+        // short intervals have none
+        assert_eq!(
+            p.glance(Nanos::from_millis(10), Nanos::from_millis(1010)),
+            None
+        );
+    }
+
+    #[test]
+    fn half_of_the_allowance_is_kept_for_who_is_unknown() {
+        let mut p = Pace::default();
+        let now = Nanos::from_secs(1);
+        let tick = now + INTERVAL;
+        for _ in 0..6 {
+            p.looked(now, true, false);
+            assert!(p.glance(INTERVAL, tick).is_some());
+            p.take();
+        }
+        p.looked(now, true, false);
+        assert_eq!(p.glance(INTERVAL, tick), None);
+        p.looked(now, true, true);
+        assert!(p.glance(INTERVAL, tick).is_some());
+    }
+
+    proptest! {
+        /// However much is unsettled, glances stay within the allowance.
+        #[test]
+        fn glances_are_bounded(steps in proptest::collection::vec((1u64..200, any::<bool>(), any::<bool>()), 1..400)) {
+            let mut p = Pace::default();
+            let (mut now, mut glances) = (Nanos::from_secs(1), 0);
+            for (ms, unsettled, unknown) in steps {
+                now += Nanos::from_millis(ms);
+                p.looked(now, unsettled, unknown);
+                if p.glance(INTERVAL, now + INTERVAL).is_some() {
+                    p.take();
+                    glances += 1;
+                }
+            }
+            let seconds = now.as_secs_f64() - 1.0;
+            prop_assert!(f64::from(glances) <= MOST + PER_SECOND * seconds + 1e-6);
+        }
+    }
+}
