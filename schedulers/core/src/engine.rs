@@ -32,8 +32,7 @@ use crate::policy::registry;
 use crate::view::{AppView, ThreadView, View};
 use activity::{Activity, ActivityRule, Entry};
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, ThreadMap,
-    MAX_CORE_TYPES,
+    AppId, CoreTypeId, CoreTypeSet, Nanos, Provider, Snapshot, ThreadKey, ThreadMap, MAX_CORE_TYPES,
 };
 use pace::Pace;
 use rustc_hash::FxHashMap;

@@ -8,6 +8,7 @@
 
 use super::{Engine, Tick};
 use crate::machine::{Machine, MachineError};
+use crate::view::ThreadView;
 use amp_metrics::multiplex::PhaseRule;
 use amp_metrics::{CoreTypeId, MetricId, Nanos, ThreadKey};
 
@@ -16,56 +17,106 @@ const PARTS: u64 = 4;
 /// The least time between two looks: counters of threads that go on running are not read more often
 /// for less.
 const SHORTEST: Nanos = Nanos::from_millis(10);
-/// Glances that may be made in a row.
-const MOST: f64 = 12.0;
-/// Glances per second in the long run.
-const PER_SECOND: f64 = 3.0;
+/// Glances for threads of which nothing is known: how many may be made in a row, and per second in the
+/// long run.
+const UNKNOWN: Rate = Rate {
+    most: 12.0,
+    per_second: 3.0,
+};
+/// Glances for threads that have changed: their places are not wrong for certain.
+const CHANGED: Rate = Rate {
+    most: 4.0,
+    per_second: 1.0,
+};
 
-/// The allowance of glances.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    most: f64,
+    per_second: f64,
+}
+
+/// What is left of a rate.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    rate: Rate,
+    left: f64,
+}
+
+impl Allowance {
+    fn full(rate: Rate) -> Allowance {
+        Allowance {
+            rate,
+            left: rate.most,
+        }
+    }
+
+    fn fill(&mut self, seconds: f64) {
+        self.left = (self.left + self.rate.per_second * seconds).min(self.rate.most);
+    }
+
+    fn any(&self) -> bool {
+        self.left >= 1.0
+    }
+}
+
+/// Whom a glance is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    /// Somebody of whom nothing is known.
+    Unknown,
+    /// Somebody who has changed.
+    Changed,
+}
+
+/// When to look again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    left: f64,
-    filled: Option<Nanos>,
+    unknown: Allowance,
+    changed: Allowance,
     /// The last look, glance or decision.
-    looked: Nanos,
-    /// Whether the next look is to be a glance.
-    wanted: bool,
+    looked: Option<Nanos>,
+    /// Whom the next glance is for; none if the next look is to be a decision.
+    next: Option<For>,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
         Pace {
-            left: MOST,
-            filled: None,
-            looked: Nanos::ZERO,
-            wanted: false,
+            unknown: Allowance::full(UNKNOWN),
+            changed: Allowance::full(CHANGED),
+            looked: None,
+            next: None,
         }
     }
 }
 
 impl Pace {
-    /// The machine was looked at at `now`. `unsettled`: something is being found out; `unknown`: of a
-    /// thread of which nothing is known. The last half of the allowance is for those.
-    pub(super) fn looked(&mut self, now: Nanos, unsettled: bool, unknown: bool) {
-        let since = self.filled.map_or(Nanos::ZERO, |f| now.saturating_sub(f));
-        self.filled = Some(now);
-        self.left = (self.left + PER_SECOND * since.as_secs_f64()).min(MOST);
-        let kept = if unknown { 0.0 } else { MOST / 2.0 };
-        self.looked = now;
-        self.wanted = unsettled && self.left >= kept + 1.0;
+    /// The machine was looked at at `now`, and something is being found out of somebody.
+    pub(super) fn looked(&mut self, now: Nanos, unsettled: Option<For>) {
+        let before = self.looked.replace(now).unwrap_or(now);
+        let since = now.saturating_sub(before).as_secs_f64();
+        self.unknown.fill(since);
+        self.changed.fill(since);
+        self.next = unsettled.filter(|whom| match whom {
+            For::Unknown => self.unknown.any(),
+            For::Changed => self.changed.any(),
+        });
     }
 
     /// A glance is made.
     pub(super) fn take(&mut self) {
-        self.left -= 1.0;
+        match self.next {
+            Some(For::Changed) => self.changed.left -= 1.0,
+            _ => self.unknown.left -= 1.0,
+        }
     }
 
     /// When the next glance is due, if that is before a decision that is due at `tick`.
     pub(super) fn glance(&self, interval: Nanos, tick: Nanos) -> Option<Nanos> {
         let part = Nanos(interval.0 / PARTS).max(SHORTEST);
-        let at = self.looked + part;
+        let at = self.next.and(self.looked)? + part;
         // a window between two looks is not to be shorter than the others
-        (self.wanted && at + Nanos(part.0 / 2) < tick).then_some(at)
+        (at + Nanos(part.0 / 2) < tick).then_some(at)
     }
 }
 
@@ -103,10 +154,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the machine can be scheduled no longer.
-    pub fn glance(
-        &mut self,
-        machine: &mut dyn Machine,
-    ) -> Result<Option<Tick<'_>>, MachineError> {
+    pub fn glance(&mut self, machine: &mut dyn Machine) -> Result<Option<Tick<'_>>, MachineError> {
         self.totals.glances += 1;
         self.pace.take();
         let snapshot = machine.sample()?;
@@ -155,9 +203,13 @@ impl Engine {
 
     /// The engine looked at the machine at `now`: how soon it looks again.
     pub(super) fn set_pace(&mut self, now: Nanos) {
-        let unsettled = self.by_metrics && self.provider.unsettled();
-        let unknown = unsettled && self.offered.iter().any(|th| self.factor(th.key).is_none());
-        self.pace.looked(now, unsettled, unknown);
+        let unsettled = self.by_metrics && !self.offered.is_empty() && self.provider.unsettled();
+        let unknown = |th: &ThreadView| self.factor(th.key).is_none();
+        let whom = match unsettled && self.offered.iter().any(unknown) {
+            true => For::Unknown,
+            false => For::Changed,
+        };
+        self.pace.looked(now, unsettled.then_some(whom));
     }
 }
 
@@ -259,9 +311,16 @@ mod tests {
             call(&mut e, &mut fake);
         }
         let glances = e.totals().glances as f64;
-        assert!((170.0..=MOST + 60.0 * PER_SECOND).contains(&glances), "{glances}");
+        assert!(
+            (170.0..=UNKNOWN.most + 60.0 * UNKNOWN.per_second).contains(&glances),
+            "{glances}"
+        );
         // decisions come in time nevertheless
-        assert!((598..=601).contains(&e.totals().ticks), "{}", e.totals().ticks);
+        assert!(
+            (598..=601).contains(&e.totals().ticks),
+            "{}",
+            e.totals().ticks
+        );
     }
 
     #[test]
@@ -278,9 +337,9 @@ mod tests {
     fn a_quarter_of_an_interval_while_something_is_found_out() {
         let mut p = Pace::default();
         let (now, tick) = (Nanos::from_millis(1000), Nanos::from_millis(1100));
-        p.looked(now, false, true);
+        p.looked(now, None);
         assert_eq!(p.glance(INTERVAL, tick), None);
-        p.looked(now, true, true);
+        p.looked(now, Some(For::Unknown));
         assert_eq!(p.glance(INTERVAL, tick), Some(Nanos::from_millis(1025)));
         // a decision is as near
         assert_eq!(p.glance(INTERVAL, Nanos::from_millis(1030)), None);
@@ -292,37 +351,45 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_allowance_is_kept_for_who_is_unknown() {
+    fn who_has_changed_takes_nothing_from_who_is_unknown() {
         let mut p = Pace::default();
         let now = Nanos::from_secs(1);
         let tick = now + INTERVAL;
-        for _ in 0..6 {
-            p.looked(now, true, false);
+        for _ in 0..4 {
+            p.looked(now, Some(For::Changed));
             assert!(p.glance(INTERVAL, tick).is_some());
             p.take();
         }
-        p.looked(now, true, false);
+        p.looked(now, Some(For::Changed));
         assert_eq!(p.glance(INTERVAL, tick), None);
-        p.looked(now, true, true);
-        assert!(p.glance(INTERVAL, tick).is_some());
+        for _ in 0..12 {
+            p.looked(now, Some(For::Unknown));
+            assert!(p.glance(INTERVAL, tick).is_some());
+            p.take();
+        }
+        p.looked(now, Some(For::Unknown));
+        assert_eq!(p.glance(INTERVAL, tick), None);
     }
 
     proptest! {
         /// However much is unsettled, glances stay within the allowance.
         #[test]
-        fn glances_are_bounded(steps in proptest::collection::vec((1u64..200, any::<bool>(), any::<bool>()), 1..400)) {
+        fn glances_are_bounded(
+            steps in proptest::collection::vec((1u64..200, 0usize..3), 1..400),
+        ) {
             let mut p = Pace::default();
             let (mut now, mut glances) = (Nanos::from_secs(1), 0);
-            for (ms, unsettled, unknown) in steps {
+            for (ms, whom) in steps {
                 now += Nanos::from_millis(ms);
-                p.looked(now, unsettled, unknown);
+                p.looked(now, [None, Some(For::Unknown), Some(For::Changed)][whom]);
                 if p.glance(INTERVAL, now + INTERVAL).is_some() {
                     p.take();
                     glances += 1;
                 }
             }
             let seconds = now.as_secs_f64() - 1.0;
-            prop_assert!(f64::from(glances) <= MOST + PER_SECOND * seconds + 1e-6);
+            let most = |r: Rate| r.most + r.per_second * seconds;
+            prop_assert!(f64::from(glances) <= most(UNKNOWN) + most(CHANGED) + 1e-6);
         }
     }
 }

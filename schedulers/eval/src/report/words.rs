@@ -80,7 +80,7 @@ pub fn work(report: &BenchReport) -> Option<&'static str> {
     let from = report.results.iter().find_map(|r| r.work_from)?;
     Some(match from {
         WorkFrom::Instructions => {
-            "Unfinished passes count by the instructions they retired, and the time that these take alone on slow cores."
+            "Unfinished passes count by their own instructions, and the time that these take alone on slow cores."
         },
         WorkFrom::Time => {
             "Unfinished passes count by their CPU time per core type: no instructions were counted per program."

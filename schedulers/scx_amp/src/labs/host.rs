@@ -330,7 +330,7 @@ impl Lab for HostLab<'_> {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
         let parts = [
             // what is kept of a program; other versions of this program kept less
-            "times and course",
+            "times and course of its own instructions",
             self.args.machine.as_deref().unwrap_or("host"),
             &self.args.model_version,
             &types.join(" "),
