@@ -122,6 +122,8 @@ impl Stage {
             runtime: [Nanos::ZERO; MAX_CORE_TYPES],
             ran: [Nanos::ZERO; MAX_CORE_TYPES],
             done: Default::default(),
+
+            unrated: Default::default(),
             succeeds: None,
         });
         Stage {

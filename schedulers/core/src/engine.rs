@@ -21,7 +21,7 @@ pub mod rules;
 mod succession;
 mod waits;
 
-pub use crate::done::Done;
+pub use crate::done::{Done, Unrated};
 pub use change::Changes;
 pub use rules::{Prefer, Rule, Rulebook};
 
@@ -94,6 +94,7 @@ struct ThreadState {
     placed: Option<CoreTypeId>,
     allowed: CoreTypeSet,
     done: Done,
+    unrated: Unrated,
     rule: Option<Rule>,
     /// Placed by its rule although it rests.
     kept: bool,
@@ -283,6 +284,7 @@ impl Engine {
         machine.count(&|t| provider.active_set(t))?;
         self.group(interval, now);
         self.note_factors();
+        self.tell_unrated(interval);
         self.set_pace(now);
         self.probes.hide(&mut self.offered);
         self.decided.clear();
@@ -393,6 +395,7 @@ impl Engine {
                     placed: None,
                     allowed,
                     done: Done::default(),
+                    unrated: Unrated::default(),
                     rule,
                     kept: false,
                     name: None,
@@ -472,6 +475,7 @@ impl Engine {
                         runtime: t.runtime,
                         ran,
                         done: state.done,
+                        unrated: Unrated::default(),
                         succeeds: state.succeeds,
                     });
                 }
@@ -538,6 +542,19 @@ impl Engine {
             let all = offered.iter().map(rule);
             self.prefer
                 .extend(all.map(|r| r.map_or(Prefer::Any, |r| r.prefer)));
+        }
+    }
+
+    /// Tells of threads whose factor is known first what they did before.
+    fn tell_unrated(&mut self, interval: Nanos) {
+        for (th, factor) in self.offered.iter_mut().zip(&self.placed_by) {
+            let Some(s) = self.states.get_mut(th.key) else {
+                continue;
+            };
+            match factor {
+                Some(_) => th.unrated = s.unrated.told(),
+                None => s.unrated.take_in(interval, &th.ran),
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a policy sees.
 
-use crate::done::Done;
+use crate::done::{Done, Unrated};
 use crate::machine::Topology;
 use crate::utility::Utility;
 use amp_metrics::{
@@ -34,6 +34,9 @@ pub struct ThreadView {
     pub ran: [Nanos; MAX_CORE_TYPES],
     /// What it had done before this interval, under whatever policies there were.
     pub done: Done,
+    /// What it did before its speedup factor was known; told at the decision at which it is known
+    /// first, nothing at any other.
+    pub unrated: Unrated,
     /// The thread in whose place it goes on: the same program, run again.
     pub succeeds: Option<ThreadKey>,
 }

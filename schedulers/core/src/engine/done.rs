@@ -5,13 +5,13 @@ use crate::policy::speedups;
 use crate::utility::Utility;
 use crate::view::{ThreadView, View};
 
-/// What `th` did in this interval; `None` when its speedup factors are not known.
+/// What `th` did in this interval, and before it was known; `None` when its speedup factors are not known.
 pub(super) fn of(view: &View<'_>, th: &ThreadView) -> Option<Done> {
     let sp = speedups::of(view, th, Utility::Auto)?;
     let slowed = view.slowed(th);
     let mut done = Done::default();
     for t in view.core_types() {
-        let ran = th.ran[t.index()].as_secs_f64();
+        let ran = (th.ran[t.index()] + th.unrated.ran[t.index()]).as_secs_f64();
         done += Done {
             rated: ran,
             alone: slowed * ran * sp[t.index()] / sp[0],

@@ -323,6 +323,28 @@ mod tests {
         );
     }
 
+    /// While nobody knows them, two share a fast core equally, and whoever gains more from it falls
+    /// behind: that is made up for once they are known.
+    #[test]
+    fn what_was_done_before_it_was_known_counts() {
+        // known after 700 ms
+        let (mut fake, mut e) = lab("acfs", 20);
+        e.policy_mut().knobs_mut().set("t_swap", "100").unwrap();
+        let both = [(fake.spawn(1), 1.2), (fake.spawn(2), 3.0)];
+        while fake.now() < Nanos::from_secs(2) {
+            call(&mut e, &mut fake);
+        }
+        let slowdown = both.map(|(key, sf)| {
+            let [fast, slow, ..] = fake.thread(key).runtime.map(|r| r.as_secs_f64());
+            (fast + slow) / (fast + slow / sf)
+        });
+        let unfairness = slowdown[1] / slowdown[0];
+        assert!(
+            (0.95..1.05).contains(&unfairness),
+            "{unfairness:.3}, {slowdown:.3?}"
+        );
+    }
+
     #[test]
     fn a_policy_without_metrics_is_in_no_hurry() {
         let (mut fake, mut e) = lab("rr", u32::MAX);

@@ -2,6 +2,7 @@
 
 use crate::policy::threads::{PerThread, Presence};
 use crate::view::{ThreadView, View};
+use amp_metrics::Nanos;
 
 /// Where newcomers start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +34,8 @@ pub struct Progress {
     /// Per thread of the view, relative to the front; none when it was not charged.
     ahead: Vec<Option<f64>>,
     joining: Vec<Newcomer>,
+    /// Where the front was when a thread was passed over first, until it is charged.
+    waiting: PerThread<Option<f64>>,
     front: f64,
     /// Whether anybody has been on a fast core yet.
     seated: bool,
@@ -58,14 +61,19 @@ impl Progress {
     /// Begins a round. Each thread of the view is then charged or passed over, in order.
     pub fn begin(&mut self) {
         self.accounts.begin();
+        self.waiting.begin();
         self.ahead.clear();
         self.joining.clear();
     }
 
     /// Charges the next thread of the view with `dv` seconds; `past` is what it had done before
-    /// this interval.
+    /// this interval. Where `dv` contains what it did before it was known ([`ThreadView::unrated`]), others
+    /// have gone on meanwhile, and it is behind by that.
     pub fn charge(&mut self, th: &ThreadView, dv: f64, past: impl FnOnce() -> Past) {
         let front = self.front;
+        let waited = self.waiting.get_mut(th.key).and_then(Option::take);
+        let waited = waited.filter(|_| th.unrated.time > Nanos::ZERO);
+        let dv = dv - waited.map_or(0.0, |since| front - since);
         let first = self.accounts.is_first_round();
         let (presence, a) = self.accounts.enter(th.key, th.succeeds, Account::default);
         match presence {
@@ -81,7 +89,9 @@ impl Progress {
     }
 
     /// Passes over the next thread of the view.
-    pub fn skip(&mut self) {
+    pub fn skip(&mut self, th: &ThreadView) {
+        let (_, since) = self.waiting.enter(th.key, None, || None);
+        since.get_or_insert(self.front);
         self.ahead.push(None);
     }
 

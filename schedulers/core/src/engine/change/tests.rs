@@ -119,25 +119,32 @@ fn progress_made_under_one_policy_counts_under_the_next() {
     assert!(gained[1] > 1.2 && gained[0] < 0.3, "{gained:?}");
 }
 
+/// What was done in the two seconds before speedup factors were known is rated when they are; no longer
+/// time, which may have been another phase.
 #[test]
-fn progress_is_counted_only_while_speedup_factors_are_known() {
-    let mut fake = Fake::new(&[1, 1]);
-    let key = fake.spawn(1);
-    let mut e = engine(&fake, "rr");
-    for _ in 0..5 {
-        e.tick(&mut fake).unwrap();
+fn progress_is_counted_once_speedup_factors_are_known() {
+    // ticks without, and seconds that are rated after five ticks with factors: nothing is known of
+    // what ran before the first tick
+    for (without, rated) in [(5, 0.9), (20, 2.4), (25, 0.5)] {
+        let mut fake = Fake::new(&[1, 1]);
+        let key = fake.spawn(1);
+        let mut e = engine(&fake, "rr");
+        for _ in 0..without {
+            e.tick(&mut fake).unwrap();
+        }
+        assert_eq!(e.done(key), Some(super::super::Done::default()));
+        known(&mut e, &[(1, 2.0)]);
+        for _ in 0..5 {
+            e.tick(&mut fake).unwrap();
+        }
+        let done = e.done(key).unwrap();
+        assert!((done.rated - rated).abs() < 1e-9, "{without}: {done:?}");
+        let stranger = ThreadKey {
+            slot: 77,
+            generation: 1,
+        };
+        assert_eq!(e.done(stranger), None);
     }
-    assert_eq!(e.done(key), Some(super::super::Done::default()));
-    known(&mut e, &[(1, 2.0)]);
-    for _ in 0..5 {
-        e.tick(&mut fake).unwrap();
-    }
-    assert!((e.done(key).unwrap().rated - 0.5).abs() < 1e-9);
-    let stranger = ThreadKey {
-        slot: 77,
-        generation: 1,
-    };
-    assert_eq!(e.done(stranger), None);
 }
 
 /// Something that happens between two ticks.

@@ -165,6 +165,8 @@ fn thread(i: usize, allowed: u8, placed: Option<CoreTypeId>) -> ThreadView {
         runtime: none,
         ran: none,
         done: Done::default(),
+
+        unrated: Default::default(),
         succeeds: None,
     }
 }

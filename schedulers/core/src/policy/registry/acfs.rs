@@ -57,7 +57,8 @@ application wait for those on slow ones, and takes that off SF; `speedup` takes 
 wait, as the paper does.
 
 It needs speedup factors on every core type but the slowest. A thread without them is fair-shared:
-it gets its weight's share of every core type's time, and no factor is made up for it. Use it where
+it gets its weight's share of every core type's time, and no factor is made up for it. What it did in
+the two seconds before it had one counts once it has. Use it where
 equal programs should suffer equally from sharing the machine. On the published mixes it is the
 fairest policy; of five mixes on the virtual board eqp, given the true factors, was fairer on three.
 ";
@@ -218,13 +219,14 @@ impl Policy for Acfs {
         self.progress.begin();
         for (th, s) in view.threads.iter().zip(&self.speedups) {
             let Some(s) = s else {
-                self.progress.skip();
+                self.progress.skip(th);
                 continue;
             };
             let own = exact.then(|| speedups::factors(view, th)).flatten();
             let u = accepted(uf, s[0], min, max);
             let pace = pace(&own.unwrap_or(*s), s[0], th.weight, u);
-            let dv = view.slowed(th) * charged(view, &th.ran, &pace);
+            let ran = charged(view, &th.ran, &pace) + charged(view, &th.unrated.ran, &pace);
+            let dv = view.slowed(th) * ran;
             self.progress.charge(th, dv, || past(th, u));
         }
         let memory = self.knobs.number(MEMORY) / 1e3;

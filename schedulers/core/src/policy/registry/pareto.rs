@@ -159,6 +159,10 @@ struct Sum {
     /// at each thread's factor.
     ran: f64,
     gained: f64,
+    /// The same of the time before its threads were known, and the longest such time.
+    ran_unrated: f64,
+    gained_unrated: f64,
+    unrated: f64,
     /// CPU time before this interval, and what it would have been alone.
     rated_before: f64,
     alone_before: f64,
@@ -218,6 +222,10 @@ impl Pareto {
             let [fast, slow, ..] = th.ran;
             s.ran += (fast + slow).as_secs_f64();
             s.gained += fast.as_secs_f64() * (sf - 1.0);
+            let [fast, slow, ..] = th.unrated.ran;
+            s.ran_unrated += (fast + slow).as_secs_f64();
+            s.gained_unrated += fast.as_secs_f64() * (sf - 1.0);
+            s.unrated = s.unrated.max(th.unrated.time.as_secs_f64());
             s.rated_before += th.done.rated;
             s.alone_before += th.done.alone;
         }
@@ -260,6 +268,11 @@ impl Pareto {
             let unit = 1.0 / (sp * weight);
             let mut past = Past::default();
             if let Some(p) = self.past.get_mut(i) {
+                if p.time == 0.0 {
+                    // what it did before it was known is known now
+                    p.time = s.unrated;
+                    p.progress = (s.ran_unrated + credited * s.gained_unrated) * each * unit;
+                }
                 if first {
                     // taken over from another policy
                     p.time = s.rated_before * each;
