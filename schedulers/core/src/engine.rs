@@ -132,6 +132,8 @@ pub struct Engine {
     rule: ActivityRule,
     states: ThreadMap<ThreadState>,
     last: Option<Nanos>,
+    /// Time between two decisions as whoever calls wants it; none where that is not known.
+    period: Option<Nanos>,
     totals: Totals,
     knobs: Knobs,
     probes: probes::Probes,
@@ -171,6 +173,7 @@ impl Engine {
             rule: ActivityRule::default(),
             states: ThreadMap::default(),
             last: None,
+            period: None,
             totals: Totals::default(),
             offered: Vec::new(),
             app_views: Vec::new(),
@@ -288,7 +291,7 @@ impl Engine {
         self.set_pace(now);
         self.probes.hide(&mut self.offered);
         self.decided.clear();
-        let view = View::new(
+        let mut view = View::new(
             &self.topology,
             now,
             interval,
@@ -296,6 +299,7 @@ impl Engine {
             &self.app_views,
             &*self.provider,
         );
+        view.period = self.period.unwrap_or(interval);
         for th in view.threads {
             if let Some(more) = done::of(&view, th) {
                 if let Some(s) = self.states.get_mut(th.key) {

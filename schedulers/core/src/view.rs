@@ -84,6 +84,9 @@ pub struct View<'a> {
     pub now: Nanos,
     /// Length of the interval; zero at the first decision.
     pub interval: Nanos,
+    /// Time between two decisions as a rule. The interval is shorter where something became known before
+    /// its end.
+    pub period: Nanos,
     /// Threads that want a core, those of one application side by side, in a reproducible order.
     pub threads: &'a [ThreadView],
     /// Their applications, ascending by id.
@@ -105,6 +108,7 @@ impl<'a> View<'a> {
             topology,
             now,
             interval,
+            period: interval,
             threads,
             apps,
             metrics,

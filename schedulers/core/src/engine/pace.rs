@@ -140,6 +140,7 @@ impl Engine {
         machine: &mut dyn Machine,
         interval: Nanos,
     ) -> Result<Option<Tick<'_>>, MachineError> {
+        self.period = Some(interval);
         let early = self.last.is_some_and(|last| {
             let tick = last + interval;
             machine.now() < tick && self.pace.glance(interval, tick).is_some()
@@ -216,11 +217,14 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy;
+    use crate::machine::Placement;
+    use crate::policy::{self, contract::Policy, knobs::Knobs};
     use crate::testing::{Fake, Noisy};
+    use crate::view::View;
     use amp_metrics::{Estimate, Provider, Snapshot};
     use proptest::prelude::*;
     use std::collections::HashMap;
+    use std::sync::{Arc, Mutex};
 
     const INTERVAL: Nanos = Nanos::from_millis(100);
 
@@ -343,6 +347,42 @@ mod tests {
             (0.95..1.05).contains(&unfairness),
             "{unfairness:.3}, {slowdown:.3?}"
         );
+    }
+
+    /// Notes interval and period of every decision.
+    struct Clocked(Arc<Mutex<Vec<(u64, u64)>>>, Knobs);
+
+    impl Policy for Clocked {
+        fn place(&mut self, view: &View<'_>, _: &mut Placement) {
+            let both = (view.interval.as_millis(), view.period.as_millis());
+            self.0.lock().unwrap().push(both);
+        }
+        fn knobs(&self) -> &Knobs {
+            &self.1
+        }
+        fn knobs_mut(&mut self) -> &mut Knobs {
+            &mut self.1
+        }
+    }
+
+    /// `acfs` counts turns in periods: by the interval, whoever was unknown had its turn twice as
+    /// soon where others were found out (unfairness of juno-desktop 1.49, then 1.77).
+    #[test]
+    fn a_decision_that_was_hurried_knows_the_usual_period() {
+        let (mut fake, mut e) = lab("hsp", 4);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let knobs = policy::by_name("hsp", 1).unwrap().knobs().clone();
+        e.set_policy(Box::new(Clocked(seen.clone(), knobs)));
+        e.by_metrics = true;
+        fake.spawn(1);
+        for _ in 0..20 {
+            let due = e.due(INTERVAL);
+            fake.interval = due.saturating_sub(fake.now()).max(Nanos::from_millis(1));
+            e.call(&mut fake, INTERVAL).unwrap();
+        }
+        let seen = seen.lock().unwrap();
+        assert!(seen.iter().all(|s| s.1 == 100), "{seen:?}");
+        assert!(seen.iter().skip(1).any(|s| s.0 < 100), "{seen:?}");
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Acfs {
     fn t_swap(&self, view: &View<'_>) -> f64 {
         match self.knobs.chosen(T_SWAP) {
             Some(ms) => ms / 1e3,
-            None => AUTOMATIC * view.interval.as_secs_f64().max(1e-3),
+            None => AUTOMATIC * view.period.as_secs_f64().max(1e-3),
         }
     }
 
