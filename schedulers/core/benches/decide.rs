@@ -122,7 +122,6 @@ impl Stage {
             runtime: [Nanos::ZERO; MAX_CORE_TYPES],
             ran: [Nanos::ZERO; MAX_CORE_TYPES],
             done: Default::default(),
-
             unrated: Default::default(),
             succeeds: None,
         });

@@ -365,8 +365,8 @@ mod tests {
         }
     }
 
-    /// `acfs` counts turns in periods: by the interval, whoever was unknown had its turn twice as
-    /// soon where others were found out (unfairness of juno-desktop 1.49, then 1.77).
+    /// `acfs` counts turns in periods: counted in intervals that a glance has shortened, they would
+    /// change with what others do.
     #[test]
     fn a_decision_that_was_hurried_knows_the_usual_period() {
         let (mut fake, mut e) = lab("hsp", 4);

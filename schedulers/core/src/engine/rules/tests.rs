@@ -165,7 +165,6 @@ fn thread(i: usize, allowed: u8, placed: Option<CoreTypeId>) -> ThreadView {
         runtime: none,
         ran: none,
         done: Done::default(),
-
         unrated: Default::default(),
         succeeds: None,
     }
