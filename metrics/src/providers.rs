@@ -30,6 +30,7 @@ pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
 pub use lasting::{wall_clock, Finding, Found, Identify, Lasting, SharedMemory, TRUSTED_FOR};
 pub use model::{Model, PlatformModel, MAX_METRICS};
 pub use remembered::Remembered;
+use shipped::shipped_models;
 pub use shipped::SHIPPED_MODELS;
 pub use windowed::{Windowed, WINDOW_SIZES};
 
@@ -257,6 +258,11 @@ fn bare(name: &str, context: Option<&Context<'_>>) -> Made {
     (entry(name)?.make)(context)
 }
 
+/// Does ahead of time what the first [`prepare`] would take long for: parses the shipped models.
+pub fn get_ready() {
+    shipped_models();
+}
+
 /// Makes the provider called `name`, or the one that the file `name` (`*.toml`) describes, and
 /// checks that everything it wants counted can be counted on this machine.
 ///
@@ -382,19 +388,6 @@ fn model_for(
     fits: fn(&PlatformModel, &Pmus) -> Result<(), String>,
 ) -> Result<PlatformModel, ProviderError> {
     let mut why = Vec::new();
-    let mut try_one = |model: Result<PlatformModel, ProviderFileError>, name: &str| match model {
-        Ok(m) => match fits(&m, context.pmus) {
-            Ok(()) => Some(m),
-            Err(reason) => {
-                why.push(format!("{name}: {reason}"));
-                None
-            }
-        },
-        Err(e) => {
-            why.push(e.to_string());
-            None
-        }
-    };
     let mut files = Vec::new();
     if let Some(dir) = &context.models {
         // a folder that is not there has no models in it
@@ -404,14 +397,21 @@ fn model_for(
         files.sort();
     }
     for path in &files {
-        if let Some(m) = try_one(PlatformModel::load(path), &path.display().to_string()) {
-            return Ok(m);
+        match PlatformModel::load(path) {
+            Ok(m) => match fits(&m, context.pmus) {
+                Ok(()) => return Ok(m),
+                Err(reason) => why.push(format!("{}: {reason}", path.display())),
+            },
+            Err(e) => why.push(e.to_string()),
         }
     }
-    for (name, text) in SHIPPED_MODELS {
-        let path = PathBuf::from(format!("metrics/platforms/{name}.toml"));
-        if let Some(m) = try_one(PlatformModel::parse(&path, text), name) {
-            return Ok(m);
+    for (name, model) in shipped_models() {
+        match model {
+            Ok(m) => match fits(m, context.pmus) {
+                Ok(()) => return Ok(m.clone()),
+                Err(reason) => why.push(format!("{name}: {reason}")),
+            },
+            Err(e) => why.push(e.clone()),
         }
     }
     if why.is_empty() {

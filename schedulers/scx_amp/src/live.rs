@@ -114,6 +114,15 @@ impl Live {
             .change(&mut self.scheduler, &self.topology, sets)
     }
 
+    /// Tells the mechanism between two steps of something long that we are at work: else it would
+    /// do without us.
+    ///
+    /// # Errors
+    /// When it cannot be told.
+    pub fn alive(&mut self) -> Result<(), MachineError> {
+        self.commit()
+    }
+
     /// Detaches the scheduler and closes what it counts. Nothing but looking at what was counted
     /// makes sense afterwards.
     pub fn let_go(&mut self) {

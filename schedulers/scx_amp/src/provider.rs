@@ -8,8 +8,8 @@ use amp_sched::closest;
 use anyhow::Result;
 use std::path::Path;
 
-/// A provider that was asked for. Its files are read once, when it is: whoever schedules must not
-/// wait for a file system.
+/// A provider that was asked for. Its files are read once, when it is, and the shipped models
+/// parsed: whoever schedules must not wait for a file system or a parser.
 #[derive(Clone, Debug)]
 pub struct Asked {
     name: String,
@@ -27,6 +27,7 @@ impl Asked {
             Some(ProviderFiles::read(Path::new(name)).map_err(bad_input)?)
         } else {
             check_builtin(name)?;
+            providers::get_ready();
             None
         };
         Ok(Asked {

@@ -253,6 +253,7 @@ impl Running {
         let topology = scheduling.machine().topology().clone();
         let memory = self.memory.as_ref();
         let mut prepared = provider::prepare(&mut self.inventory, asked)?;
+        scheduling.alive()?;
         let counts = !prepared.sets.is_empty();
         let mut why = why_this(name, &prepared);
         prepared = remembering(memory, prepared, &topology);

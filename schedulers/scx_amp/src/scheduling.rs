@@ -67,6 +67,14 @@ impl Scheduling {
         Ok(())
     }
 
+    /// Between two steps of something that takes long: we are at work.
+    ///
+    /// # Errors
+    /// When the mechanism cannot be told.
+    pub fn alive(&mut self) -> Result<(), MachineError> {
+        self.machine.alive()
+    }
+
     /// From now on [`Scheduling::app_started`] declares application `i` with `speedups[i]` through
     /// `declarations`.
     pub fn declare(&mut self, declarations: Declarations, speedups: Vec<Option<Speedups>>) {
