@@ -388,6 +388,10 @@ fn model_for(
     fits: fn(&PlatformModel, &Pmus) -> Result<(), String>,
 ) -> Result<PlatformModel, ProviderError> {
     let mut why = Vec::new();
+    let mut is_it = |model: Result<&PlatformModel, String>, name: &str| {
+        let verdict = model.and_then(|m| fits(m, context.pmus).map_err(|e| format!("{name}: {e}")));
+        verdict.map_err(|reason| why.push(reason)).is_ok()
+    };
     let mut files = Vec::new();
     if let Some(dir) = &context.models {
         // a folder that is not there has no models in it
@@ -397,21 +401,19 @@ fn model_for(
         files.sort();
     }
     for path in &files {
-        match PlatformModel::load(path) {
-            Ok(m) => match fits(&m, context.pmus) {
-                Ok(()) => return Ok(m),
-                Err(reason) => why.push(format!("{}: {reason}", path.display())),
-            },
-            Err(e) => why.push(e.to_string()),
+        let model = PlatformModel::load(path).map_err(|e| e.to_string());
+        let fits = is_it(
+            model.as_ref().map_err(Clone::clone),
+            &path.display().to_string(),
+        );
+        if let (true, Ok(m)) = (fits, model) {
+            return Ok(m);
         }
     }
     for (name, model) in shipped_models() {
-        match model {
-            Ok(m) => match fits(m, context.pmus) {
-                Ok(()) => return Ok(m.clone()),
-                Err(reason) => why.push(format!("{name}: {reason}")),
-            },
-            Err(e) => why.push(e.clone()),
+        let fits = is_it(model.as_ref().map_err(Clone::clone), name);
+        if let (true, Ok(m)) = (fits, model) {
+            return Ok(m.clone());
         }
     }
     if why.is_empty() {

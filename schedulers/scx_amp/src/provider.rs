@@ -9,7 +9,8 @@ use anyhow::Result;
 use std::path::Path;
 
 /// A provider that was asked for. Its files are read once, when it is, and the shipped models
-/// parsed: whoever schedules must not wait for a file system or a parser.
+/// parsed, which a file may name: whoever schedules must not wait for a file system, or long for a
+/// parser. The text of a provider file is parsed by whoever prepares it.
 #[derive(Clone, Debug)]
 pub struct Asked {
     name: String,
@@ -27,9 +28,9 @@ impl Asked {
             Some(ProviderFiles::read(Path::new(name)).map_err(bad_input)?)
         } else {
             check_builtin(name)?;
-            providers::get_ready();
             None
         };
+        providers::get_ready();
         Ok(Asked {
             name: name.to_owned(),
             files,
