@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What happens beside the threads' own paths: user space's commit, and a timer that stands in for
- * it.
+ * What happens beside the threads' own paths: user space's commit, and what the timer does in its
+ * stead.
  */
 #ifndef __AMP_FALLBACK_H
 #define __AMP_FALLBACK_H
-
-struct timer_cell {
-	struct bpf_timer timer;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct timer_cell);
-} timers SEC(".maps");
 
 static __always_inline u64 queue_id(u32 i)
 {
@@ -324,6 +313,28 @@ __noinline int take_back(void)
 	return 0;
 }
 
+/*
+ * Whether nobody runs or waits. Who found the table full is not seen to run, and where there was
+ * one, it is never so.
+ */
+__noinline int at_rest(void)
+{
+	bool busy = shared.nr_untracked;
+	u32 i;
+
+	bpf_for(i, 0, nr_queues + 1) {
+		u64 q = queue_id(i);
+
+		/* a later backlog is not to begin with this one's time */
+		if (scx_bpf_dsq_nr_queued(q) || shared.backlog_since[q & 63])
+			busy = true;
+	}
+	bpf_for(i, 0, nr_cpus)
+		if (cpu_record(i)->slot || scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | i) > 0)
+			busy = true;
+	return !busy;
+}
+
 static int amp_timer(void *map, int *key, struct timer_cell *cell)
 {
 	u64 now = now_ns(), silent = now - shared.heartbeat;
@@ -348,7 +359,14 @@ static int amp_timer(void *map, int *key, struct timer_cell *cell)
 		wake_idle(types);
 	if (enq_immed)
 		take_back();
-	bpf_timer_start(&cell->timer, timer_ns, 0);
+	if (at_rest()) {
+		__sync_lock_test_and_set(&shared.resting, 1);
+		/* somebody may have come between: whoever takes the flag back starts the timer */
+		if (at_rest() || !__sync_lock_test_and_set(&shared.resting, 0))
+			return 0;
+	}
+	if (bpf_timer_start(&cell->timer, timer_ns, 0))
+		__sync_lock_test_and_set(&shared.resting, 1);
 	return 0;
 }
 

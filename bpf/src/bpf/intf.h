@@ -128,7 +128,7 @@ struct amp_shared {
 	u32 foreign;		/* bit t: a CPU of core type t may run another type's thread */
 	u32 fallback;		/* user space has been silent: share fairly without it */
 	u32 lending;		/* an idle CPU may run what is placed, and runs, on slower core types */
-	u32 pad32;
+	u32 resting;		/* nobody runs or waits, and the timer is off until somebody does */
 	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */
 	u64 nr_fallbacks;
 	u64 nr_untracked;	/* threads that found the table full */

@@ -7,6 +7,7 @@
  * seats.bpf.h       the core type of a program that is run again
  * accounting.bpf.h  run time and virtual time
  * counters.bpf.h    hardware counters per thread
+ * rest.bpf.h        no timer on an idle machine
  * idle.bpf.h        wake-up: which idle CPU
  * placement.bpf.h   otherwise: which queue, and which thread next
  * fallback.bpf.h    commit from user space, and the timer for when it is silent
@@ -22,6 +23,7 @@ UEI_DEFINE(uei);
 #include "slots.bpf.h"
 #include "counters.bpf.h"
 #include "accounting.bpf.h"
+#include "rest.bpf.h"
 #include "idle.bpf.h"
 #include "placement.bpf.h"
 #include "fallback.bpf.h"

@@ -234,6 +234,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (!s)
 		return;
+	keep_watch();
 	s->state = AMP_QUEUED;
 	if (p->migration_disabled && stuck(p, enq_flags)) {
 		if (index != AMP_UNTRACKED)
@@ -640,6 +641,7 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 		return;
 	c->slot = index;
 	c->ticked = 0;
+	keep_watch();
 	if (index == AMP_UNTRACKED) {
 		c->foreign = 0;
 		return;
@@ -662,6 +664,7 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	bool again = c->ticked;
 
 	c->ticked = 1;
+	keep_watch();
 	if (!s || index == AMP_UNTRACKED)
 		return;
 	/* not any more, whatever its last burst was */

@@ -15,6 +15,7 @@ mod daily;
 mod higher_class;
 mod hot_change;
 mod hotplug;
+mod idle;
 mod lifecycle;
 mod machines;
 mod measure;
