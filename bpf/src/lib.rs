@@ -17,6 +17,7 @@
 
 mod config;
 mod counters;
+mod ended;
 mod error;
 mod kernel;
 mod scheduler;
@@ -26,6 +27,7 @@ mod threads;
 
 pub use config::{Config, ConfigError, CoreType, MAX_CORE_TYPES};
 pub use counters::{CounterError, Counts, CpuEvents, MAX_EVENTS, MAX_SETS};
+pub use ended::Ended;
 pub use error::LoadError;
 pub use kernel::obstacles;
 pub use scheduler::{ExitReason, Scheduler};

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Layout, MAX_CORE_TYPES};
 use crate::counters::{self, CountTable, CounterError, Counts, CpuEvents, MAX_EVENTS, MAX_SETS};
+use crate::ended::{Ended, Endings};
 use crate::error::LoadError;
 use crate::kernel;
 use crate::shared::skel::{BpfSkel, BpfSkelBuilder};
@@ -69,6 +70,7 @@ pub struct Scheduler {
     link: Option<Link>,
     table: Table,
     counting: Option<Counters>,
+    endings: Endings,
     skel: BpfSkel<'static>,
     _storage: Storage,
     root: PathBuf,
@@ -91,6 +93,14 @@ impl Scheduler {
             loaded.map_err(|(what, e)| kernel::diagnose(&root, what, format!("{e:#}"), &log))?;
         let table = Table::map(&skel.maps.slots, config.slots)
             .map_err(|e| kernel::diagnose(&root, "mapping the slot table", e.to_string(), &[]))?;
+        let endings = Endings::of(&skel.maps.ended).map_err(|e| {
+            kernel::diagnose(
+                &root,
+                "mapping the threads that have gone",
+                e.to_string(),
+                &[],
+            )
+        })?;
         let nr_cpus = (*scx_utils::NR_CPU_IDS).min(MAX_CPUS);
         let types = config.core_types.len() as u32;
         let counting = if config.counters {
@@ -111,6 +121,7 @@ impl Scheduler {
             link: None,
             table,
             counting,
+            endings,
             skel,
             _storage: storage,
             root,
@@ -144,6 +155,12 @@ impl Scheduler {
     /// Every tracked thread, copied one by one as the iterator advances.
     pub fn threads(&self) -> impl Iterator<Item = Thread> + '_ {
         (1..self.slots_used()).filter_map(|i| self.thread(i))
+    }
+
+    /// Threads that have run and have gone since the last call, oldest first. Those that are too many
+    /// to be kept until the next one (some 2,000) are missing.
+    pub fn ended(&mut self) -> impl Iterator<Item = Ended> + '_ {
+        self.endings.take()
     }
 
     /// Slots below this one have been used; the first is 1.

@@ -24,8 +24,8 @@ pub(crate) mod skel {
 }
 
 pub(crate) use intf::{
-    amp_counts as Counts, amp_cpu as Cpu, amp_meter as Meter, amp_shared as Shared,
-    amp_slot as Slot,
+    amp_counts as Counts, amp_cpu as Cpu, amp_ended as RawEnded, amp_meter as Meter,
+    amp_shared as Shared, amp_slot as Slot,
 };
 use std::mem::{offset_of, size_of};
 
@@ -63,5 +63,6 @@ const _: () = {
     assert!(size_of::<Meter>() == size_of::<skel::types::amp_meter>());
     assert!(size_of::<Meter>() == 64 + 8 * MAX_EVENTS);
     assert!(offset_of!(Meter, generation) == 24);
+    assert!(size_of::<RawEnded>() == 32 + 8 * MAX_TYPES);
     assert!(size_of::<Counts>() == 32 + 8 * MAX_EVENTS);
 };

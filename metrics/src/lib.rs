@@ -41,7 +41,8 @@ pub use pmu::{Pmu, Pmus};
 pub use provider::{Caveats, Health, MetricId, Phase, Provider};
 pub use providers::{Declarations, Declared, Speedups};
 pub use sample::{
-    Reading, Snapshot, Subject, ThreadSample, VirtualCounter, VirtualReading, RESTING_AFTER,
+    EndedThread, Reading, Snapshot, Subject, ThreadSample, VirtualCounter, VirtualReading,
+    RESTING_AFTER,
 };
 pub use thread_map::ThreadMap;
 pub use topology::{CoreType, Topology, TopologyError};

@@ -29,6 +29,21 @@ pub struct ThreadSample {
     pub runtime: [Nanos; MAX_CORE_TYPES],
 }
 
+/// A thread that has ended, as it was at its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EndedThread {
+    /// Its name.
+    pub key: ThreadKey,
+    /// Kernel thread id.
+    pub tid: i32,
+    /// The application it belonged to.
+    pub app: AppId,
+    /// Command name, NUL-padded, as the kernel showed it.
+    pub comm: [u8; 16],
+    /// CPU time per core type since it was first seen.
+    pub runtime: [Nanos; MAX_CORE_TYPES],
+}
+
 /// The state of a machine at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -44,6 +59,9 @@ pub struct Snapshot {
     /// Threads that were in the previous snapshot and have ended. A machine that has no `resting`
     /// may leave this empty, too: whoever is missing has ended.
     pub gone: Vec<ThreadKey>,
+    /// Threads that have ended since the previous snapshot, those included that began after it. It adds
+    /// to `gone` how much they had run; a machine that cannot tell leaves it empty.
+    pub ended: Vec<EndedThread>,
     /// What the counters counted since the previous snapshot: at most one reading per thread, core
     /// type, event set and generation, in no particular order. Empty where nothing counts. Cut into
     /// windows ([`crate::providers::Windowed`]) there may be several, oldest first.

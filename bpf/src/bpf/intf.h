@@ -34,6 +34,8 @@ enum amp_consts {
 	AMP_MAX_EVENTS = 8,
 	/* Sets of events per CPU that are at hand, of which one counts. */
 	AMP_MAX_BANKS = 16,
+	/* Bytes for threads that have gone, until user space looks; a power of two, whole pages. */
+	AMP_ENDED_BYTES = 256 * 1024,
 };
 
 /*
@@ -76,6 +78,16 @@ struct amp_slot {
 	u8 comm[16];
 	u32 next_free;
 	u32 pad[5];
+};
+
+/* A thread that has gone: how it was called, and what it had run by then. */
+struct amp_ended {
+	u32 slot;
+	u32 generation;		/* of the slot while the thread owned it */
+	u32 pid;
+	u32 tgid;
+	u8 comm[16];
+	u64 runtime[8];		/* ns on each core type, AMP_MAX_TYPES */
 };
 
 /* What a CPU does, and its statistics: written by that CPU only, but for `foreign`. */

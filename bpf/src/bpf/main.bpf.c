@@ -4,6 +4,7 @@
  * each belongs on.
  *
  * slots.bpf.h       the record of a thread, shared with user space
+ * ended.bpf.h       threads that have gone
  * seats.bpf.h       the core type of a program that is run again
  * accounting.bpf.h  run time and virtual time
  * counters.bpf.h    hardware counters per thread
@@ -19,6 +20,7 @@ char _license[] SEC("license") = "GPL";
 UEI_DEFINE(uei);
 
 #include "config.bpf.h"
+#include "ended.bpf.h"
 #include "seats.bpf.h"
 #include "slots.bpf.h"
 #include "counters.bpf.h"

@@ -100,6 +100,7 @@ impl Stage {
                     a.runnable += 1;
                 }
                 None => apps.push(AppView {
+                    succeeds: None,
                     id: AppId(app(i) as u64),
                     threads: i..i + 1,
                     runnable: 1,

@@ -36,7 +36,7 @@ use amp_metrics::{
 };
 use pace::Pace;
 use rustc_hash::FxHashMap;
-use succession::{Name, Succession};
+use succession::{Name, Succession, Untold};
 use waits::{Used, Waits};
 
 /// What one application did in one interval.
@@ -86,7 +86,11 @@ pub struct Totals {
     pub refused: u64,
 }
 
+/// No CPU time on any core type.
+const NOTHING: [Nanos; MAX_CORE_TYPES] = [Nanos::ZERO; MAX_CORE_TYPES];
+
 struct ThreadState {
+    app: AppId,
     seen: u64,
     decided: u64,
     runtime: [Nanos; MAX_CORE_TYPES],
@@ -115,11 +119,20 @@ impl ThreadState {
             && self.runtime == *runtime
     }
 
-    /// The thread has ended. Its seat is kept if its program has been run again before.
-    fn ends(&self, key: ThreadKey, succession: &mut Succession, now: Nanos) {
+    /// The thread has ended, and `ran` since the last decision. Its seat is kept if its program has been
+    /// run again before.
+    fn ends(
+        &mut self,
+        key: ThreadKey,
+        ran: [Nanos; MAX_CORE_TYPES],
+        succession: &mut Succession,
+        now: Nanos,
+    ) {
         if let Some(name) = self.name {
             let seat = self.succeeds.and(self.placed);
-            succession.leaves(name, key, seat, now);
+            let unrated = self.unrated.told();
+            let who = (key, self.app);
+            succession.leaves(name, who, seat, Untold { ran, unrated }, now);
         }
     }
 }
@@ -154,6 +167,8 @@ pub struct Engine {
     prefer: Vec<Prefer>,
     /// Those of `offered` that are offered for the first time.
     entering: Vec<usize>,
+    /// Their applications, and those in whose place these go on.
+    apps_entering: Vec<(AppId, AppId)>,
     /// The speedup factor by which each of `offered` was placed.
     placed_by: Vec<Option<f64>>,
 }
@@ -185,6 +200,7 @@ impl Engine {
             succession: Succession::default(),
             waits: Waits::default(),
             entering: Vec::new(),
+            apps_entering: Vec::new(),
             placed_by: Vec::new(),
             pace: Pace::default(),
         }
@@ -358,16 +374,13 @@ impl Engine {
             CoreTypeSet::from_bits(u8::MAX >> (MAX_CORE_TYPES - self.topology.core_types().len()));
         self.offered.clear();
         self.entering.clear();
+        self.apps_entering.clear();
         self.app_ticks.clear();
         self.app_index.clear();
         if let Some(book) = &mut self.rulebook {
             book.begin(snapshot.now);
         }
-        for key in &snapshot.gone {
-            if let Some(state) = self.states.remove(*key) {
-                state.ends(*key, &mut self.succession, snapshot.now);
-            }
-        }
+        self.bury(snapshot);
         // a rule may be for a thread that rests
         let resting = match first || self.rulebook.is_some() {
             true => &snapshot.resting[..],
@@ -387,6 +400,7 @@ impl Engine {
             let new = !first && self.states.get(t.key).is_none();
             if first || new {
                 let fresh = ThreadState {
+                    app: t.app,
                     seen: tick,
                     decided: 0,
                     // What ran before the engine was there belongs to no interval of its.
@@ -405,8 +419,8 @@ impl Engine {
                     name: None,
                     succeeds: None,
                 };
-                if let Some((key, before)) = self.states.insert(t.key, fresh) {
-                    before.ends(key, &mut self.succession, snapshot.now);
+                if let Some((key, mut before)) = self.states.insert(t.key, fresh) {
+                    before.ends(key, NOTHING, &mut self.succession, snapshot.now);
                 }
             }
             let Some(state) = self.states.get_mut(t.key) else {
@@ -421,8 +435,10 @@ impl Engine {
             state.placed = t.placed;
             state.allowed = allowed;
             state.rule = rule;
+            let name = Name::of(t.comm, t.tid, t.app);
             let entry = match new {
-                true if t.placed.is_some() => Entry::Seated,
+                true if t.placed.is_some() => Entry::Expected,
+                true if self.succession.expects(name, snapshot.now) => Entry::Expected,
                 true => Entry::Now,
                 false => Entry::Before,
             };
@@ -460,10 +476,6 @@ impl Engine {
             };
             match step {
                 activity::Step::Offer if allowed != CoreTypeSet::EMPTY => {
-                    let name = Name {
-                        comm: t.comm,
-                        leads: u64::try_from(t.tid) == Ok(t.app.0),
-                    };
                     if state.name.replace(name).is_none() {
                         self.entering.push(self.offered.len());
                     }
@@ -500,7 +512,7 @@ impl Engine {
             let succession = &mut self.succession;
             self.states.retain(|key, s| {
                 if s.seen != tick {
-                    s.ends(key, succession, now);
+                    s.ends(key, NOTHING, succession, now);
                 }
                 s.seen == tick
             });
@@ -511,8 +523,43 @@ impl Engine {
                 continue;
             };
             if let Some(s) = self.states.get_mut(th.key) {
-                s.succeeds = s.name.and_then(|n| self.succession.succeeds(n, now));
+                let Some(place) = s.name.and_then(|n| self.succession.take(n, now)) else {
+                    continue;
+                };
+                (s.succeeds, s.unrated) = (Some(place.key), place.untold.unrated);
                 th.succeeds = s.succeeds;
+                for (ran, more) in th.ran.iter_mut().zip(place.untold.ran) {
+                    *ran += more;
+                }
+                self.apps_entering.push((th.app_id, place.app));
+            }
+        }
+    }
+
+    /// Takes leave of threads that have ended, and keeps what they leave to the next run of their
+    /// programs.
+    fn bury(&mut self, snapshot: &Snapshot) {
+        let now = snapshot.now;
+        for e in &snapshot.ended {
+            let state = self.states.remove(e.key);
+            let mut ran = e.runtime;
+            if let Some(s) = &state {
+                for (ran, before) in ran.iter_mut().zip(s.runtime) {
+                    *ran = ran.saturating_sub(before);
+                }
+            }
+            match state.filter(|s| s.name.is_some()) {
+                Some(mut state) => state.ends(e.key, ran, &mut self.succession, now),
+                None => {
+                    let name = Name::of(e.comm, e.tid, e.app);
+                    self.succession.passes(name, &ran, now);
+                }
+            }
+        }
+        // those of whom a machine cannot tell more
+        for key in &snapshot.gone {
+            if let Some(mut state) = self.states.remove(*key) {
+                state.ends(*key, NOTHING, &mut self.succession, now);
             }
         }
     }
@@ -526,8 +573,10 @@ impl Engine {
             if self.app_views.last().is_none_or(|a| a.id != id) {
                 let tick = self.app_index.get(&id).and_then(|&i| self.app_ticks.get(i));
                 let runnable = tick.map_or(1, |t| t.runnable.max(1) as usize);
+                let mut entering = self.apps_entering.iter();
                 self.app_views.push(AppView {
                     id,
+                    succeeds: entering.find(|(a, _)| *a == id).map(|(_, before)| *before),
                     threads: i..i,
                     runnable,
                     busy: [1.0; MAX_CORE_TYPES],

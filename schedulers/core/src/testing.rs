@@ -4,8 +4,8 @@
 
 use crate::machine::{CoreType, Machine, MachineError, Placement, Topology};
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, Declarations, Declared, Estimate, MetricId, Nanos, Provider,
-    Quality, Snapshot, ThreadKey, ThreadSample, MAX_CORE_TYPES,
+    AppId, CoreTypeId, CoreTypeSet, Declarations, Declared, EndedThread, Estimate, MetricId, Nanos,
+    Provider, Quality, Snapshot, ThreadKey, ThreadSample, MAX_CORE_TYPES,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -31,6 +31,8 @@ pub struct Fake {
     topology: Topology,
     /// The snapshot that the machine shows next.
     pub snapshot: Snapshot,
+    /// Threads that have ended since the last look.
+    pub ended: Vec<EndedThread>,
     /// Time that passes before each look.
     pub interval: Nanos,
     /// CPUs that had nothing to run in the last quantum although a thread waited that may run
@@ -46,6 +48,7 @@ impl Fake {
         Fake {
             topology: topology(cpus),
             snapshot: Snapshot::default(),
+            ended: Vec::new(),
             interval: Nanos::from_millis(100),
             idle: 0,
             vruntime: HashMap::new(),
@@ -86,7 +89,15 @@ impl Fake {
 
     /// Ends a thread.
     pub fn exit(&mut self, key: ThreadKey) {
+        let t = *self.thread(key);
         self.snapshot.threads.retain(|t| t.key != key);
+        self.ended.push(EndedThread {
+            key,
+            tid: t.tid,
+            app: t.app,
+            comm: t.comm,
+            runtime: t.runtime,
+        });
     }
 
     /// Lets one interval pass.
@@ -152,6 +163,7 @@ impl Machine for Fake {
 
     fn sample(&mut self) -> Result<&Snapshot, MachineError> {
         self.run();
+        self.snapshot.ended = std::mem::take(&mut self.ended);
         Ok(&self.snapshot)
     }
 

@@ -30,7 +30,8 @@ pub struct ThreadView {
     pub core_type: CoreTypeId,
     /// CPU time per core type since it was first seen.
     pub runtime: [Nanos; MAX_CORE_TYPES],
-    /// CPU time per core type in this interval.
+    /// CPU time per core type in this interval; where it goes on in the place of another, and is offered
+    /// for the first time, that included which no decision has counted of the one before.
     pub ran: [Nanos; MAX_CORE_TYPES],
     /// What it had done before this interval, under whatever policies there were.
     pub done: Done,
@@ -63,6 +64,8 @@ impl ThreadView {
 pub struct AppView {
     /// Its name.
     pub id: AppId,
+    /// The application in whose place it goes on, the same program run again; told when it appears.
+    pub succeeds: Option<AppId>,
     /// Its threads in [`View::threads`].
     pub threads: Range<usize>,
     /// Runnable threads, N of the speedup formulas; ≥ 1. Counts those too that are not offered yet.

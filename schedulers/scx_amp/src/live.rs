@@ -8,8 +8,8 @@ use amp_host::clock;
 use amp_host::topology::Detected;
 use amp_metrics::virtual_counters::VirtualCounters;
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, EventSets, Nanos, Snapshot, ThreadKey, ThreadSample,
-    MAX_CORE_TYPES,
+    AppId, CoreTypeId, CoreTypeSet, EndedThread, EventSets, Nanos, Snapshot, ThreadKey,
+    ThreadSample,
 };
 use amp_pmc::CounterInventory;
 use amp_sched::{Machine, MachineError, Placement, Topology};
@@ -215,6 +215,7 @@ impl Machine for Live {
         self.roster.look(scheduler, &mut self.snapshot, |t, out| {
             counting.read(scheduler, t, out);
         });
+        self.roster.bury(self.scheduler.ended(), &mut self.snapshot);
         self.snapshot.now = clock::now();
         self.others.sample(&mut self.snapshot);
         for failed in self.others.missing().iter().skip(self.missing) {
@@ -258,11 +259,20 @@ impl Machine for Live {
     }
 }
 
-fn sample_of(t: &amp_bpf::Thread) -> ThreadSample {
-    let mut runtime = [Nanos::ZERO; MAX_CORE_TYPES];
-    for (to, from) in runtime.iter_mut().zip(t.runtime) {
-        *to = Nanos(from);
+fn ended_of(e: &amp_bpf::Ended) -> EndedThread {
+    EndedThread {
+        key: ThreadKey {
+            slot: e.slot,
+            generation: e.generation,
+        },
+        tid: e.pid,
+        app: AppId(u64::try_from(e.tgid).unwrap_or(0)),
+        comm: e.comm,
+        runtime: e.runtime.map(Nanos),
     }
+}
+
+fn sample_of(t: &amp_bpf::Thread) -> ThreadSample {
     ThreadSample {
         key: ThreadKey {
             slot: t.slot,
@@ -276,6 +286,6 @@ fn sample_of(t: &amp_bpf::Thread) -> ThreadSample {
         runnable: t.state != State::Sleeping,
         core_type: CoreTypeId(t.core_type),
         placed: t.placement.map(CoreTypeId),
-        runtime,
+        runtime: t.runtime.map(Nanos),
     }
 }

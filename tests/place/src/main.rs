@@ -239,7 +239,7 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
                 .transpose()?;
         }
         ended = scheduler.exited();
-        std::thread::sleep(Duration::from_millis(if swap > 0.0 { 20 } else { 50 }));
+        std::thread::sleep(Duration::from_millis(20));
     }
     println!(
         "ROUNDS {commits}, {:.0} us each",

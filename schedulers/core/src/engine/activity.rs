@@ -9,8 +9,8 @@ use amp_metrics::Nanos;
 /// intervals in a row, so that a daemon that wakes up now and then takes no seat; at once when it
 /// ran for at least `admit_at_once` of the interval, or appeared within the interval and is busy
 /// and running: an application that has just been started would otherwise lose its first intervals,
-/// and its seat to another. One that has a seat when it appears (the mechanism gave it that of the
-/// program before it) need not have run for long to be busy. When it has not been busy for `release_after` intervals in a row it is
+/// and its seat to another. The next run of a program that was offered need not have run for long to be
+/// busy: otherwise a program of short runs would be there in some intervals and not in others. When it has not been busy for `release_after` intervals in a row it is
 /// released, so that a thread that waits at a barrier or for a disk keeps its place meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ActivityRule {
@@ -42,7 +42,7 @@ impl ActivityRule {
         let enters = match entry {
             Entry::Before => false,
             Entry::Now => runnable && share(self.fraction),
-            Entry::Seated => runnable,
+            Entry::Expected => runnable,
         };
         if share(self.admit_at_once) || enters {
             Load::Heavy
@@ -61,8 +61,9 @@ pub(super) enum Entry {
     Before,
     /// Within it.
     Now,
-    /// Within it, and the mechanism has placed it.
-    Seated,
+    /// Within it, and it is the next run of a program: the mechanism has given it the seat of the last
+    /// one, or its place is known to the engine.
+    Expected,
 }
 
 /// How busy a thread was in one interval.
@@ -188,8 +189,8 @@ mod tests {
             (10, true, Entry::Now, Load::Heavy),
             (10, false, Entry::Now, Load::Busy),
             (9, true, Entry::Now, Load::Busy),
-            (1, true, Entry::Seated, Load::Heavy),
-            (1, false, Entry::Seated, Load::Idle),
+            (1, true, Entry::Expected, Load::Heavy),
+            (1, false, Entry::Expected, Load::Idle),
         ] {
             assert_eq!(r.load(Nanos::from_millis(ms), i, runnable, entry), load);
         }

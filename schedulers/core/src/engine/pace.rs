@@ -165,11 +165,7 @@ impl Engine {
             return self.decide(machine, now, interval).map(Some);
         }
         let now = snapshot.now;
-        for key in &snapshot.gone {
-            if let Some(state) = self.states.remove(*key) {
-                state.ends(*key, &mut self.succession, now);
-            }
-        }
+        self.bury(snapshot);
         let provider = &*self.provider;
         machine.count(&|t| provider.active_set(t))?;
         self.set_pace(now);

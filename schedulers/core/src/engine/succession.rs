@@ -10,8 +10,9 @@
 //! place on a core type to somebody else, who would be sent back at the next one. Where a program
 //! is known to be run again, its place is therefore kept for one decision ([`Succession::hold`]).
 
+use crate::done::Unrated;
 use crate::machine::Placement;
-use amp_metrics::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use amp_metrics::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use std::collections::VecDeque;
 
 /// How long a place is kept.
@@ -28,14 +29,33 @@ pub(super) struct Name {
     pub leads: bool,
 }
 
+impl Name {
+    /// That of thread `tid` of process `app`.
+    pub fn of(comm: [u8; 16], tid: i32, app: AppId) -> Name {
+        let leads = u64::try_from(tid) == Ok(app.0);
+        Name { comm, leads }
+    }
+}
+
+/// What a thread did that no policy was told of.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Untold {
+    /// CPU time after the last decision.
+    pub ran: [Nanos; MAX_CORE_TYPES],
+    /// What it did before, if it was never known.
+    pub unrated: Unrated,
+}
+
 /// The place of a thread that has ended.
-#[derive(Clone, Copy, Debug)]
-struct Place {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Place {
     at: Nanos,
     name: Name,
-    key: ThreadKey,
+    pub key: ThreadKey,
+    pub app: AppId,
     /// The core type it was placed on, if its program is known to be run again.
     seat: Option<CoreTypeId>,
+    pub untold: Untold,
 }
 
 /// The places of threads that have ended, the oldest first.
@@ -45,22 +65,53 @@ pub(super) struct Succession {
 }
 
 impl Succession {
-    /// Thread `key` has ended. `seat`: the core type that is kept for the next one of its name.
-    pub fn leaves(&mut self, name: Name, key: ThreadKey, seat: Option<CoreTypeId>, now: Nanos) {
-        if self.left.len() >= MOST {
-            self.left.pop_front();
-        }
-        self.left.push_back(Place {
+    /// A thread of that `name` has ended. `seat`: the core type that is kept for the next one.
+    pub fn leaves(
+        &mut self,
+        name: Name,
+        (key, app): (ThreadKey, AppId),
+        seat: Option<CoreTypeId>,
+        untold: Untold,
+        now: Nanos,
+    ) {
+        self.keep(Place {
             at: now,
             name,
             key,
+            app,
             seat,
+            untold,
         });
     }
 
-    /// Whose place a thread of this `name`, which is offered for the first time, takes; nobody else
+    /// A thread has ended that was never offered: the place that it would have taken, if there is one,
+    /// is kept for the next one, and `ran` goes with it.
+    pub fn passes(&mut self, name: Name, ran: &[Nanos; MAX_CORE_TYPES], now: Nanos) {
+        if let Some(mut place) = self.take(name, now) {
+            place.at = now;
+            for (sum, ran) in place.untold.ran.iter_mut().zip(ran) {
+                *sum += *ran;
+            }
+            self.keep(place);
+        }
+    }
+
+    fn keep(&mut self, place: Place) {
+        if self.left.len() >= MOST {
+            self.left.pop_front();
+        }
+        self.left.push_back(place);
+    }
+
+    /// Whether there is a place for a thread of this `name`.
+    pub fn expects(&self, name: Name, now: Nanos) -> bool {
+        let kept = |p: &Place| now.saturating_sub(p.at) <= KEPT;
+        self.left.iter().any(|p| p.name == name && kept(p))
+    }
+
+    /// The place that a thread of this `name` takes, which is offered for the first time; nobody else
     /// takes it then.
-    pub fn succeeds(&mut self, name: Name, now: Nanos) -> Option<ThreadKey> {
+    pub fn take(&mut self, name: Name, now: Nanos) -> Option<Place> {
         while self
             .left
             .front()
@@ -69,7 +120,7 @@ impl Succession {
             self.left.pop_front();
         }
         let place = self.left.iter().position(|p| p.name == name)?;
-        self.left.remove(place).map(|p| p.key)
+        self.left.remove(place)
     }
 
     /// Keeps the seats of those who have ended since the decision before this one, at `now`, and
@@ -121,24 +172,66 @@ mod tests {
         }
     }
 
+    const NONE: Untold = Untold {
+        ran: [Nanos::ZERO; MAX_CORE_TYPES],
+        unrated: Unrated {
+            time: Nanos::ZERO,
+            ran: [Nanos::ZERO; MAX_CORE_TYPES],
+        },
+    };
+
+    /// A thread, and the process that it is.
+    fn of(slot: u32) -> (ThreadKey, AppId) {
+        (key(slot), AppId(100 + u64::from(slot)))
+    }
+
+    fn next(s: &mut Succession, name: Name, now: Nanos) -> Option<ThreadKey> {
+        s.take(name, now).map(|p| p.key)
+    }
+
     #[test]
     fn a_place_is_taken_once_by_one_of_its_name_and_soon() {
         let mut s = Succession::default();
         let at = Nanos::from_millis;
-        s.leaves(name(1, true), key(1), None, at(0));
-        s.leaves(name(2, true), key(2), None, at(100));
-        s.leaves(name(2, true), key(3), None, at(200));
-        s.leaves(name(2, false), key(4), None, at(200));
-        assert_eq!(s.succeeds(name(2, true), at(300)), Some(key(2)));
-        assert_eq!(s.succeeds(name(3, true), at(300)), None);
-        assert_eq!(s.succeeds(name(2, true), at(300)), Some(key(3)));
-        assert_eq!(s.succeeds(name(2, true), at(300)), None);
-        assert_eq!(s.succeeds(name(1, true), at(1001)), None, "too late");
-        assert_eq!(s.succeeds(name(2, false), at(1001)), Some(key(4)));
+        s.leaves(name(1, true), of(1), None, NONE, at(0));
+        s.leaves(name(2, true), of(2), None, NONE, at(100));
+        s.leaves(name(2, true), of(3), None, NONE, at(200));
+        s.leaves(name(2, false), of(4), None, NONE, at(200));
+        assert_eq!(next(&mut s, name(2, true), at(300)), Some(key(2)));
+        assert_eq!(next(&mut s, name(3, true), at(300)), None);
+        assert_eq!(next(&mut s, name(2, true), at(300)), Some(key(3)));
+        assert_eq!(next(&mut s, name(2, true), at(300)), None);
+        assert_eq!(next(&mut s, name(1, true), at(1001)), None, "too late");
+        assert_eq!(next(&mut s, name(2, false), at(1001)), Some(key(4)));
         for n in 0..10_000 {
-            s.leaves(name(1, true), key(n), None, at(2000));
+            s.leaves(name(1, true), of(n), None, NONE, at(2000));
         }
         assert_eq!(s.left.len(), MOST);
+    }
+
+    #[test]
+    fn what_nobody_was_told_of_goes_to_the_next_run_and_is_told_once() {
+        let mut s = Succession::default();
+        let at = Nanos::from_millis;
+        let ran = |fast, slow| {
+            let mut ran = NONE.ran;
+            (ran[0], ran[1]) = (at(fast), at(slow));
+            ran
+        };
+        let left = |ran| Untold { ran, ..NONE };
+        s.leaves(name(1, true), of(1), None, left(ran(70, 5)), at(100));
+        // one that nobody has seen came and went before the next one
+        s.passes(name(1, true), &ran(0, 12), at(160));
+        s.passes(name(2, true), &ran(0, 9), at(160));
+        let place = s.take(name(1, true), at(200)).unwrap();
+        assert_eq!((place.key, place.app), of(1));
+        assert_eq!(place.untold, left(ran(70, 17)));
+        assert_eq!(s.take(name(1, true), at(200)), None);
+        assert_eq!(s.take(name(2, true), at(200)), None, "nobody's place");
+        // a place lasts from the last run on
+        s.leaves(name(1, true), of(3), None, NONE, at(1000));
+        s.passes(name(1, true), &ran(1, 0), at(1900));
+        assert_eq!(next(&mut s, name(1, true), at(2800)), Some(key(3)));
     }
 
     #[test]
@@ -146,7 +239,7 @@ mod tests {
         let (fast, slow) = (CoreTypeId(0), CoreTypeId(1));
         let at = Nanos::from_millis;
         let mut s = Succession::default();
-        s.leaves(name(1, true), key(1), Some(fast), at(100));
+        s.leaves(name(1, true), of(1), Some(fast), NONE, at(100));
         // thread n is on the slow type, but for 8 on the fast one and 9 on none
         let placed = |k: ThreadKey| match k.slot {
             8 => Some(fast),
@@ -174,7 +267,7 @@ mod tests {
         }
         // one decision later it is free, and so it is once somebody has it
         assert_eq!(after(&s, 200, &[(2, fast)]), [(2, Some(fast))]);
-        assert_eq!(s.succeeds(name(1, true), at(100)), Some(key(1)));
+        assert_eq!(next(&mut s, name(1, true), at(100)), Some(key(1)));
         assert_eq!(after(&s, 100, &[(2, fast)]), [(2, Some(fast))]);
     }
 }

@@ -265,6 +265,58 @@ fn who_is_placed_when_it_appears_is_offered_at_once() {
     assert!(e.offered().iter().any(|t| t.key == b));
 }
 
+/// A program of short runs would otherwise get half an interval of each for nothing.
+#[test]
+fn what_a_run_did_after_the_last_decision_counts_for_the_next() {
+    let mut fake = Fake::new(&[1, 1]);
+    let (a, _) = (fake.spawn(1), fake.spawn(2));
+    let mut e = engine(&fake, "rr");
+    for _ in 0..4 {
+        e.tick(&mut fake).unwrap();
+    }
+    // it runs for 70 ms more, and another one for 20 ms that nobody sees
+    let name = fake.thread(a).comm;
+    fake.exit(a);
+    fake.ended[0].runtime[0] += Nanos::from_millis(70);
+    let unseen = fake.spawn(1);
+    fake.thread(unseen).comm = name;
+    fake.exit(unseen);
+    fake.ended[1].runtime[1] = Nanos::from_millis(20);
+    let b = fake.spawn(1);
+    fake.thread(b).comm = name;
+    e.tick(&mut fake).unwrap();
+    let all = |e: &Engine| {
+        let th = e.offered().iter().find(|t| t.key == b).unwrap();
+        (th.succeeds, th.ran.iter().copied().sum::<Nanos>())
+    };
+    // and it ran through the interval itself
+    assert_eq!(all(&e), (Some(a), Nanos::from_millis(190)));
+    e.tick(&mut fake).unwrap();
+    assert_eq!(all(&e), (Some(a), Nanos::from_millis(100)), "told once");
+}
+
+#[test]
+fn the_next_run_of_a_program_is_offered_at_once() {
+    let mut fake = Fake::new(&[1, 1]);
+    let (a, _) = (fake.spawn(1), fake.spawn(2));
+    let mut e = engine(&fake, "rr");
+    for _ in 0..4 {
+        e.tick(&mut fake).unwrap();
+    }
+    let name = fake.thread(a).comm;
+    fake.exit(a);
+    // both have hardly run
+    let (next, other) = (fake.spawn(1), fake.spawn(3));
+    fake.thread(next).comm = name;
+    for new in [next, other] {
+        fake.thread(new).runtime[0] = Nanos(1);
+    }
+    fake.snapshot.ended = std::mem::take(&mut fake.ended);
+    e.tick(&mut Stands(&mut fake)).unwrap();
+    let offered = |k| e.offered().iter().any(|t| t.key == k);
+    assert!(offered(next) && !offered(other));
+}
+
 /// A policy that does everything wrong.
 struct Wrong(policy::Knobs);
 

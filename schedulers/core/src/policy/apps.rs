@@ -46,10 +46,11 @@ impl<S: Default> PerApp<S> {
                     .binary_search_by_key(&app.id, |e| e.id)
                     .is_err()
                 {
+                    let state = self.inherited(app, apps);
                     self.entries.push(Entry {
                         id: app.id,
                         seen: round,
-                        state: S::default(),
+                        state: state.unwrap_or_default(),
                     });
                 }
             }
@@ -61,6 +62,16 @@ impl<S: Default> PerApp<S> {
             self.entries[*at].seen = round;
         }
         round == 1
+    }
+
+    /// The state of the application that `app` succeeds, unless that is still among `apps`.
+    fn inherited(&mut self, app: &AppView, apps: &[AppView]) -> Option<S> {
+        let before = app.succeeds?;
+        if apps.binary_search_by_key(&before, |a| a.id).is_ok() {
+            return None;
+        }
+        let entry = self.entries.iter_mut().find(|e| e.id == before)?;
+        Some(std::mem::take(&mut entry.state))
     }
 
     /// Whether every application has its entry.
@@ -92,6 +103,7 @@ mod tests {
     fn apps(ids: &[u64]) -> Vec<AppView> {
         let view = |id: &u64| AppView {
             id: AppId(*id),
+            succeeds: None,
             threads: 0..0,
             runnable: 1,
             busy: [1.0; amp_metrics::MAX_CORE_TYPES],
@@ -111,6 +123,17 @@ mod tests {
             }
             assert!(p.get_mut(ids.len()).is_none());
         }
+        // the next run of 9, and one that says so while 9 is still there
+        p.update(&apps(&[9]));
+        let mut next = apps(&[9, 20]);
+        next[1].succeeds = Some(AppId(9));
+        p.update(&next);
+        assert_eq!(p.get_mut(0), Some(&mut 9));
+        assert_eq!(p.get_mut(1), Some(&mut 0));
+        let mut next = apps(&[21]);
+        next[0].succeeds = Some(AppId(9));
+        p.update(&next);
+        assert_eq!(p.get_mut(0), Some(&mut 9));
         for round in 0..300 {
             p.update(&apps(&[7, 1000 + round]));
         }

@@ -71,6 +71,9 @@ impl Progress {
     /// have gone on meanwhile, and it is behind by that.
     pub fn charge(&mut self, th: &ThreadView, dv: f64, past: impl FnOnce() -> Past) {
         let front = self.front;
+        if th.unrated.time > Nanos::ZERO {
+            self.waiting.pass_on(th.key, th.succeeds);
+        }
         let waited = self.waiting.get_mut(th.key).and_then(Option::take);
         let waited = waited.filter(|_| th.unrated.time > Nanos::ZERO);
         let dv = dv - waited.map_or(0.0, |since| front - since);
@@ -90,7 +93,8 @@ impl Progress {
 
     /// Passes over the next thread of the view.
     pub fn skip(&mut self, th: &ThreadView) {
-        let (_, since) = self.waiting.enter(th.key, None, || None);
+        self.accounts.pass_on(th.key, th.succeeds);
+        let (_, since) = self.waiting.enter(th.key, th.succeeds, || None);
         since.get_or_insert(self.front);
         self.ahead.push(None);
     }

@@ -89,6 +89,15 @@ impl<S> PerThread<S> {
         (presence, &mut entry.state)
     }
 
+    /// Gives `key` the state of the thread it `succeeds`, which has ended, and leaves it open when the
+    /// thread was there: for one that takes no part now and may do so later.
+    pub fn pass_on(&mut self, key: ThreadKey, succeeds: Option<ThreadKey>) {
+        if let Some(e) = succeeds.and_then(|_| self.inherit(key, succeeds)) {
+            let generation = key.generation;
+            *self.cell(key.slot) = Some(Entry { generation, ..e });
+        }
+    }
+
     /// Clears the place of `key` of another's state; what `key` inherits, if it has no state yet.
     fn inherit(&mut self, key: ThreadKey, succeeds: Option<ThreadKey>) -> Option<Entry<S>> {
         if self.get_mut(key).is_some() {

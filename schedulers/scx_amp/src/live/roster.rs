@@ -1,7 +1,7 @@
 //! Who takes part and who rests, so that a tick looks closely only at threads that did something.
 
-use super::sample_of;
-use amp_bpf::{Glance, Scheduler, Thread};
+use super::{ended_of, sample_of};
+use amp_bpf::{Ended, Glance, Scheduler, Thread};
 use amp_metrics::{Reading, Snapshot, ThreadKey, RESTING_AFTER};
 
 /// A table of threads by slot; the first slot is 1.
@@ -46,6 +46,8 @@ pub struct Roster {
     own: i32,
     /// By slot.
     known: Vec<Option<Known>>,
+    /// Who ended after the last look, which still saw them.
+    early: Vec<Ended>,
 }
 
 impl Roster {
@@ -54,6 +56,7 @@ impl Roster {
         Roster {
             own,
             known: Vec::new(),
+            early: Vec::new(),
         }
     }
 
@@ -122,6 +125,24 @@ impl Roster {
         }
     }
 
+    /// Adds to `snapshot`, right after the look that made it, who has `ended` by now.
+    pub fn bury(&mut self, ended: impl Iterator<Item = Ended>, snapshot: &mut Snapshot) {
+        snapshot.ended.clear();
+        let known = &self.known;
+        let (own, look) = (self.own, |e: &Ended| {
+            let known = known.get(e.slot as usize).and_then(Option::as_ref);
+            known.is_some_and(|k| k.glance.generation == e.generation)
+        });
+        let mut all = std::mem::take(&mut self.early);
+        all.extend(ended.filter(|e| e.tgid != own));
+        for e in all {
+            match look(&e) {
+                true => self.early.push(e),
+                false => snapshot.ended.push(ended_of(&e)),
+            }
+        }
+    }
+
     /// The thread of `slot`, if one was known, is gone.
     fn leave(&mut self, slot: u32, snapshot: &mut Snapshot) {
         let known = self.known.get_mut(slot as usize).and_then(Option::take);
@@ -154,6 +175,7 @@ impl Roster {
 mod tests {
     use super::*;
     use amp_bpf::State;
+    use amp_metrics::Nanos;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -204,6 +226,44 @@ mod tests {
         fn read(&self, slot: u32) -> Option<Thread> {
             self.0.get(&slot).copied()
         }
+    }
+
+    fn ended(slot: u32, generation: u32, tgid: i32) -> Ended {
+        Ended {
+            slot,
+            generation,
+            pid: slot as i32,
+            tgid,
+            comm: [0; 16],
+            runtime: [5; 8],
+        }
+    }
+
+    /// Who is still in a snapshot is not buried with it, or he would be taken for a newcomer.
+    #[test]
+    fn who_ends_after_a_look_is_buried_at_the_next_one() {
+        let (mut table, mut roster) = (Made::default(), Roster::new(OWN));
+        let mut snapshot = Snapshot::default();
+        table.begin(1, 3, 100);
+        table.begin(2, 5, 100);
+        roster.look(&table, &mut snapshot, |_, _| ());
+        // 1 ended after the look; 4 came and went unseen, and one of our own did
+        let messages = [ended(1, 3, 100), ended(4, 9, 100), ended(6, 1, OWN)];
+        roster.bury(messages.into_iter(), &mut snapshot);
+        let buried = |s: &Snapshot| -> Vec<u32> { s.ended.iter().map(|e| e.key.slot).collect() };
+        assert_eq!(buried(&snapshot), [4]);
+        table.begin(1, 7, 100);
+        roster.look(&table, &mut snapshot, |_, _| ());
+        roster.bury([ended(2, 3, 100)].into_iter(), &mut snapshot);
+        assert_eq!(
+            buried(&snapshot),
+            [1, 2],
+            "2's slot had another owner before"
+        );
+        assert_eq!(snapshot.ended[0].key.generation, 3);
+        assert_eq!(snapshot.ended[0].runtime, [Nanos(5); 8]);
+        roster.bury([].into_iter(), &mut snapshot);
+        assert_eq!(buried(&snapshot), [0u32; 0]);
     }
 
     proptest! {

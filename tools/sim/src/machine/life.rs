@@ -4,7 +4,7 @@ use super::state::{Process, State, Thread};
 use super::SimMachine;
 use crate::event::Event;
 use amp_eval::workload::Schedule;
-use amp_metrics::{AppId, CoreTypeId, Nanos, MAX_CORE_TYPES};
+use amp_metrics::{AppId, CoreTypeId, EndedThread, Nanos, MAX_CORE_TYPES};
 use rand::seq::SliceRandom;
 
 impl SimMachine {
@@ -211,7 +211,15 @@ impl SimMachine {
                 State::Queued(_) => self.remove(slot),
                 _ => {}
             }
-            self.threads[slot as usize].state = State::Free;
+            let t = &mut self.threads[slot as usize];
+            t.state = State::Free;
+            self.ended.push(EndedThread {
+                key: t.key(slot),
+                tid: t.tid,
+                app: t.process,
+                comm: self.apps[app].comm,
+                runtime: t.runtime,
+            });
             self.free_slots.push(slot);
         }
         freed.sort_unstable();

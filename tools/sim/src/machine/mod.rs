@@ -33,7 +33,7 @@ use crate::scenario::{self, SimApp};
 use crate::truth::{Truth, TruthHandle};
 use amp_machine::MachineFile;
 use amp_metrics::{
-    CoreTypeId, CoreTypeSet, Nanos, Snapshot, Subject, ThreadSample, VirtualCounter,
+    CoreTypeId, CoreTypeSet, EndedThread, Nanos, Snapshot, Subject, ThreadSample, VirtualCounter,
     VirtualReading, MAX_CORE_TYPES,
 };
 use amp_sched::{CoreType, Machine, MachineError, Placement, Topology};
@@ -119,6 +119,8 @@ pub struct SimMachine {
     /// The slot table.
     threads: Vec<Thread>,
     free_slots: Vec<u32>,
+    /// Threads that have ended since the last look.
+    ended: Vec<EndedThread>,
     apps: Vec<App>,
     /// Per core type: size in KiB of the cache that its cores share; none where nothing is known of
     /// it, or no application wants any.
@@ -228,6 +230,7 @@ impl SimMachine {
             cpus,
             threads: Vec::new(),
             free_slots: Vec::new(),
+            ended: Vec::new(),
             apps: Vec::new(),
             queues: vec![BTreeSet::new(); queues],
             clocks: vec![0; queues],
@@ -374,6 +377,8 @@ impl Machine for SimMachine {
         self.snapshot.now = self.now;
         self.snapshot.threads.clear();
         self.snapshot.readings.clear();
+        self.snapshot.ended.clear();
+        self.snapshot.ended.append(&mut self.ended);
         let mut truth = Truth::begin(&self.truth, self.now);
         for (slot, t) in self.threads.iter().enumerate() {
             if t.state == State::Free {

@@ -12,4 +12,5 @@ mod mixes;
 mod oracle;
 mod properties;
 mod provider;
+mod restarts;
 mod waits;

@@ -12,7 +12,7 @@ use crate::policy::smooth::Smoothed;
 use crate::policy::speedups;
 use crate::policy::threads::PerThread;
 use crate::view::{AppView, View};
-use amp_metrics::CoreTypeId;
+use amp_metrics::{AppId, CoreTypeId, Nanos};
 use solve::{Problem, Share};
 
 /// How the policy is registered.
@@ -110,9 +110,11 @@ const KNOBS: &[Knob] = &[
 /// moves them by T/h as much, and a single turn moves x.
 const PATIENCE: f64 = 0.25;
 
-/// Progress of an application.
+/// Progress of an application, over all runs of it in a row.
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
+    /// The run that it was last, and when that was.
+    run: Option<(AppId, Nanos)>,
     /// Time it has been there, in seconds.
     time: f64,
     /// ∫ x dt over that time.
@@ -268,17 +270,23 @@ impl Pareto {
             let unit = 1.0 / (sp * weight);
             let mut past = Past::default();
             if let Some(p) = self.past.get_mut(i) {
-                if p.time == 0.0 {
+                let last = p.run.replace((app.id, view.now));
+                let mut passed = interval;
+                if last.is_none_or(|(run, _)| run != app.id) {
                     // what it did before it was known is known now
-                    p.time = s.unrated;
-                    p.progress = (s.ran_unrated + credited * s.gained_unrated) * each * unit;
+                    p.time += s.unrated;
+                    p.progress += (s.ran_unrated + credited * s.gained_unrated) * each * unit;
+                    // of the time between two runs, as much as it ran for: it may have rested
+                    let since =
+                        last.map_or(0.0, |(_, at)| view.now.saturating_sub(at).as_secs_f64());
+                    passed = passed.max(since.min(s.ran * each));
                 }
                 if first {
                     // taken over from another policy
                     p.time = s.rated_before * each;
                     p.progress = s.alone_before * each / weight;
                 }
-                p.time += interval;
+                p.time += passed;
                 p.progress += (s.ran + credited * s.gained) * each * unit;
                 if p.time > memory {
                     p.progress *= memory / p.time;
