@@ -50,6 +50,12 @@ fn files(folder: &Path, end: &str) -> std::io::Result<Vec<Vec<u8>>> {
     paths.iter().map(std::fs::read).collect()
 }
 
+/// The shipped models.
+fn model_files() -> Vec<Vec<u8>> {
+    let models = amp_metrics::providers::SHIPPED_MODELS.iter();
+    models.map(|(_, text)| text.as_bytes().to_vec()).collect()
+}
+
 /// Lines as seeds.
 fn lines(all: &str) -> Vec<Vec<u8>> {
     all.lines().map(|l| l.as_bytes().to_vec()).collect()
@@ -122,9 +128,30 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
                 parse_size(t).is_ok(),
                 amp_sched::policy::registry::prim::rules::Rules::parse(t).is_ok(),
                 t.parse::<amp_eval::campaign::Shard>().is_ok(),
+                t.parse::<amp_metrics::EventSpec>().is_ok(),
+                t.parse::<amp_metrics::pmu::Format>().is_ok(),
+                t.parse::<amp_pmu_events::Counters>().is_ok(),
             ];
             any.contains(&true)
         }),
+        text("memory", own("memory.json")?, |_, t| {
+            let read = amp_metrics::memory::read(t, 1_800_000_000);
+            read.is_ok_and(|m| amp_metrics::memory::write(&m).is_ok())
+        }),
+        text("declared factors", own("declared.toml")?, |p, t| {
+            amp_metrics::Declared::parse(p, t).is_ok()
+        }),
+        text("model", model_files(), |p, t| {
+            amp_metrics::providers::PlatformModel::parse(p, t).is_ok()
+        }),
+        text("map of event tables", files(&root.join("metrics/events/tables"), ".csv")?, |_, t| {
+            !amp_pmu_events::MapRow::parse(t).is_empty()
+        }),
+        Target {
+            name: "compressed event tables",
+            seeds: vec![amp_pmu_events::compact::write(&[event()])?],
+            parse: Box::new(|bytes| amp_pmu_events::compact::read(bytes).is_ok()),
+        },
         Target {
             name: "device tree",
             seeds: vec![tree()],
@@ -144,6 +171,16 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
         shipped("metrics/platforms")?,
         ".toml",
         |p| amp_metrics::providers::ProviderFiles::read(p).is_ok(),
+    )?);
+    let standard = amp_pmu_events::json::Standard::default();
+    targets.push(on_disk(
+        "event table",
+        own("events.json")?,
+        ".json",
+        move |p| {
+            let folder = p.parent().unwrap_or(p);
+            amp_pmu_events::json::read_model(folder, &standard).is_ok_and(|e| !e.is_empty())
+        },
     )?);
     targets.push(on_disk("trust", own("trust.toml")?, ".toml", |p| {
         amp_metrics::trust::Trust::load(p).is_ok()
@@ -214,6 +251,20 @@ fn tree() -> Vec<u8> {
     amp_board::fdt::write(&root)
 }
 
+/// An event with everything that one can have.
+fn event() -> amp_pmu_events::PmuEvent {
+    amp_pmu_events::PmuEvent {
+        pmu: "cpu_core".into(),
+        name: "mem_load_retired.l2_miss".into(),
+        terms: "event=0xd1,umask=0x10,period=200003".into(),
+        brief: Some("Loads that miss in L2".into()),
+        scale: Some("2.3e-10".into()),
+        counters: Some("0,1,2,3".into()),
+        per_package: true,
+        deprecated: false,
+    }
+}
+
 const WORDS: &str = "hsp,rr,acfs,eevdf,pinned
 scx:\"bpfland -s 20000\",hsp,fused:lead=2
 utility:utility=barrier,weights=camp
@@ -224,4 +275,8 @@ generic-7.0
 10M
 1.5k
 0x40
-big:sf>1.2;small:sf<1.1";
+big:sf>1.2;small:sf<1.1
+cpu_core/event=0xd1,umask=0x10,name=a/k
+r1b1:u
+config:0-7,32-35
+0,1,2,3";
