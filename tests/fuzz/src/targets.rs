@@ -144,9 +144,11 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
         text("model", model_files(), |p, t| {
             amp_metrics::providers::PlatformModel::parse(p, t).is_ok()
         }),
-        text("map of event tables", files(&root.join("metrics/events/tables"), ".csv")?, |_, t| {
-            !amp_pmu_events::MapRow::parse(t).is_empty()
-        }),
+        text(
+            "map of event tables",
+            files(&root.join("metrics/events/tables"), ".csv")?,
+            |_, t| !amp_pmu_events::MapRow::parse(t).is_empty(),
+        ),
         Target {
             name: "compressed event tables",
             seeds: vec![amp_pmu_events::compact::write(&[event()])?],

@@ -86,7 +86,7 @@ const KNOBS: &[Knob] = &[
         key: "horizon",
         kind: KnobKind::Number {
             unit: "ms",
-            default: 2000.0,
+            default: 500.0,
             min: 10.0,
             max: 3_600_000.0,
         },
