@@ -2,6 +2,7 @@ use super::*;
 use crate::policy;
 use crate::testing::{Fake, Noisy};
 use amp_metrics::providers;
+use amp_metrics::{CoreTypeId, CoreTypeSet};
 use proptest::prelude::*;
 
 fn engine(fake: &Fake, name: &str) -> Engine {
