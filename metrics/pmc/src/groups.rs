@@ -1,5 +1,6 @@
 //! Groups of events and metrics by a name, as data (`metrics/pmc/groups/`).
 
+use super::formula::Formula;
 use super::inventory::CounterInventory;
 use super::sets::Set;
 use amp_host::bad_input;
@@ -50,9 +51,14 @@ fn read(name: &str) -> Result<File> {
             )));
         }
     };
-    let locator = Locator::new(Path::new(name), &text);
+    parse(name, &text)
+}
+
+/// The group with this text, whose file is called `name`.
+fn parse(name: &str, text: &str) -> Result<File> {
+    let locator = Locator::new(Path::new(name), text);
     let told = |bad: BadFile| bad_input(format!("-g {bad}"));
-    let file: File = toml::from_str(&text).map_err(|e| told(locator.toml(&e)))?;
+    let file: File = toml::from_str(text).map_err(|e| told(locator.toml(&e)))?;
     for (key, value) in [("about", &file.about), ("explanation", &file.explanation)] {
         if value.trim().is_empty() {
             let needed = "it is empty: a text is needed";
@@ -64,6 +70,18 @@ fn read(name: &str) -> Result<File> {
         return Err(told(locator.key("variant", needed)));
     }
     Ok(file)
+}
+
+/// Whether `text` is that of a group whose formulas can be read: for `amp-fuzz`.
+pub fn is_group(text: &str) -> bool {
+    parse("mutant.toml", text).is_ok_and(|file| {
+        file.variant.iter().all(|v| {
+            let names = v.events.iter().flat_map(|e| e.split(','));
+            let known: Vec<String> = names.map(str::to_owned).collect();
+            let read = |m: &String| Formula::parse_with(m, &known, &[]).is_ok();
+            v.metrics.iter().all(read)
+        })
+    })
 }
 
 /// A shipped group, for lists.

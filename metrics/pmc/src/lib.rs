@@ -32,6 +32,8 @@ mod validate;
 mod virtuals;
 mod windows;
 
+#[doc(hidden)]
+pub use groups::is_group;
 pub use inventory::{CounterInventory, NoPmu};
 pub use trust::TrustArgs;
 

@@ -122,6 +122,12 @@ impl std::fmt::Debug for Exec {
 }
 
 impl Exec {
+    /// Whether a line of a program is an answer: for `amp-fuzz`.
+    #[doc(hidden)]
+    pub fn understands(line: &str) -> bool {
+        protocol::Answer::parse(line).is_ok()
+    }
+
     /// The provider that runs the program of this file, which lies in `folder`. The program is
     /// started with the first interval.
     ///

@@ -11,7 +11,7 @@
 mod server;
 mod text;
 
-pub use server::Endpoint;
+pub use server::{head, Endpoint};
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

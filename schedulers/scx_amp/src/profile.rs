@@ -72,7 +72,11 @@ impl Profile {
     }
 }
 
-fn parse(name: &str, path: &Path, text: &str) -> Result<Profile, BadFile> {
+/// The profile with this text.
+///
+/// # Errors
+/// Naming file, line and key at fault, and what would be right.
+pub fn parse(name: &str, path: &Path, text: &str) -> Result<Profile, BadFile> {
     let locator = Locator::new(path, text);
     let file: File = toml::from_str(text).map_err(|e| locator.toml(&e))?;
     let at = |value: &Spanned<String>, key: &str, e: &dyn std::fmt::Display| {

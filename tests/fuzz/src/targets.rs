@@ -1,4 +1,4 @@
-//! What is given the mutants: each parser of the library crates, with its seeds.
+//! What is given the mutants: each parser of the library crates and of the command, with its seeds.
 
 use amp_machine::MachineFile;
 use std::collections::BTreeSet;
@@ -134,6 +134,12 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
             ];
             any.contains(&true)
         }),
+        text("answer of a program", lines(ANSWERS), |_, t| {
+            amp_metrics::providers::Exec::understands(t)
+        }),
+        text("group", shipped("metrics/pmc/groups")?, |_, t| {
+            amp_pmc::is_group(t)
+        }),
         text("memory", own("memory.json")?, |_, t| {
             let read = amp_metrics::memory::read(t, 1_800_000_000);
             read.is_ok_and(|m| amp_metrics::memory::write(&m).is_ok())
@@ -168,6 +174,10 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
             }),
         },
     ];
+    targets.extend(scx_amp::parsers::ALL.iter().map(|parser| {
+        let seeds = parser.seeds.iter().map(|s| s.as_bytes().to_vec());
+        text(parser.name, seeds.collect(), |_, t| (parser.accepts)(t))
+    }));
     targets.push(on_disk(
         "provider",
         shipped("metrics/platforms")?,
@@ -266,6 +276,10 @@ fn event() -> amp_pmu_events::PmuEvent {
         deprecated: false,
     }
 }
+
+const ANSWERS: &str = r#"{"seq":7,"estimates":[{"slot":3,"generation":1,"metric":"sf","core_type":0,"value":1.7,"u":0.1}]}
+{"seq":8,"estimates":[{"slot":0,"generation":4294967295,"metric":"ipc","core_type":1,"value":0.8},{"slot":1,"generation":2,"metric":"ef","core_type":0,"value":1e-9}]}
+{"seq":0}"#;
 
 const WORDS: &str = "hsp,rr,acfs,eevdf,pinned
 scx:\"bpfland -s 20000\",hsp,fused:lead=2

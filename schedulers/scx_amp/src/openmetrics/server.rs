@@ -143,7 +143,8 @@ impl Served {
     }
 }
 
-struct Asked {
+/// What is asked for.
+pub struct Asked {
     method: String,
     path: String,
 }
@@ -176,18 +177,26 @@ fn request(stream: &mut TcpStream) -> Result<Asked> {
         stream.set_read_timeout(Some(left))?;
         let n = stream.read(&mut part)?;
         bytes.extend_from_slice(&part[..n]);
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-        let mut head = httparse::Request::new(&mut headers);
-        if head.parse(&bytes)?.is_complete() {
-            return Ok(Asked {
-                method: head.method.unwrap_or_default().to_owned(),
-                path: head.path.unwrap_or_default().to_owned(),
-            });
+        if let Some(asked) = head(&bytes)? {
+            return Ok(asked);
         }
         if n == 0 || bytes.len() > MOST {
             bail!("no request of at most {MOST} bytes");
         }
     }
+}
+
+/// The head of a request, once all of it is there.
+///
+/// # Errors
+/// When the bytes begin no request.
+pub fn head(bytes: &[u8]) -> Result<Option<Asked>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut head = httparse::Request::new(&mut headers);
+    Ok(head.parse(bytes)?.is_complete().then(|| Asked {
+        method: head.method.unwrap_or_default().to_owned(),
+        path: head.path.unwrap_or_default().to_owned(),
+    }))
 }
 
 #[cfg(test)]
