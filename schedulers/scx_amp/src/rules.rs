@@ -23,7 +23,7 @@ use amp_host::bad_input;
 use amp_sched::Engine;
 use anyhow::Result;
 use book::Book;
-use file::RuleFile;
+pub use file::RuleFile;
 use std::path::{Path, PathBuf};
 use watch::{stamp, Watch};
 
