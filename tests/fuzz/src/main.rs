@@ -230,7 +230,7 @@ fn main() -> Result<ExitCode> {
 }
 
 fn report(targets: &[Target], tallies: &[Tally]) -> ExitCode {
-    println!("target            executions    accepted  panics  hangs");
+    println!("target                    executions    accepted  panics  hangs");
     let line = |name: &str, t: &Tally| {
         let Tally {
             executions,
@@ -239,7 +239,7 @@ fn report(targets: &[Target], tallies: &[Tally]) -> ExitCode {
             hangs,
             ..
         } = t;
-        println!("{name:16} {executions:11} {accepted:11} {panics:7} {hangs:6}");
+        println!("{name:24} {executions:11} {accepted:11} {panics:7} {hangs:6}");
     };
     let mut sum = Tally::default();
     for (target, t) in targets.iter().zip(tallies) {
