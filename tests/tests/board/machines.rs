@@ -23,6 +23,10 @@ fn boots(machine: &str, big: &str, small: &str) {
         .collect();
     assert_eq!(cpus, [big, small], "{topology}");
     assert_eq!((r.line("up"), r.line("status")), ("enabled", "0"));
+    // else the first program that asks for random numbers computes for seconds until there are some
+    let log = &r.0.kernel_log;
+    let (random, programs) = (log.find("crng init done"), log.find("as init process"));
+    assert!(random.is_some() && random < programs, "{log}");
 }
 
 #[test]

@@ -13,11 +13,12 @@ pub const MAX_CPUS: usize = 64;
 
 const LEVEL_HIGH: u32 = 4;
 
-/// Rewrites QEMU's tree for a machine.
+/// Rewrites QEMU's tree for a machine. `seed` are random bytes, as firmware gives a kernel: without
+/// them the first program that asks for random numbers computes for seconds until there are some.
 ///
 /// # Errors
 /// When the tree is not what `virt` gives, or the machine does not suit the board.
-pub fn build(virt: &[u8], machine: &MachineFile) -> Result<Vec<u8>, BoardError> {
+pub fn build(virt: &[u8], machine: &MachineFile, seed: &[u8]) -> Result<Vec<u8>, BoardError> {
     let bad = |why: String| BoardError::DeviceTree {
         machine: machine.name.clone(),
         why,
@@ -28,7 +29,8 @@ pub fn build(virt: &[u8], machine: &MachineFile) -> Result<Vec<u8>, BoardError> 
         let at = root.children.iter().position(|c| c.name == name);
         at.ok_or_else(|| bad(format!("no node {name} in QEMU's tree")))
     };
-    let (cpus_at, pmu_at) = (place("cpus")?, place("pmu")?);
+    let (chosen_at, cpus_at, pmu_at) = (place("chosen")?, place("cpus")?, place("pmu")?);
+    root.children[chosen_at].set("rng-seed", seed.to_vec());
     let mut handles = Handles {
         next: root.max_phandle() + 1,
     };

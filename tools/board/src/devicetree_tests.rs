@@ -22,7 +22,8 @@ fn virt(cpus: usize) -> Vec<u8> {
     }
     let mut gic = Node::new("intc@8000000");
     gic.set_cells("phandle", &[0x8001]);
-    root.children = vec![parent, gic, Node::new("pmu"), Node::new("timer")];
+    let chosen = Node::new("chosen");
+    root.children = vec![parent, gic, Node::new("pmu"), Node::new("timer"), chosen];
     fdt::write(&root)
 }
 
@@ -48,8 +49,19 @@ fn machine(lists: &[&str]) -> MachineFile {
     m
 }
 
+const SEED: [u8; 8] = [7, 6, 5, 4, 3, 2, 1, 0];
+
 fn built(m: &MachineFile) -> Node {
-    fdt::parse(&build(&virt(m.nr_cpus()), m).unwrap()).unwrap()
+    fdt::parse(&build(&virt(m.nr_cpus()), m, &SEED).unwrap()).unwrap()
+}
+
+#[test]
+fn the_kernel_gets_random_bytes_to_begin_with() {
+    let tree = built(&machine(&["0"]));
+    assert_eq!(
+        tree.child("chosen").unwrap().get("rng-seed"),
+        Some(&SEED[..])
+    );
 }
 
 #[test]
@@ -155,14 +167,16 @@ fn three_types_in_mixed_order_and_64_cpus() {
 
 #[test]
 fn too_many_cpus_and_foreign_trees_are_errors() {
-    let e = build(&virt(65), &machine(&["0-64"]))
+    let e = build(&virt(65), &machine(&["0-64"]), &SEED)
         .unwrap_err()
         .to_string();
     assert!(e.contains("65 CPUs"), "{e}");
-    let e = build(&virt(3), &machine(&["0-5"])).unwrap_err().to_string();
+    let e = build(&virt(3), &machine(&["0-5"]), &SEED)
+        .unwrap_err()
+        .to_string();
     assert!(e.contains("3 CPUs"), "{e}");
     assert!(build(b"junk", &machine(&["0"])).is_err());
-    assert!(build(&fdt::write(&Node::new("")), &machine(&["0"])).is_err());
+    assert!(build(&fdt::write(&Node::new("")), &machine(&["0"]), &SEED).is_err());
 }
 
 #[test]

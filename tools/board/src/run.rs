@@ -470,7 +470,10 @@ impl Run {
             });
         }
         let virt = fs::read(&raw).map_err(BoardError::cache("read", &raw))?;
-        let tree = devicetree::build(&virt, machine)?;
+        let mut seed = [0; 64];
+        rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| BoardError::cache("read", Path::new("/dev/urandom"))(e.into()))?;
+        let tree = devicetree::build(&virt, machine, &seed)?;
         let path = dir.join("machine.dtb");
         fs::write(&path, tree).map_err(BoardError::cache("write", &path))?;
         Ok(path)
