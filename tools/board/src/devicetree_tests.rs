@@ -175,7 +175,7 @@ fn too_many_cpus_and_foreign_trees_are_errors() {
         .unwrap_err()
         .to_string();
     assert!(e.contains("3 CPUs"), "{e}");
-    assert!(build(b"junk", &machine(&["0"])).is_err());
+    assert!(build(b"junk", &machine(&["0"]), &SEED).is_err());
     assert!(build(&fdt::write(&Node::new("")), &machine(&["0"]), &SEED).is_err());
 }
 
