@@ -117,7 +117,7 @@ impl OnBoard {
         Ok(Some(outcome?))
     }
 
-    /// What times of programs alone depend on: the model and its parameters.
+    /// What times of programs alone depend on: the model, its parameters, and how a guest boots.
     ///
     /// # Errors
     /// When the plugin or the guest's programs are not built.
@@ -126,6 +126,7 @@ impl OnBoard {
         let mut h = Sha256::new();
         h.update(std::fs::read(&plugin).with_context(|| plugin.display().to_string())?);
         h.update(format!("{:?}", self.machine));
+        h.update(amp_board::BOOT.to_le_bytes());
         let kernels = artifacts::guest_binary(&self.cache, Arch::Arm64, "amp-workload")?;
         h.update(std::fs::read(&kernels).with_context(|| kernels.display().to_string())?);
         let digest = h.finalize();

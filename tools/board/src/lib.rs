@@ -44,5 +44,5 @@ pub use error::{BoardError, FetchFailure};
 pub use event::{Event, Origin, Sink};
 pub use initramfs::{Content, GuestFile};
 pub use kernel::{Flavour, Kernel, KernelChoice};
-pub use run::{Guest, Limits, Outcome, Run, Shell};
+pub use run::{Guest, Limits, Outcome, Run, Shell, BOOT};
 pub use seal::Care;

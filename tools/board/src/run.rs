@@ -127,6 +127,10 @@ pub struct Outcome {
     pub host_seconds: f64,
 }
 
+/// What a guest is given at boot beside kernel, machine and programs, as a number that changes with it:
+/// times that were measured before are not those of now. 2: random bytes, no tests of ciphers.
+pub const BOOT: u32 = 2;
+
 /// A guest that is ready to boot with a shell on this terminal.
 #[derive(Debug)]
 pub struct Shell {
