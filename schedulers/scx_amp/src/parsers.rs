@@ -27,7 +27,7 @@ pub const ALL: &[Parser] = &[
         name: "configuration",
         seeds: &[
             "profile = \"fair\"\ninterval = 50\nset = [\"acfs.uf=1.5\", \"engine.probes=0\"]\n",
-            "policy = \"hsp\"\nprovider = \"auto\"\nbig-cpus = \"0-3,8\"\nmetrics = \"127.0.0.1:9464\"\nstats = 2.5\n",
+            "policy = \"hsp\"\nprovider = \"auto\"\nbig-cpus = \"0-3,8\"\nmetrics = \"127.0.0.1:9464\"\nstats = 2\n",
         ],
         accepts: |text| Configuration::parse(Path::new("mutant.toml"), text).is_ok(),
     },
