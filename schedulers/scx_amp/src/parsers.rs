@@ -54,7 +54,7 @@ pub const ALL: &[Parser] = &[
             "{\"policy\":\"hsp\"}",
             "{\"profile\":\"fair\"}",
             "{\"provider\":\"fused\"}",
-            "{\"set\":[\"acfs.uf=1.5\",\"pareto.bound=1.2\"]}",
+            "{\"set\":[\"acfs.uf=1.5\",\"acfs.t_swap=100\"]}",
             "{\"forget\":\"/usr/lib/**\"}",
             "{\"forget\":null}",
         ],
