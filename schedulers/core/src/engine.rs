@@ -46,8 +46,8 @@ pub struct AppTick {
     pub app: AppId,
     /// Threads of it that were busy.
     pub runnable: u32,
-    /// CPU time of its threads per core type. A thread that ended within the interval is missing
-    /// from it.
+    /// CPU time of its threads per core type, of those too that ended within the interval, where the
+    /// machine tells of them.
     pub ran: [Nanos; MAX_CORE_TYPES],
 }
 
@@ -58,7 +58,7 @@ pub struct Tick<'a> {
     pub now: Nanos,
     /// Time since the previous snapshot; zero at the first tick.
     pub interval: Nanos,
-    /// Every application with a thread that does not rest, ascending by id.
+    /// Every application with a thread that does not rest, or has ended, ascending by id.
     pub apps: &'a [AppTick],
     /// Threads that were offered to the policy.
     pub offered: usize,
@@ -111,6 +111,8 @@ pub struct Engine {
     app_views: Vec<AppView>,
     app_ticks: Vec<AppTick>,
     app_index: FxHashMap<AppId, usize>,
+    /// Of threads that have ended since the last decision: what they ran in that time.
+    buried: Vec<(AppId, [Nanos; MAX_CORE_TYPES])>,
     decided: Placement,
     changed: Placement,
     prefer: Vec<Prefer>,
@@ -143,6 +145,7 @@ impl Engine {
             app_views: Vec::new(),
             app_ticks: Vec::new(),
             app_index: FxHashMap::default(),
+            buried: Vec::new(),
             decided: Placement::default(),
             changed: Placement::default(),
             prefer: Vec::new(),

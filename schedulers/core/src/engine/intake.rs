@@ -8,6 +8,7 @@ use super::{AppTick, Engine};
 use crate::done::{Done, Unrated};
 use crate::view::ThreadView;
 use amp_metrics::{AppId, CoreTypeId, CoreTypeSet, Nanos, Snapshot, ThreadKey, MAX_CORE_TYPES};
+use rustc_hash::FxHashMap;
 
 /// No CPU time on any core type.
 const NOTHING: [Nanos; MAX_CORE_TYPES] = [Nanos::ZERO; MAX_CORE_TYPES];
@@ -61,6 +62,29 @@ impl ThreadState {
     }
 }
 
+/// Adds what a thread did in the interval to its application; `index` says which of `all` that is.
+fn add_to_app(
+    (all, index): (&mut Vec<AppTick>, &mut FxHashMap<AppId, usize>),
+    app: AppId,
+    runnable: u32,
+    ran: &[Nanos; MAX_CORE_TYPES],
+) {
+    let next = all.len();
+    let i = *index.entry(app).or_insert(next);
+    if i == next {
+        all.push(AppTick {
+            app,
+            runnable: 0,
+            ran: NOTHING,
+        });
+    }
+    let tick = &mut all[i];
+    tick.runnable += runnable;
+    for (sum, r) in tick.ran.iter_mut().zip(ran) {
+        *sum += *r;
+    }
+}
+
 impl Engine {
     /// Updates per-thread state, sums up applications, collects the threads to offer, releases idle
     /// ones.
@@ -78,6 +102,9 @@ impl Engine {
             book.begin(snapshot.now);
         }
         self.bury(snapshot);
+        for (app, ran) in self.buried.drain(..) {
+            add_to_app((&mut self.app_ticks, &mut self.app_index), app, 0, &ran);
+        }
         // a rule may be for a thread that rests
         let resting = match first || self.rulebook.is_some() {
             true => &snapshot.resting[..],
@@ -144,21 +171,9 @@ impl Engine {
                 .load(ran.iter().copied().sum(), interval, t.runnable, entry);
             let step = state.activity.step(load, &self.rule);
 
-            let next = self.app_ticks.len();
-            let i = *self.app_index.entry(t.app).or_insert(next);
-            if i == next {
-                let ran = [Nanos::ZERO; MAX_CORE_TYPES];
-                self.app_ticks.push(AppTick {
-                    app: t.app,
-                    runnable: 0,
-                    ran,
-                });
-            }
-            let app = &mut self.app_ticks[i];
-            app.runnable += u32::from(load != activity::Load::Idle);
-            for (sum, r) in app.ran.iter_mut().zip(ran) {
-                *sum += r;
-            }
+            let runnable = u32::from(load != activity::Load::Idle);
+            let apps = (&mut self.app_ticks, &mut self.app_index);
+            add_to_app(apps, t.app, runnable, &ran);
 
             let step = match rule {
                 Some(r) if !r.place => activity::Step::Release,
@@ -245,6 +260,7 @@ impl Engine {
                     *ran = ran.saturating_sub(before);
                 }
             }
+            self.buried.push((e.app, ran));
             match state.filter(|s| s.name.is_some()) {
                 Some(mut state) => state.ends(e.key, ran, &mut self.succession, now),
                 None => {

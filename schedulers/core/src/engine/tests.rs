@@ -285,7 +285,13 @@ fn what_a_run_did_after_the_last_decision_counts_for_the_next() {
     fake.ended[1].runtime[1] = Nanos::from_millis(20);
     let b = fake.spawn(1);
     fake.thread(b).comm = name;
-    e.tick(&mut fake).unwrap();
+    let tick = e.tick(&mut fake).unwrap();
+    let told = |t| tick.apps.iter().find(|a| a.app == AppId(t)).map(|a| a.ran);
+    let first = told(1).unwrap();
+    assert_eq!(
+        first.iter().copied().sum::<Nanos>(),
+        Nanos::from_millis(190)
+    );
     let all = |e: &Engine| {
         let th = e.offered().iter().find(|t| t.key == b).unwrap();
         (th.succeeds, th.ran.iter().copied().sum::<Nanos>())

@@ -9,6 +9,7 @@ use crate::scheduling::Scheduling;
 use amp_eval::evaluation::{Pass, Progress};
 use amp_host::clock;
 use amp_metrics::Nanos;
+use amp_sched::engine::AppTick;
 use amp_sched::Topology;
 use anyhow::{bail, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,6 +98,8 @@ pub fn run(
         running[i] = Some(under.start(i, &programs[i], launcher, rules)?);
     }
     let mut last_tick = start;
+    // by the look after which they ended: who was seen by the last one is told of at the next
+    let mut ended = [Vec::new(), Vec::new()];
     loop {
         if rules.cancel.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
@@ -122,6 +125,7 @@ pub fn run(
                 continue;
             }
             out.finished[i].push(r.pass.pass(types));
+            ended[1].push((i, r.process.pid()));
             running[i] = None;
             if out.finished.iter().any(|c| c.len() < rules.completions) {
                 running[i] = Some(under.start(i, &programs[i], launcher, rules)?);
@@ -132,19 +136,35 @@ pub fn run(
             .iter()
             .map(|r| r.as_ref().map(|r| r.process.pid()))
             .collect();
-        let ran = if done {
-            Some(under.tick(&mut where_ran, &pids)?)
+        let who = Processes {
+            present: &pids,
+            ended: &ended,
+        };
+        let looked = if done {
+            Some(under.tick(&mut where_ran, &who)?)
         } else if now >= under.due(last_tick, rules.interval) {
-            under.call(&mut where_ran, &pids, rules.interval)?
+            under.call(&mut where_ran, &who, rules.interval)?
         } else {
             None
         };
-        if let Some(ran) = ran {
+        if let Some(Looked {
+            mut ran,
+            ended: before,
+        }) = looked
+        {
             for (r, ran) in running.iter_mut().zip(&ran) {
                 if let Some(r) = r {
                     r.pass.ran(ran, now);
                 }
             }
+            // to the program, for the pass that is over has its time already
+            for (ran, more) in ran.iter_mut().zip(&before) {
+                for (sum, r) in ran.iter_mut().zip(more) {
+                    *sum += *r;
+                }
+            }
+            ended.rotate_left(1);
+            ended[1].clear();
             each_interval()?;
             let (from, to) = (last_tick.saturating_sub(start), now.saturating_sub(start));
             out.slices.push(Slice { from, to, ran });
@@ -164,6 +184,32 @@ pub fn run(
     Ok(out)
 }
 
+/// The processes of the programs.
+struct Processes<'a> {
+    /// The present one of each program.
+    present: &'a [Option<i32>],
+    /// Those that ended lately, with the index of their program.
+    ended: &'a [Vec<(usize, i32)>; 2],
+}
+
+/// What the programs ran since the last look.
+struct Looked {
+    /// Their present processes.
+    ran: Vec<PerType>,
+    /// Processes that ended before; empty where nobody knows.
+    ended: Vec<PerType>,
+}
+
+impl Processes<'_> {
+    fn of_ticks(&self, ticks: &[AppTick]) -> Looked {
+        let ended = self.ended.iter().flatten();
+        Looked {
+            ran: WhereRan::of_ticks(ticks, self.present),
+            ended: WhereRan::of_ended(ticks, self.present.len(), ended),
+        }
+    }
+}
+
 impl Under<'_> {
     fn start(
         &mut self,
@@ -180,10 +226,13 @@ impl Under<'_> {
         Ok(Running { process, pass })
     }
 
-    fn tick(&mut self, seen: &mut WhereRan, pids: &[Option<i32>]) -> Result<Vec<PerType>> {
+    fn tick(&mut self, seen: &mut WhereRan, who: &Processes<'_>) -> Result<Looked> {
         match self {
-            Under::Kernel(topology) => Ok(seen.look_up(topology, pids)),
-            Under::Policy(s) => Ok(WhereRan::of_ticks(s.tick()?.apps, pids)),
+            Under::Kernel(topology) => Ok(Looked {
+                ran: seen.look_up(topology, who.present),
+                ended: Vec::new(),
+            }),
+            Under::Policy(s) => Ok(who.of_ticks(s.tick()?.apps)),
         }
     }
 
@@ -199,14 +248,14 @@ impl Under<'_> {
     fn call(
         &mut self,
         seen: &mut WhereRan,
-        pids: &[Option<i32>],
+        who: &Processes<'_>,
         interval: Nanos,
-    ) -> Result<Option<Vec<PerType>>> {
+    ) -> Result<Option<Looked>> {
         match self {
-            Under::Kernel(_) => self.tick(seen, pids).map(Some),
+            Under::Kernel(_) => self.tick(seen, who).map(Some),
             Under::Policy(s) => {
                 let ticked = s.call(interval)?;
-                Ok(ticked.map(|t| WhereRan::of_ticks(t.apps, pids)))
+                Ok(ticked.map(|t| who.of_ticks(t.apps)))
             }
         }
     }

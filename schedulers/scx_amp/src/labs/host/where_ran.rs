@@ -23,15 +23,32 @@ impl WhereRan {
     /// What each application (by index in `pids`, the present process of each) ran in the last
     /// tick's interval.
     pub fn of_ticks(ticks: &[AppTick], pids: &[Option<i32>]) -> Vec<PerType> {
-        let of = |pid: &Option<i32>| {
-            let id = AppId(u64::try_from((*pid)?).ok()?);
-            ticks.iter().find(|t| t.app == id).map(|t| t.ran)
-        };
+        let of = |pid: &Option<i32>| of_process(ticks, (*pid)?);
         pids.iter().map(|p| of(p).unwrap_or_default()).collect()
     }
 
+    /// What processes that have `ended` (each with the index of its application) ran in that interval
+    /// before their end, by application.
+    pub fn of_ended<'a>(
+        ticks: &[AppTick],
+        applications: usize,
+        ended: impl Iterator<Item = &'a (usize, i32)>,
+    ) -> Vec<PerType> {
+        let mut ran = vec![PerType::default(); applications];
+        for (app, pid) in ended {
+            let (Some(all), Some(of)) = (ran.get_mut(*app), of_process(ticks, *pid)) else {
+                continue;
+            };
+            for (sum, r) in all.iter_mut().zip(of) {
+                *sum += r;
+            }
+        }
+        ran
+    }
+
     /// What they ran since the last call, from `/proc`: a thread that used CPU time since the last
-    /// look is taken to have spent it on the core type it was last on.
+    /// look is taken to have spent it on the core type it was last on. What a process ran between the
+    /// last call and its end is missing.
     pub fn look_up(&mut self, topology: &Topology, pids: &[Option<i32>]) -> Vec<PerType> {
         let mut out = vec![PerType::default(); pids.len()];
         let ns_per_tick = 1_000_000_000 / procfs::ticks_per_second().max(1);
@@ -51,5 +68,35 @@ impl WhereRan {
             }
         }
         out
+    }
+}
+
+fn of_process(ticks: &[AppTick], pid: i32) -> Option<PerType> {
+    let id = AppId(u64::try_from(pid).ok()?);
+    ticks.iter().find(|t| t.app == id).map(|t| t.ran)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_has_what_its_last_process_ran_before_its_end() {
+        let tick = |pid: u64, big: u64| {
+            let mut ran = PerType::default();
+            ran[0] = Nanos(big);
+            AppTick {
+                app: AppId(pid),
+                runnable: 1,
+                ran,
+            }
+        };
+        let ticks = [tick(7, 40), tick(8, 60), tick(9, 100)];
+        let big = |ran: Vec<PerType>| -> Vec<u64> { ran.iter().map(|r| r[0].0).collect() };
+        let present = WhereRan::of_ticks(&ticks, &[Some(8), Some(9), None]);
+        assert_eq!(big(present), [60, 100, 0]);
+        let ended = [(0, 7), (1, 5), (4, 9)];
+        let before = WhereRan::of_ended(&ticks, 3, ended.iter());
+        assert_eq!(big(before), [40, 0, 0]);
     }
 }
