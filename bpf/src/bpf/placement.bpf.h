@@ -183,6 +183,26 @@ static bool wakes_on(const struct task_struct *p, struct amp_slot *s, u32 cpu)
 }
 
 /*
+ * Whether choose_queue() has a thread placed elsewhere give way to @p. One that is in nobody's way
+ * here must not count: on a machine with more work than fast CPUs there is nearly always one.
+ */
+static bool displaces(const struct task_struct *p, const struct amp_slot *s)
+{
+	u32 want = placement_of(s), t;
+
+	if (!shared.foreign)
+		return false;
+	if (want < nr_types)
+		return foreign_cpu(p, nearest_type(want, s->allowed), false) >= 0;
+	if (shared.fallback)
+		return false;
+	bpf_for(t, 0, nr_types - 1)
+		if (foreign_cpu(p, t, false) >= 0)
+			return true;
+	return false;
+}
+
+/*
  * Makes the CPUs of @type that are idle or about to be look at their queues. Costs little for those
  * that are not.
  */
@@ -310,7 +330,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!shared.crowded)
 		shared.crowded = 1;
 	/* no CPU is idle: it may run where it ran last, unless a thread placed elsewhere is in its way */
-	if (enq_flags & enq_wakeup() && index != AMP_UNTRACKED && !shared.foreign && wakes_on(p, s, s->cpu)) {
+	if (enq_flags & enq_wakeup() && index != AMP_UNTRACKED && !displaces(p, s) && wakes_on(p, s, s->cpu)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | s->cpu, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
 		return;
 	}

@@ -11,20 +11,24 @@ part() {
 PART
 }
 part eevdf
-/place run 0-1:1024,2-5:446 secs=0 swap=0 heartbeat=5000 >/tmp/log 2>&1 & pid=$!
+/place run 0-1:1024,2-5:446 secs=0 swap=0 heartbeat=5000 OPTIONS >/tmp/log 2>&1 & pid=$!
 until grep -q ^VERIFIED /tmp/log; do kill -0 $pid || { cat /tmp/log; exit 1; }; sleep 0.1; done
 sleep 0.5
 part amp
 kill -INT $pid; wait $pid
 grep -q 'DETACHED, state=disabled' /tmp/log
+grep ^STATS /tmp/log
 echo "stalls $(dmesg | grep -c -i -e 'stall' -e 'sched_ext.*error')"
 "#;
 
 fn both(part: &str) -> Reply {
-    let r = Lab::board("juno")
-        .program("place")
-        .run(&AROUND.replace("PART", part))
-        .ok();
+    both_with("", part)
+}
+
+/// The same with options for `place`.
+fn both_with(options: &str, part: &str) -> Reply {
+    let script = AROUND.replace("OPTIONS", options).replace("PART", part);
+    let r = Lab::board("juno").program("place").run(&script).ok();
     assert_eq!(r.line("stalls"), "0");
     r
 }
@@ -125,4 +129,34 @@ fn a_reader_does_not_wait_for_a_writer_that_goes_on_computing() {
     let (theirs, ours) = (ms(&r, "eevdf", "p90")[0], ms(&r, "amp", "p90")[0]);
     println!("p90 {ours:.2} ms, eevdf {theirs:.2}");
     assert!(ours < 1.0, "{ours} ms");
+}
+
+/// Three threads that belong on the two big CPUs: one of them runs on a little one all the time.
+/// That is in nobody's way who wakes up elsewhere.
+#[test]
+fn a_thread_that_runs_foreign_keeps_no_wake_up_from_preempting() {
+    let r = both_with(
+        "pin=foreign:0,amp-spin:1",
+        r#"amp-workload bench spin --threads 3 --name foreign --seconds 600 >/dev/null & f=$!
+    amp-workload bench spin --threads 3 --seconds 600 >/dev/null & s=$!
+    sleep 1
+    for c in 0 1; do amp-workload bench wake --period-us 10000 --rounds 150 --json >/tmp/w$c & w[$c]=$!; done
+    wait ${w[0]} ${w[1]}
+    kill $f $s; wait $f $s
+    for c in 0 1; do
+        for p in p50 p90 p99; do echo "$1-$p $(sed "s/.*\"$p\"://;s/,.*//" /tmp/w$c)"; done
+    done"#,
+    );
+    for who in ["eevdf", "amp"] {
+        let of = |p: &str| ms(&r, who, p);
+        println!(
+            "{who}: p50 {:.2?} p90 {:.2?} p99 {:.2?} ms",
+            of("p50"),
+            of("p90"),
+            of("p99")
+        );
+    }
+    let p90 = ms(&r, "amp", "p90");
+    assert_eq!(p90.len(), 2);
+    assert!(most(&p90) < HALF_A_SLICE_MS, "{p90:?} ms");
 }
