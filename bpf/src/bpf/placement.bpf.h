@@ -245,6 +245,40 @@ static __always_inline bool stuck(const struct task_struct *p, u64 enq_flags)
 	return p->migration_disabled > own;
 }
 
+#define NOBODY (~0ULL >> 1)
+
+/* The deadline of the first thread of @q, NOBODY if it is empty. */
+static u64 head_of(u64 q)
+{
+	struct task_struct *p;
+	u64 at = NOBODY;
+
+	bpf_for_each(scx_dsq, p, q, 0) {
+		at = key_vtime(p->scx.dsq_vtime);
+		break;
+	}
+	return at;
+}
+
+/*
+ * Whether the turn of somebody who waits in the queue of @cpu is before that of @s, which may run
+ * there only. What goes to a CPU directly is before all queues, and while there is any the kernel
+ * asks for nothing else: two threads that wake each other up by turns, and so never wait, would
+ * keep everybody else from that CPU.
+ */
+static __noinline bool others_first(struct amp_slot *s, u32 index, u32 cpu)
+{
+	u32 clock = clock_for(type_of(cpu));
+	u64 q = clock == AMP_FAIR_CLOCK ? AMP_FAIR_QUEUE : queue_of(cpu);
+
+	if (!s || !scx_bpf_dsq_nr_queued(q))
+		return false;
+	if (index == AMP_UNTRACKED)
+		return true;
+	set_clock(s, clock, false);
+	return time_before(head_of(q), deadline(s));
+}
+
 void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	u32 index = slot_index(p), cpu = cpu_of_task(p), q;
@@ -276,8 +310,9 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 
 	/*
 	 * A thread with one CPU has nothing to choose. Waking up or yielding it goes straight to
-	 * that CPU's own queue, which is in order of arrival and comes before all others; having
-	 * used up its time it waits its turn like everybody else.
+	 * that CPU's own queue, which is in order of arrival and comes before all others, unless
+	 * somebody else's turn is before its own; having used up its time it waits its turn like
+	 * everybody else.
 	 */
 	if (p->nr_cpus_allowed == 1 && (enq_flags & enq_wakeup() || !cpu_record(cpu)->ticked)) {
 		bool local = true;
@@ -291,12 +326,18 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 				/* amp_select_cpu() is not asked for such a thread */
 				s->brief = p->se.sum_exec_runtime - s->burst_start < short_run_ns / 4;
 				s->burst_start = p->se.sum_exec_runtime;
+				fold(p, s);
 				set_clock(s, clock_for(type_of(cpu)), true);
 				if (preempts(s, cpu))
 					enq_flags |= SCX_ENQ_PREEMPT;
 				else
 					local = !ahead(s);
 			}
+		}
+		if (local && shared.crowded && !(enq_flags & SCX_ENQ_PREEMPT) && !(p->flags & PF_KTHREAD)) {
+			if (index != AMP_UNTRACKED)
+				fold(p, s);
+			local = !others_first(s, index, cpu);
 		}
 		if (local) {
 			scx_bpf_dsq_insert(p, dsq_local(), slice_ns, enq_flags);
@@ -509,21 +550,6 @@ static bool take(u32 q, s32 cpu, bool down)
 		}
 	}
 	return taken;
-}
-
-#define NOBODY (~0ULL >> 1)
-
-/* The deadline of the first thread of @q, NOBODY if it is empty. */
-static u64 head_of(u64 q)
-{
-	struct task_struct *p;
-	u64 at = NOBODY;
-
-	bpf_for_each(scx_dsq, p, q, 0) {
-		at = key_vtime(p->scx.dsq_vtime);
-		break;
-	}
-	return at;
 }
 
 /* How far a queue may fall behind another one of its type, in slices. */

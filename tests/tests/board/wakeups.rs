@@ -160,3 +160,46 @@ fn a_thread_that_runs_foreign_keeps_no_wake_up_from_preempting() {
     assert_eq!(p90.len(), 2);
     assert!(most(&p90) < HALF_A_SLICE_MS, "{p90:?} ms");
 }
+
+/// CPU time of the one thread in `/tmp/one` over the seconds that it was busy for.
+const SHARE: &str = r#"echo "$1-ran $(sed 's/.*"cpu_ms"://;s/,"idle.*//' /tmp/one)"
+    echo "$1-gap $(sed 's/.*"longest_gap_ns"://;s/\].*//' /tmp/one)""#;
+
+/// Shares of a CPU under eevdf and under our scheduler, of a thread that is busy for 4 s.
+fn shares(r: &Reply, beside: &str) -> (f64, f64) {
+    let share = |who: &str| ms(r, who, "ran").iter().sum::<f64>() * 1e6 / 4e3;
+    let (theirs, ours) = (share("eevdf"), share("amp"));
+    println!("eevdf {theirs:.3}, amp {ours:.3} of a CPU beside {beside}");
+    println!(
+        "longest time without: eevdf {:.0?}, amp {:.0?} ms",
+        ms(r, "eevdf", "gap"),
+        ms(r, "amp", "gap")
+    );
+    (theirs, ours)
+}
+
+/// The three have one weight, so that a third is fair. It takes no rescue: a spinner that gets its
+/// CPU only after 500 ms of waiting may make up for it later, and its share would be none the less.
+fn a_spinner_gets_its_turns_beside(what: &str) {
+    let r = both(&format!(
+        r#"amp-workload bench {what} >/dev/null & p=$!
+    sleep 0.3
+    amp-workload bench spin --pin 1 --seconds 4 --json >/tmp/one
+    kill $p; wait $p
+    {SHARE}"#
+    ));
+    let (_, ours) = shares(&r, what);
+    let stats = r.line("STATS");
+    assert!(stats.contains(" rescued: 0,"), "{stats}");
+    assert!(ours >= 0.28, "{ours} of a CPU");
+}
+
+#[test]
+fn a_spinner_gets_its_turns_beside_a_pipe_on_its_cpu() {
+    a_spinner_gets_its_turns_beside("pipe --cpus 1,1 --rounds 10000k");
+}
+
+#[test]
+fn a_spinner_gets_its_turns_beside_threads_that_yield_on_its_cpu() {
+    a_spinner_gets_its_turns_beside("yield --cpu 1 --rounds 10000k");
+}
