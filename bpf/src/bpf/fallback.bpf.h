@@ -299,16 +299,26 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 
 /*
  * Takes back what waits on a CPU that a higher class has, on kernels that can from here. Not all
- * that goes to a CPU is inserted with enq_immed.
+ * that goes to a CPU is inserted with enq_immed. Nor does such a CPU run one of our threads, which
+ * amp_cpu_release() is not there to note: if the last one went to sleep as the other class came,
+ * amp_dispatch() was not asked for the next. Should one begin to run there just now, its first tick
+ * notes it.
  */
 __noinline int take_back(void)
 {
 	u32 cpu;
 
 	bpf_rcu_read_lock();
-	bpf_for(cpu, 0, nr_cpus)
-		if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0 && taken_away(cpu))
+	bpf_for(cpu, 0, nr_cpus) {
+		struct amp_cpu *c = cpu_record(cpu);
+		bool queued = scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0;
+
+		if ((!queued && !c->slot) || !taken_away(cpu))
+			continue;
+		c->slot = 0;
+		if (queued)
 			scx_bpf_dsq_reenq(SCX_DSQ_LOCAL_ON | cpu, 0);
+	}
 	bpf_rcu_read_unlock();
 	return 0;
 }

@@ -709,6 +709,8 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	struct amp_cpu *c = cpu_record(cpu);
 	bool again = c->ticked;
 
+	/* take_back() may have cleared it just as this thread began */
+	c->slot = index;
 	c->ticked = 1;
 	keep_watch();
 	if (!s || index == AMP_UNTRACKED)
