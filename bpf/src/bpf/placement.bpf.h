@@ -216,6 +216,20 @@ __noinline int kick_idle(u32 type)
 	return 0;
 }
 
+/* Wakes a CPU that has gone idle since the search for one and that may take @p from queue @q. */
+static __always_inline void rouse(struct task_struct *p, const struct amp_slot *s, u32 q)
+{
+	s32 cpu;
+
+	/* whoever takes an unplaced thread may be of any type */
+	if (placement_of(s) >= nr_types)
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	else
+		cpu = idle_cpu_of(p, cpu_of_task(p), 0, queue_type[q & 63]);
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, 0);
+}
+
 /*
  * Where a thread without a slot of its own queues: behind where it was by what it has used of its
  * slice, and not further behind the clock than others.
@@ -393,12 +407,15 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	/*
 	 * A CPU may have found the queue empty a moment ago and be going idle now. A thread on its
 	 * way to another core type is in a hurry, so all of them are asked; otherwise only the
-	 * likeliest, and the timer catches the rest.
+	 * likeliest and one that has gone idle by now, and the timer catches the rest.
 	 */
-	if (s->placed_at || s->rotation != AMP_ANY)
+	if (s->placed_at || s->rotation != AMP_ANY) {
 		kick_idle(queue_type[q & 63]);
-	else
+	} else {
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		if (victim < 0 && p->nr_cpus_allowed > 1)
+			rouse(p, s, q);
+	}
 }
 
 /* Threads looked at per queue and call; the rest gets its turn at the next one. */
