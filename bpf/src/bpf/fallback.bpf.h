@@ -205,11 +205,27 @@ __noinline bool rotate(void)
 	return true;
 }
 
+/* The longest wait of a light thread, well below ops.timeout_ms. */
+#define LIGHT_STARVE_NS (4000 * MSEC)
+
 enum wait {
 	WAITED_LITTLE,
 	WAITED_ENOUGH,		/* for a slower CPU to take it; at once if unplaced */
 	WAITED_TOO_LONG,
 };
+
+/*
+ * How long the thread of @s may wait for a turn that its weight would bring it later. With one bound
+ * for all, a hundred light threads would take a whole CPU by it; what is left of it for them keeps
+ * clear of the kernel's watchdog.
+ */
+static u64 longest_wait(const struct amp_slot *s)
+{
+	u64 longest = s->weight < 100 ? starve_ns * 100 / (s->weight ?: 1) : starve_ns;
+	u64 limit = starve_ns > LIGHT_STARVE_NS ? starve_ns : LIGHT_STARVE_NS;
+
+	return longest < limit ? longest : limit;
+}
 
 __noinline enum wait waited(u32 index, u64 now)
 {
@@ -217,7 +233,7 @@ __noinline enum wait waited(u32 index, u64 now)
 
 	if (!s || index == AMP_UNTRACKED)
 		return WAITED_ENOUGH;
-	if (time_after(now, s->queued_at + starve_ns))
+	if (time_after(now, s->queued_at + longest_wait(s)))
 		return WAITED_TOO_LONG;
 	return placement_of(s) >= nr_types || steal_due(s->queued_at, now) ? WAITED_ENOUGH : WAITED_LITTLE;
 }

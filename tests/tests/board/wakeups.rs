@@ -203,3 +203,18 @@ fn a_spinner_gets_its_turns_beside_a_pipe_on_its_cpu() {
 fn a_spinner_gets_its_turns_beside_threads_that_yield_on_its_cpu() {
     a_spinner_gets_its_turns_beside("yield --cpu 1 --rounds 10000k");
 }
+
+/// A hundred threads of nice 19 are worth one of nice 0 here, and one and a half under eevdf.
+#[test]
+fn a_hundred_threads_of_nice_19_do_not_take_a_cpu_from_one_of_nice_0() {
+    let nineteen = ["19"; 100].join(" ");
+    let r = both(&format!(
+        r#"taskset 0x2 /place spin hog 100 600 {nineteen} >/dev/null & s=$!
+    sleep 2
+    amp-workload bench spin --pin 1 --seconds 4 --json >/tmp/one
+    kill $s; wait $s
+    {SHARE}"#
+    ));
+    let (theirs, ours) = shares(&r, "100 hogs of nice 19");
+    assert!(ours >= theirs - 0.05, "{ours} of a CPU, eevdf {theirs}");
+}
