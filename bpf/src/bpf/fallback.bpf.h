@@ -274,6 +274,7 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 		return 0;
 	}
 	shared.backlog_gone &= ~(1ULL << (q & 63));
+	__sync_fetch_and_or(&waiting, 1ULL << (q & 63));
 	shared.crowded = 1;
 	relief = backlog_due(q, now);
 	bpf_rcu_read_lock();

@@ -275,20 +275,31 @@ static u64 head_of(u64 q)
 }
 
 /*
+ * Bit q: somebody may wait in queue q. Looking there costs much at every switch between two threads
+ * that yield. A bit that is cleared while a thread is on its way is set again by the timer.
+ */
+u64 waiting;
+
+/*
  * Whether the turn of somebody who waits in the queue of @cpu is before that of @s, which may run
  * there only. What goes to a CPU directly is before all queues, and while there is any the kernel
  * asks for nothing else: two threads that wake each other up by turns, and so never wait, would
  * keep everybody else from that CPU.
  */
-static __noinline bool others_first(struct amp_slot *s, u32 index, u32 cpu)
+static __noinline bool others_first(const struct task_struct *p, struct amp_slot *s, u32 index, u32 cpu)
 {
 	u32 clock = clock_for(type_of(cpu));
 	u64 q = clock == AMP_FAIR_CLOCK ? AMP_FAIR_QUEUE : queue_of(cpu);
 
-	if (!s || !scx_bpf_dsq_nr_queued(q))
+	if (!s || !(waiting & 1ULL << (q & 63)))
 		return false;
+	if (!scx_bpf_dsq_nr_queued(q)) {
+		__sync_fetch_and_and(&waiting, ~(1ULL << (q & 63)));
+		return false;
+	}
 	if (index == AMP_UNTRACKED)
 		return true;
+	fold(p, s);
 	set_clock(s, clock, false);
 	return time_before(head_of(q), deadline(s));
 }
@@ -348,11 +359,8 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 					local = !ahead(s);
 			}
 		}
-		if (local && shared.crowded && !(enq_flags & SCX_ENQ_PREEMPT) && !(p->flags & PF_KTHREAD)) {
-			if (index != AMP_UNTRACKED)
-				fold(p, s);
-			local = !others_first(s, index, cpu);
-		}
+		if (local && waiting && !(enq_flags & SCX_ENQ_PREEMPT) && !(p->flags & PF_KTHREAD))
+			local = !others_first(p, s, index, cpu);
 		if (local) {
 			scx_bpf_dsq_insert(p, dsq_local(), slice_ns, enq_flags);
 			return;
@@ -393,6 +401,8 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	s->queued_at = now_ns();
 	if (!shared.backlog_since[q & 63])
 		shared.backlog_since[q & 63] = s->queued_at;
+	if (!(waiting & 1ULL << (q & 63)))
+		__sync_fetch_and_or(&waiting, 1ULL << (q & 63));
 	count(cpu, nr_queued);
 	vtime = deadline(s);
 	/* on its way to another core type: at once, whatever its turn */
