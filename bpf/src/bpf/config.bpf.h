@@ -42,8 +42,8 @@ const volatile u64 slice_ns = 5 * MSEC;
  */
 const volatile u64 steal_ns = 12 * MSEC;
 /*
- * nobody of nice 0 waits longer than this for a turn, whatever else is pinned to his CPUs; light
- * threads wait longer in proportion, see longest_wait()
+ * nobody of nice 0 waits longer than this for a turn in a short queue, whatever else is pinned to
+ * his CPUs; see longest_wait()
  */
 const volatile u64 starve_ns = 500 * MSEC;
 /* a wake-up after a burst shorter than this may go to any idle CPU */

@@ -205,8 +205,8 @@ __noinline bool rotate(void)
 	return true;
 }
 
-/* The longest wait of a light thread, well below ops.timeout_ms. */
-#define LIGHT_STARVE_NS (4000 * MSEC)
+/* The longest wait of anybody who can be helped, well below ops.timeout_ms. */
+#define LONGEST_WAIT_NS (4000 * MSEC)
 
 enum wait {
 	WAITED_LITTLE,
@@ -215,25 +215,28 @@ enum wait {
 };
 
 /*
- * How long the thread of @s may wait for a turn that its weight would bring it later. With one bound
- * for all, a hundred light threads would take a whole CPU by it; what is left of it for them keeps
- * clear of the kernel's watchdog.
+ * How long the thread of @s may wait where @nr wait: not for what its weight brings late, and not
+ * for what so many turns take. With one bound for all, a hundred light threads would take a whole
+ * CPU by it, and in a long queue everybody would be rescued before the hindmost.
  */
-static u64 longest_wait(const struct amp_slot *s)
+static u64 longest_wait(const struct amp_slot *s, u64 nr)
 {
-	u64 longest = s->weight < 100 ? starve_ns * 100 / (s->weight ?: 1) : starve_ns;
-	u64 limit = starve_ns > LIGHT_STARVE_NS ? starve_ns : LIGHT_STARVE_NS;
+	u64 longest = 2 * nr * slice_ns, limit = starve_ns > LONGEST_WAIT_NS ? starve_ns : LONGEST_WAIT_NS;
 
+	if (longest < starve_ns)
+		longest = starve_ns;
+	if (s->weight < 100)
+		longest = longest * 100 / (s->weight ?: 1);
 	return longest < limit ? longest : limit;
 }
 
-__noinline enum wait waited(u32 index, u64 now)
+__noinline enum wait waited(u32 index, u64 now, u64 nr)
 {
 	struct amp_slot *s = slot_at(index);
 
 	if (!s || index == AMP_UNTRACKED)
 		return WAITED_ENOUGH;
-	if (time_after(now, s->queued_at + longest_wait(s)))
+	if (time_after(now, s->queued_at + longest_wait(s, nr)))
 		return WAITED_TOO_LONG;
 	return placement_of(s) >= nr_types || steal_due(s->queued_at, now) ? WAITED_ENOUGH : WAITED_LITTLE;
 }
@@ -255,6 +258,37 @@ static s32 open_cpu(const struct task_struct *p)
 }
 
 /*
+ * Rescues one of those at the end of @q that have waited too long. There are the light threads, and
+ * where many wait in front of them, a look from the front does not get that far.
+ */
+__noinline bool rescue_last(u64 q, u64 now, u64 nr)
+{
+	struct task_struct *p;
+	bool rescued = false;
+	u32 seen = 0;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, q, SCX_DSQ_ITER_REV) {
+		s32 cpu;
+
+		seen++;
+		__sink(seen);
+		if (seen > MAX_SCAN)
+			break;
+		if (waited(slot_index(p), now, nr) != WAITED_TOO_LONG)
+			continue;
+		cpu = open_cpu(p);
+		if (cpu >= 0 && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, SCX_ENQ_HEAD)) {
+			shared.nr_rescued++;
+			rescued = true;
+			break;
+		}
+	}
+	bpf_rcu_read_unlock();
+	return rescued;
+}
+
+/*
  * Looks at the threads that wait in @q: those that a CPU of a slower type may take by now, those
  * that have waited too long altogether (their CPUs may be full of pinned or real-time threads), and
  * those that a CPU gone idle at the wrong moment has overlooked. Returns the core types whose idle
@@ -262,11 +296,12 @@ static s32 open_cpu(const struct task_struct *p)
  */
 __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 {
+	s64 nr = scx_bpf_dsq_nr_queued(q);
 	struct task_struct *p;
 	bool relief, asked = false;
 	u32 seen = 0;
 
-	if (!scx_bpf_dsq_nr_queued(q)) {
+	if (nr <= 0) {
 		/* once may be the moment in which two threads change places */
 		if (shared.backlog_gone & 1ULL << (q & 63))
 			shared.backlog_since[q & 63] = 0;
@@ -279,7 +314,7 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 	relief = backlog_due(q, now);
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, q, 0) {
-		enum wait w = waited(slot_index(p), now);
+		enum wait w = waited(slot_index(p), now, nr);
 
 		seen++;
 		__sink(seen);
@@ -305,6 +340,8 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 		}
 	}
 	bpf_rcu_read_unlock();
+	if (seen > MAX_SCAN)
+		rescue_last(q, now, nr);
 	if (q == AMP_FAIR_QUEUE)
 		return ~0U;
 	/* faster CPUs may take it at any time */

@@ -218,3 +218,23 @@ fn a_hundred_threads_of_nice_19_do_not_take_a_cpu_from_one_of_nice_0() {
     let (theirs, ours) = shares(&r, "100 hogs of nice 19");
     assert!(ours >= theirs - 0.05, "{ours} of a CPU, eevdf {theirs}");
 }
+
+/// Its turn comes when each of the others has had half a second, and it waits behind more of them
+/// than a look at a queue reaches. The kernel ends a scheduler that lets a thread wait for 10 s; it
+/// looks every 5 s.
+#[test]
+fn a_thread_of_nice_19_behind_many_of_nice_0_is_not_forgotten() {
+    let r = both_with(
+        "prefix=light",
+        r#"[ $1 = amp ] || return
+    taskset 0x2 /place spin many 130 600 >/dev/null & s=$!
+    taskset 0x2 /place spin light 1 600 19 >/dev/null & l=$!
+    sleep 18
+    echo "state $(cat /sys/kernel/sched_ext/state)"
+    kill $s $l; wait $s $l"#,
+    );
+    assert_eq!(r.line("state"), "enabled");
+    let stats = r.line("STATS");
+    println!("{stats}");
+    assert!(!stats.contains(" rescued: 0,"), "{stats}");
+}
