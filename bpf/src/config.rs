@@ -34,7 +34,8 @@ pub struct Config {
     /// timer period before.
     pub steal_after: Duration,
     /// After this wait a thread goes in front of everything, even where its CPUs are full of pinned
-    /// threads.
+    /// threads. In a long queue it waits for two slices of each in it, and below nice 0 in weight
+    /// longer in proportion; 4 s at most, or this if it is more.
     pub starve_after: Duration,
     /// A thread that ran for less than this since its last wake-up may wake on an idle CPU of any
     /// type.

@@ -41,7 +41,10 @@ const volatile u64 slice_ns = 5 * MSEC;
  * have waited this long
  */
 const volatile u64 steal_ns = 12 * MSEC;
-/* nobody waits longer than this for a first turn, whatever else is pinned to his CPUs */
+/*
+ * nobody of nice 0 waits longer than this for a turn in a short queue, whatever else is pinned to
+ * his CPUs; see longest_wait()
+ */
 const volatile u64 starve_ns = 500 * MSEC;
 /* a wake-up after a burst shorter than this may go to any idle CPU */
 const volatile u64 short_run_ns = 1 * MSEC;

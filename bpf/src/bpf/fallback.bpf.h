@@ -205,19 +205,38 @@ __noinline bool rotate(void)
 	return true;
 }
 
+/* The longest wait of anybody who can be helped, well below ops.timeout_ms. */
+#define LONGEST_WAIT_NS (4000 * MSEC)
+
 enum wait {
 	WAITED_LITTLE,
 	WAITED_ENOUGH,		/* for a slower CPU to take it; at once if unplaced */
 	WAITED_TOO_LONG,
 };
 
-__noinline enum wait waited(u32 index, u64 now)
+/*
+ * How long the thread of @s may wait where @nr wait: not for what its weight brings late, and not
+ * for what so many turns take. With one bound for all, a hundred light threads would take a whole
+ * CPU by it, and in a long queue everybody would be rescued before the hindmost.
+ */
+static u64 longest_wait(const struct amp_slot *s, u64 nr)
+{
+	u64 longest = 2 * nr * slice_ns, limit = starve_ns > LONGEST_WAIT_NS ? starve_ns : LONGEST_WAIT_NS;
+
+	if (longest < starve_ns)
+		longest = starve_ns;
+	if (s->weight < 100)
+		longest = longest * 100 / (s->weight ?: 1);
+	return longest < limit ? longest : limit;
+}
+
+__noinline enum wait waited(u32 index, u64 now, u64 nr)
 {
 	struct amp_slot *s = slot_at(index);
 
 	if (!s || index == AMP_UNTRACKED)
 		return WAITED_ENOUGH;
-	if (time_after(now, s->queued_at + starve_ns))
+	if (time_after(now, s->queued_at + longest_wait(s, nr)))
 		return WAITED_TOO_LONG;
 	return placement_of(s) >= nr_types || steal_due(s->queued_at, now) ? WAITED_ENOUGH : WAITED_LITTLE;
 }
@@ -239,6 +258,37 @@ static s32 open_cpu(const struct task_struct *p)
 }
 
 /*
+ * Rescues one of those at the end of @q that have waited too long. There are the light threads, and
+ * where many wait in front of them, a look from the front does not get that far.
+ */
+__noinline bool rescue_last(u64 q, u64 now, u64 nr)
+{
+	struct task_struct *p;
+	bool rescued = false;
+	u32 seen = 0;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, q, SCX_DSQ_ITER_REV) {
+		s32 cpu;
+
+		seen++;
+		__sink(seen);
+		if (seen > MAX_SCAN)
+			break;
+		if (waited(slot_index(p), now, nr) != WAITED_TOO_LONG)
+			continue;
+		cpu = open_cpu(p);
+		if (cpu >= 0 && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, SCX_ENQ_HEAD)) {
+			shared.nr_rescued++;
+			rescued = true;
+			break;
+		}
+	}
+	bpf_rcu_read_unlock();
+	return rescued;
+}
+
+/*
  * Looks at the threads that wait in @q: those that a CPU of a slower type may take by now, those
  * that have waited too long altogether (their CPUs may be full of pinned or real-time threads), and
  * those that a CPU gone idle at the wrong moment has overlooked. Returns the core types whose idle
@@ -246,11 +296,12 @@ static s32 open_cpu(const struct task_struct *p)
  */
 __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 {
+	s64 nr = scx_bpf_dsq_nr_queued(q);
 	struct task_struct *p;
 	bool relief, asked = false;
 	u32 seen = 0;
 
-	if (!scx_bpf_dsq_nr_queued(q)) {
+	if (nr <= 0) {
 		/* once may be the moment in which two threads change places */
 		if (shared.backlog_gone & 1ULL << (q & 63))
 			shared.backlog_since[q & 63] = 0;
@@ -258,11 +309,12 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 		return 0;
 	}
 	shared.backlog_gone &= ~(1ULL << (q & 63));
+	__sync_fetch_and_or(&waiting, 1ULL << (q & 63));
 	shared.crowded = 1;
 	relief = backlog_due(q, now);
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, q, 0) {
-		enum wait w = waited(slot_index(p), now);
+		enum wait w = waited(slot_index(p), now, nr);
 
 		seen++;
 		__sink(seen);
@@ -288,6 +340,8 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 		}
 	}
 	bpf_rcu_read_unlock();
+	if (seen > MAX_SCAN)
+		rescue_last(q, now, nr);
 	if (q == AMP_FAIR_QUEUE)
 		return ~0U;
 	/* faster CPUs may take it at any time */
@@ -299,16 +353,26 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 
 /*
  * Takes back what waits on a CPU that a higher class has, on kernels that can from here. Not all
- * that goes to a CPU is inserted with enq_immed.
+ * that goes to a CPU is inserted with enq_immed. Nor does such a CPU run one of our threads, which
+ * amp_cpu_release() is not there to note: if the last one went to sleep as the other class came,
+ * amp_dispatch() was not asked for the next. Should one begin to run there just now, its first tick
+ * notes it.
  */
 __noinline int take_back(void)
 {
 	u32 cpu;
 
 	bpf_rcu_read_lock();
-	bpf_for(cpu, 0, nr_cpus)
-		if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0 && taken_away(cpu))
+	bpf_for(cpu, 0, nr_cpus) {
+		struct amp_cpu *c = cpu_record(cpu);
+		bool queued = scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0;
+
+		if ((!queued && !c->slot) || !taken_away(cpu))
+			continue;
+		c->slot = 0;
+		if (queued)
 			scx_bpf_dsq_reenq(SCX_DSQ_LOCAL_ON | cpu, 0);
+	}
 	bpf_rcu_read_unlock();
 	return 0;
 }

@@ -3,10 +3,10 @@
  * scx_amp, the mechanism: threads wait in one queue per core type; user space says which core type
  * each belongs on.
  *
+ * accounting.bpf.h  run time and virtual time
  * slots.bpf.h       the record of a thread, shared with user space
  * ended.bpf.h       threads that have gone
  * seats.bpf.h       the core type of a program that is run again
- * accounting.bpf.h  run time and virtual time
  * counters.bpf.h    hardware counters per thread
  * rest.bpf.h        no timer on an idle machine
  * idle.bpf.h        wake-up: which idle CPU
@@ -22,9 +22,9 @@ UEI_DEFINE(uei);
 #include "config.bpf.h"
 #include "ended.bpf.h"
 #include "seats.bpf.h"
+#include "accounting.bpf.h"
 #include "slots.bpf.h"
 #include "counters.bpf.h"
-#include "accounting.bpf.h"
 #include "rest.bpf.h"
 #include "idle.bpf.h"
 #include "placement.bpf.h"

@@ -183,6 +183,26 @@ static bool wakes_on(const struct task_struct *p, struct amp_slot *s, u32 cpu)
 }
 
 /*
+ * Whether choose_queue() has a thread placed elsewhere give way to @p. One that is in nobody's way
+ * here must not count: on a machine with more work than fast CPUs there is nearly always one.
+ */
+static bool displaces(const struct task_struct *p, const struct amp_slot *s)
+{
+	u32 want = placement_of(s), t;
+
+	if (!shared.foreign)
+		return false;
+	if (want < nr_types)
+		return foreign_cpu(p, nearest_type(want, s->allowed), false) >= 0;
+	if (shared.fallback)
+		return false;
+	bpf_for(t, 0, nr_types - 1)
+		if (foreign_cpu(p, t, false) >= 0)
+			return true;
+	return false;
+}
+
+/*
  * Makes the CPUs of @type that are idle or about to be look at their queues. Costs little for those
  * that are not.
  */
@@ -194,6 +214,20 @@ __noinline int kick_idle(u32 type)
 		if (type_of(cpu) == type)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	return 0;
+}
+
+/* Wakes a CPU that has gone idle since the search for one and that may take @p from queue @q. */
+static __always_inline void rouse(struct task_struct *p, const struct amp_slot *s, u32 q)
+{
+	s32 cpu;
+
+	/* whoever takes an unplaced thread may be of any type */
+	if (placement_of(s) >= nr_types)
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	else
+		cpu = idle_cpu_of(p, cpu_of_task(p), 0, queue_type[q & 63]);
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, 0);
 }
 
 /*
@@ -223,6 +257,51 @@ static __always_inline bool stuck(const struct task_struct *p, u64 enq_flags)
 	if (p != bpf_get_current_task_btf() || !__scx_prolog_disables_migration)
 		return true;
 	return p->migration_disabled > own;
+}
+
+#define NOBODY (~0ULL >> 1)
+
+/* The deadline of the first thread of @q, NOBODY if it is empty. */
+static u64 head_of(u64 q)
+{
+	struct task_struct *p;
+	u64 at = NOBODY;
+
+	bpf_for_each(scx_dsq, p, q, 0) {
+		at = key_vtime(p->scx.dsq_vtime);
+		break;
+	}
+	return at;
+}
+
+/*
+ * Bit q: somebody may wait in queue q. Looking there costs much at every switch between two threads
+ * that yield. A bit that is cleared while a thread is on its way is set again by the timer.
+ */
+u64 waiting;
+
+/*
+ * Whether the turn of somebody who waits in the queue of @cpu is before that of @s, which may run
+ * there only. What goes to a CPU directly is before all queues, and while there is any the kernel
+ * asks for nothing else: two threads that wake each other up by turns, and so never wait, would
+ * keep everybody else from that CPU.
+ */
+static __noinline bool others_first(const struct task_struct *p, struct amp_slot *s, u32 index, u32 cpu)
+{
+	u32 clock = clock_for(type_of(cpu));
+	u64 q = clock == AMP_FAIR_CLOCK ? AMP_FAIR_QUEUE : queue_of(cpu);
+
+	if (!s || !(waiting & 1ULL << (q & 63)))
+		return false;
+	if (!scx_bpf_dsq_nr_queued(q)) {
+		__sync_fetch_and_and(&waiting, ~(1ULL << (q & 63)));
+		return false;
+	}
+	if (index == AMP_UNTRACKED)
+		return true;
+	fold(p, s);
+	set_clock(s, clock, false);
+	return time_before(head_of(q), deadline(s));
 }
 
 void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
@@ -256,8 +335,9 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 
 	/*
 	 * A thread with one CPU has nothing to choose. Waking up or yielding it goes straight to
-	 * that CPU's own queue, which is in order of arrival and comes before all others; having
-	 * used up its time it waits its turn like everybody else.
+	 * that CPU's own queue, which is in order of arrival and comes before all others, unless
+	 * somebody else's turn is before its own; having used up its time it waits its turn like
+	 * everybody else.
 	 */
 	if (p->nr_cpus_allowed == 1 && (enq_flags & enq_wakeup() || !cpu_record(cpu)->ticked)) {
 		bool local = true;
@@ -271,6 +351,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 				/* amp_select_cpu() is not asked for such a thread */
 				s->brief = p->se.sum_exec_runtime - s->burst_start < short_run_ns / 4;
 				s->burst_start = p->se.sum_exec_runtime;
+				fold(p, s);
 				set_clock(s, clock_for(type_of(cpu)), true);
 				if (preempts(s, cpu))
 					enq_flags |= SCX_ENQ_PREEMPT;
@@ -278,6 +359,8 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 					local = !ahead(s);
 			}
 		}
+		if (local && waiting && !(enq_flags & SCX_ENQ_PREEMPT) && !(p->flags & PF_KTHREAD))
+			local = !others_first(p, s, index, cpu);
 		if (local) {
 			scx_bpf_dsq_insert(p, dsq_local(), slice_ns, enq_flags);
 			return;
@@ -310,7 +393,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!shared.crowded)
 		shared.crowded = 1;
 	/* no CPU is idle: it may run where it ran last, unless a thread placed elsewhere is in its way */
-	if (enq_flags & enq_wakeup() && index != AMP_UNTRACKED && !shared.foreign && wakes_on(p, s, s->cpu)) {
+	if (enq_flags & enq_wakeup() && index != AMP_UNTRACKED && !displaces(p, s) && wakes_on(p, s, s->cpu)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | s->cpu, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
 		return;
 	}
@@ -318,6 +401,8 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	s->queued_at = now_ns();
 	if (!shared.backlog_since[q & 63])
 		shared.backlog_since[q & 63] = s->queued_at;
+	if (!(waiting & 1ULL << (q & 63)))
+		__sync_fetch_and_or(&waiting, 1ULL << (q & 63));
 	count(cpu, nr_queued);
 	vtime = deadline(s);
 	/* on its way to another core type: at once, whatever its turn */
@@ -332,12 +417,15 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	/*
 	 * A CPU may have found the queue empty a moment ago and be going idle now. A thread on its
 	 * way to another core type is in a hurry, so all of them are asked; otherwise only the
-	 * likeliest, and the timer catches the rest.
+	 * likeliest and one that has gone idle by now, and the timer catches the rest.
 	 */
-	if (s->placed_at || s->rotation != AMP_ANY)
+	if (s->placed_at || s->rotation != AMP_ANY) {
 		kick_idle(queue_type[q & 63]);
-	else
+	} else {
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		if (victim < 0 && p->nr_cpus_allowed > 1)
+			rouse(p, s, q);
+	}
 }
 
 /* Threads looked at per queue and call; the rest gets its turn at the next one. */
@@ -489,21 +577,6 @@ static bool take(u32 q, s32 cpu, bool down)
 		}
 	}
 	return taken;
-}
-
-#define NOBODY (~0ULL >> 1)
-
-/* The deadline of the first thread of @q, NOBODY if it is empty. */
-static u64 head_of(u64 q)
-{
-	struct task_struct *p;
-	u64 at = NOBODY;
-
-	bpf_for_each(scx_dsq, p, q, 0) {
-		at = key_vtime(p->scx.dsq_vtime);
-		break;
-	}
-	return at;
 }
 
 /* How far a queue may fall behind another one of its type, in slices. */
@@ -663,6 +736,8 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	struct amp_cpu *c = cpu_record(cpu);
 	bool again = c->ticked;
 
+	/* take_back() may have cleared it just as this thread began */
+	c->slot = index;
 	c->ticked = 1;
 	keep_watch();
 	if (!s || index == AMP_UNTRACKED)

@@ -174,6 +174,8 @@ void BPF_STRUCT_OPS(amp_disable, struct task_struct *p)
 	scx_bpf_task_set_dsq_vtime(p, 0);
 	if (!index || !s)
 		return;
+	/* since its last start or tick: all that a short process ran */
+	fold(p, s);
 	tell_end(s, index);
 	__sync_fetch_and_add(&s->generation, 1);
 	s->pid = 0;

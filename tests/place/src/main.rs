@@ -14,10 +14,13 @@
 //!   watch=NAME     and the same of the first thread named NAME… by perf's own account, over the same time
 //!   watched=A,B    those of the events that perf counts for it: a PMU has not enough counters for all of them twice
 //!   model=1        on the board: what all threads had of the events, beside what the board's own CPUs did
+//!   ended=PREFIX   CPU time that was told of threads named PREFIX… when they ended
 //!   slice, steal, starve (ms), slots=N, panic=S dump=1; those of the mechanism unless given
 //! place spin NAME COUNT SECS [NICE …]   COUNT busy threads NAME0…, one nice value each
 //! place hold COUNT                      COUNT hardware counters of every CPU: opened at once, taken while the last line of
 //!                                       standard input was `on`, let go after `off`
+//! place short NAME COUNT MS             processes called NAME one after the other, each busy for so long; their CPU time
+//! place busy NAME MS                    one of them
 //! place churn COUNT                     threads created and destroyed one after the other, from four threads
 //! ```
 
@@ -54,8 +57,11 @@ fn command() -> Result<(), Error> {
         }
         ["hold", count] => hold(count.parse()?),
         ["churn", count] => churn(count.parse()?),
+        ["short", name, count, ms] => short(name, count.parse()?, ms),
+        ["busy", name, ms] => busy(name, ms.parse()?),
         _ => Err(
-            "usage: place run TYPES [key=value …] | spin NAME COUNT SECS [NICE …] | hold COUNT | churn COUNT"
+            "usage: place run TYPES [key=value …] | spin NAME COUNT SECS [NICE …] | hold COUNT | \
+             short NAME COUNT MS | churn COUNT"
                 .into(),
         ),
     }
@@ -185,6 +191,8 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
     let (mut round, mut last, mut spent, mut commits) = (0usize, 0.0, Duration::ZERO, 0u32);
     let mut was_fallback = false;
     let mut ended = None;
+    let gone_prefix = options.get("ended").copied();
+    let mut gone = (0u32, 0u64);
     while !stop.load(Ordering::Relaxed) && ended.is_none() {
         let now = begin.elapsed().as_secs_f64();
         if secs > 0.0 && now >= secs {
@@ -238,6 +246,9 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
                 .map(|t| Watched::begin(&scheduler, t, &counters, &to_watch, per_type.len()))
                 .transpose()?;
         }
+        if let Some(prefix) = gone_prefix {
+            hear(&mut scheduler, prefix, &mut gone);
+        }
         ended = scheduler.exited();
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -246,6 +257,10 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
         spent.as_secs_f64() * 1e6 / f64::from(commits.max(1))
     );
     println!("STATS {:?}", scheduler.stats());
+    if let Some(prefix) = gone_prefix {
+        hear(&mut scheduler, prefix, &mut gone);
+        println!("ENDED {} {:.1}", gone.0, gone.1 as f64 / 1e6);
+    }
     if options.contains_key("dump") {
         for t in scheduler.threads() {
             println!("THREAD {t:?} {}", t.name());
@@ -265,6 +280,15 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
     drop(scheduler);
     println!("DETACHED, state={}", state());
     Ok(())
+}
+
+/// Adds up the threads named `prefix`… that have ended, and their CPU time in ns.
+fn hear(scheduler: &mut Scheduler, prefix: &str, gone: &mut (u32, u64)) {
+    let named = |e: &amp_bpf::Ended| e.comm.starts_with(prefix.as_bytes());
+    for e in scheduler.ended().filter(named) {
+        gone.0 += 1;
+        gone.1 += e.runtime.iter().sum::<u64>();
+    }
 }
 
 /// The events that option `key` lists.
@@ -564,6 +588,38 @@ fn spin(name: &str, count: usize, secs: f64, nices: &[i32]) {
     });
     let work: Vec<u64> = work.into_iter().map(AtomicU64::into_inner).collect();
     println!("WORK {work:?}");
+}
+
+/// Prints how many ended well, and their CPU time in ms by the kernel's account.
+fn short(name: &str, count: usize, ms: &str) -> Result<(), Error> {
+    let me = std::env::current_exe()?;
+    let mut done = 0;
+    for _ in 0..count {
+        let status = std::process::Command::new(&me)
+            .args(["busy", name, ms])
+            .status()?;
+        done += usize::from(status.success());
+    }
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = stat.rsplit_once(')').ok_or("no name in /proc/self/stat")?;
+    // cutime and cstime, the 14th and 15th behind the name, in hundredths of a second
+    let times = fields.split_whitespace().skip(13).take(2);
+    let ticks: u64 = times.map(str::parse::<u64>).sum::<Result<_, _>>()?;
+    println!("SHORT {done} {}", ticks * 10);
+    Ok(())
+}
+
+fn busy(name: &str, ms: u64) -> Result<(), Error> {
+    rustix::thread::set_name(&std::ffi::CString::new(name)?)?;
+    let ran = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    // not what exec and the loader took
+    let end = Duration::try_from(ran())? + Duration::from_millis(ms);
+    while Duration::try_from(ran())? < end {
+        for x in 0..500u32 {
+            std::hint::black_box(x);
+        }
+    }
+    Ok(())
 }
 
 fn churn(count: usize) -> Result<(), Error> {

@@ -234,6 +234,34 @@ echo "errors $(dmesg | grep -c -e 'sched_ext.*disabled' -e 'stall')"
     assert_eq!((r.line("status"), r.line("state")), ("0", "disabled"));
 }
 
+/// The kernel's account of them is in hundredths of a second, and has what a process did before it
+/// was given its name.
+#[test]
+fn all_that_short_processes_ran_is_told_when_they_end() {
+    let r = Lab::board("juno")
+        .program("place")
+        .run(
+            "sleep 5
+             /place run 0-1:1024,2-5:446 secs=0 swap=0 ended=brief heartbeat=5000 >/tmp/log 2>&1 & pid=$!
+             until grep -q ^VERIFIED /tmp/log; do kill -0 $pid || { cat /tmp/log; exit 1; }; sleep 0.1; done
+             sleep 0.5
+             /place short brief 100 2
+             sleep 0.5
+             kill -INT $pid; wait $pid
+             cat /tmp/log",
+        )
+        .ok();
+    let figures = |key: &str| -> (f64, f64) {
+        let line = r.line(key);
+        let (n, ms) = line.split_once(' ').expect("a number and a time");
+        (n.parse().unwrap(), ms.parse().unwrap())
+    };
+    let ((processes, ran), (told, told_ms)) = (figures("SHORT"), figures("ENDED"));
+    println!("{told} of {processes} processes told, {told_ms:.1} of {ran} ms");
+    assert_eq!((processes, told), (100.0, 100.0));
+    assert!((told_ms - ran).abs() <= 0.05 * ran, "{told_ms} of {ran} ms");
+}
+
 #[test]
 fn a_program_that_is_run_again_begins_where_its_last_run_was_placed() {
     // Five of a name share the two big CPUs, so that nobody without a place would choose them. From
