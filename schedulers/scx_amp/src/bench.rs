@@ -63,7 +63,8 @@ pub struct BenchArgs {
     /// Set a knob of a policy (see `scx_amp help policy NAME`); may be repeated
     #[arg(long = "set", value_name = "[POLICY.]KNOB=VALUE")]
     pub settings: Vec<String>,
-    /// Source of speedup factors. `declared`: from the workload file, else from the solo runs
+    /// Source of factors. `declared`: speedup factors from the workload file, else from the solo
+    /// runs; efficiency factors from the energies of the solo runs, where the machine tells them
     #[arg(long, default_value = "declared", value_name = "NAME|FILE.toml")]
     pub provider: String,
     #[command(flatten)]
