@@ -138,7 +138,11 @@ pub enum EventError {
         closest: String,
     },
     /// No PMU here counts what cores do, and the name is none of those that every machine knows.
-    #[error("event `{spec}`: `{event}` is neither a software event nor a generic hardware event{closest}. This machine has no PMU of cores; the names of a vendor's events are known where its PMU is")]
+    #[error(
+        "event `{spec}`: `{event}` is neither a software event nor a generic hardware \
+         event{closest}. This machine has no PMU of cores; the names of a vendor's events are \
+         known where its PMU is"
+    )]
     UnknownName {
         /// The event as it was written.
         spec: String,

@@ -146,7 +146,8 @@ pub const PROVIDERS: &[ProviderEntry] = &[
     ProviderEntry {
         name: "declared",
         summary:
-            "speedup and efficiency factors as declared per application, by the workload file or a provider file",
+            "speedup and efficiency factors as declared per application, by the workload file, \
+             solo runs or a provider file",
         remembers: false,
         make: |_| Ok(Box::new(Declared::new(Declarations::default()))),
     },

@@ -9,7 +9,7 @@
 //! comm = "bzip2"          # command name as the kernel shows it (up to 15 bytes)
 //! speedup = 2.1           # fastest core type over slowest; or one number per core type, fastest first:
 //! # speedup = [2.9, 1.8, 1.0]
-//! efficiency = 1.3        # optional: EDP on the slowest core type over EDP on the fastest; or one per core type
+//! efficiency = 1.3        # optional: EDP on the slowest core type over EDP on the fastest
 //! ```
 
 use super::file::{read, ProviderFileError};
