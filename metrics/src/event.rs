@@ -50,6 +50,31 @@ pub struct Event {
     pub attr: EventAttr,
 }
 
+impl EventAttr {
+    /// Whether it is an event that the kernel has a name for on every PMU, and that a PMU need not
+    /// have.
+    pub fn is_generic(&self) -> bool {
+        matches!(self.type_, HARDWARE | CACHE)
+    }
+}
+
+/// `; close are …`, the three of `known` that are most like `wanted`; empty where none is.
+pub fn closest(wanted: &str, known: impl Iterator<Item = String>) -> String {
+    let wanted = wanted.to_lowercase();
+    let mut scored: Vec<(f64, String)> = known
+        .map(|n| (strsim::jaro_winkler(&wanted, &n.to_lowercase()), n))
+        .filter(|(score, _)| *score >= 0.7)
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    scored.dedup();
+    let best = scored.into_iter().take(3);
+    let best: Vec<String> = best.map(|(_, n)| format!("`{n}`")).collect();
+    match best.len() {
+        0 => String::new(),
+        _ => format!("; close are {}", best.join(", ")),
+    }
+}
+
 impl Event {
     /// The same event under another name.
     #[must_use]
@@ -107,6 +132,20 @@ pub enum EventError {
         spec: String,
         /// The PMU.
         pmu: String,
+        /// The event name at fault.
+        event: String,
+        /// `; close are …`, or nothing.
+        closest: String,
+    },
+    /// No PMU here counts what cores do, and the name is none of those that every machine knows.
+    #[error(
+        "event `{spec}`: `{event}` is neither a software event nor a generic hardware \
+         event{closest}. This machine has no PMU of cores; the names of a vendor's events are \
+         known where its PMU is"
+    )]
+    UnknownName {
+        /// The event as it was written.
+        spec: String,
         /// The event name at fault.
         event: String,
         /// `; close are …`, or nothing.

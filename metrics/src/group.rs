@@ -6,7 +6,7 @@
 //! thread is on a CPU of the group's PMU, so [`GroupCounts::running`] is the time spent on that
 //! core type.
 
-use crate::event::{Event, EventAttr, EventSpec, SpecKind};
+use crate::event::{Event, EventAttr, EventSpec, SpecKind, Term};
 use perf_event::{Builder, Counter, ReadFormat};
 use std::fmt;
 use std::io;
@@ -31,12 +31,21 @@ pub const SOFTWARE_NAMES: &[(&str, u64)] = &[
     ("migrations", 4),
     ("minor-faults", 5),
     ("major-faults", 6),
+    ("alignment-faults", 7),
+    ("emulation-faults", 8),
+    ("cgroup-switches", 11),
 ];
 
-/// The kernel's own event that `spec` names; `None` when it names none.
+/// The kernel's own event that `spec` names, as `task-clock` or `software/task-clock/`; `None` when
+/// it names none.
 pub fn software(spec: &EventSpec) -> Option<Event> {
-    let SpecKind::Name(name) = &spec.kind else {
-        return None;
+    let name = match &spec.kind {
+        SpecKind::Name(name) => name,
+        SpecKind::Terms { pmu, terms } if pmu == "software" => match terms.as_slice() {
+            [Term::Name(name)] => name,
+            _ => return None,
+        },
+        _ => return None,
     };
     let (_, config) = SOFTWARE_NAMES.iter().find(|(n, _)| n == name)?;
     Some(Event {

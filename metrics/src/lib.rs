@@ -39,7 +39,7 @@ pub use event::{Event, EventAttr, EventError, EventSet, EventSets, EventSpec, MA
 pub use ids::{AppId, CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};
 pub use pmu::{Pmu, Pmus};
 pub use provider::{Caveats, Health, MetricId, Phase, Provider};
-pub use providers::{Declarations, Declared, Speedups};
+pub use providers::{Declarations, Declared, DeclaredFactors, Efficiencies, Speedups};
 pub use sample::{
     EndedThread, Reading, Snapshot, Subject, ThreadSample, VirtualCounter, VirtualReading,
     RESTING_AFTER,

@@ -382,8 +382,8 @@ pub fn largest_set<E>(
 }
 
 /// Tries how many events can be counted at once on `cpu` of core type `t`, now: whatever others
-/// hold (the NMI watchdog, another profiler) is not counted. Sets are instructions, cycles, then as
-/// many more events as fit.
+/// hold (the NMI watchdog, another profiler) is not counted. Sets are instructions, cycles, then
+/// instructions again as often as they fit: any other event may be one that the driver lacks.
 ///
 /// # Errors
 /// [`CounterError`], when not even instructions can be counted: no PMU, not permitted, or every
@@ -392,16 +392,19 @@ pub fn usable_counters(pmus: &Pmus, t: CoreTypeId, cpu: u32) -> Result<usize, Co
     usable_on_all(pmus, t, &[cpu])
 }
 
+/// The set of a trial with `n` events.
+fn trial(instructions: &Event, cycles: &Event, n: usize) -> Vec<Event> {
+    let event = |i| if i == 1 { cycles } else { instructions };
+    (0..n).map(|i| event(i).clone()).collect()
+}
+
 /// As [`usable_counters`], on every one of `cpus`.
 fn usable_on_all(pmus: &Pmus, t: CoreTypeId, cpus: &[u32]) -> Result<usize, CounterError> {
     let resolve =
         |s: &str| -> Result<Event, CounterError> { Ok(pmus.resolve(t, &s.parse::<EventSpec>()?)?) };
-    let first = [resolve("instructions")?, resolve("cycles")?];
-    let filler = resolve("branch-misses")?;
+    let (instructions, cycles) = (resolve("instructions")?, resolve("cycles")?);
     let attempt = |n: usize| -> Result<(), CounterError> {
-        let events: Vec<Event> = (0..n)
-            .map(|i| first.get(i).unwrap_or(&filler).clone())
-            .collect();
+        let events = trial(&instructions, &cycles, n);
         let mut group = OpenSet::open(&EventSet { events }, cpus)?;
         // long enough for the group to be scheduled in on a CPU that is idle
         std::thread::sleep(Duration::from_millis(2));
@@ -460,6 +463,17 @@ mod tests {
                 ..EventAttr::default()
             },
         }
+    }
+
+    #[test]
+    fn a_trial_needs_no_event_but_instructions_and_cycles() {
+        let (instructions, cycles) = (software(1), software(2));
+        let of = |n| trial(&instructions, &cycles, n);
+        assert_eq!(of(0), []);
+        assert_eq!(of(2), [instructions.clone(), cycles.clone()]);
+        let six = of(6);
+        assert_eq!(six.len(), 6);
+        assert_eq!(six.iter().filter(|e| **e == instructions).count(), 5);
     }
 
     #[test]

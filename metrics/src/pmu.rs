@@ -8,7 +8,8 @@ pub mod vendor;
 pub use format::{Format, FormatError};
 pub use vendor::{TableError, Tables, VendorEvent, VendorEvents, TABLES_VARIABLE};
 
-use crate::event::{Event, EventAttr, EventError, EventSpec, Generic, SpecKind, Term};
+use crate::event::{closest, Event, EventAttr, EventError, EventSpec, Generic, SpecKind, Term};
+use crate::group::SOFTWARE_NAMES;
 use crate::ids::{CoreTypeId, CoreTypeSet};
 use amp_machine::CpuList;
 use std::collections::BTreeMap;
@@ -272,6 +273,24 @@ impl Pmus {
         self.resolve_on(found, spec)
     }
 
+    /// That `spec`, which is no software event, is one that a machine could have, for machines
+    /// where no PMU counts what cores do: a generic event, a raw code, or an event of another PMU.
+    ///
+    /// # Errors
+    /// [`EventError::UnknownName`] with the closest names; as [`Pmus::resolve_named`] for an event
+    /// of a PMU.
+    pub fn known(&self, spec: &EventSpec) -> Result<(), EventError> {
+        match &spec.kind {
+            SpecKind::Generic(_) | SpecKind::Raw(_) => Ok(()),
+            SpecKind::Terms { .. } => self.resolve_named(spec).map(drop),
+            SpecKind::Name(name) => Err(EventError::UnknownName {
+                spec: spec.to_string(),
+                event: name.clone(),
+                closest: closest(name, everywhere()),
+            }),
+        }
+    }
+
     fn unknown_pmu(&self, spec: &EventSpec, pmu: &str) -> EventError {
         let have: Vec<String> = self.pmus.iter().map(|p| format!("`{}`", p.name)).collect();
         EventError::UnknownPmu {
@@ -355,9 +374,18 @@ impl Pmus {
             spec: spec.to_string(),
             pmu: pmu.name.clone(),
             event: name.to_owned(),
-            closest: closest(pmu, name),
+            closest: closest(
+                name,
+                pmu.names().map(|(n, _)| n.to_owned()).chain(everywhere()),
+            ),
         })
     }
+}
+
+/// Names of events that are the same on every machine.
+fn everywhere() -> impl Iterator<Item = String> {
+    let software = SOFTWARE_NAMES.iter().map(|(n, _)| (*n).to_owned());
+    software.chain(Generic::names())
 }
 
 /// A generic event on this PMU. The kernel takes the PMU's type from the upper half of the number;
@@ -401,28 +429,6 @@ fn apply_field(
         }
     }
     Ok(())
-}
-
-/// `; close are …`, the best three.
-fn closest(pmu: &Pmu, name: &str) -> String {
-    let wanted = name.to_lowercase();
-    let own = pmu.names().map(|(n, _)| n.to_owned());
-    let known = own.chain(Generic::names());
-    let mut scored: Vec<(f64, String)> = known
-        .map(|n| (strsim::jaro_winkler(&wanted, &n.to_lowercase()), n))
-        .filter(|(score, _)| *score >= 0.7)
-        .collect();
-    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    scored.dedup();
-    let best: Vec<String> = scored
-        .into_iter()
-        .take(3)
-        .map(|(_, n)| format!("`{n}`"))
-        .collect();
-    match best.len() {
-        0 => String::new(),
-        _ => format!("; close are {}", best.join(", ")),
-    }
 }
 
 fn read_text(path: &Path) -> Result<Option<String>, PmuError> {

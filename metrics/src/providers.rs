@@ -20,7 +20,7 @@ pub(crate) mod testing;
 mod threads;
 mod windowed;
 
-pub use declared::{Declarations, Declared, Speedups};
+pub use declared::{Declarations, Declared, DeclaredFactors, Efficiencies, Speedups};
 pub use energy::WithEnergy;
 pub use exec::{Exec, ExecFile, PROTOCOL};
 pub use file::{files_of, load, ProviderFileError, ProviderFiles, KINDS};
@@ -146,7 +146,8 @@ pub const PROVIDERS: &[ProviderEntry] = &[
     ProviderEntry {
         name: "declared",
         summary:
-            "speedup factors as declared per application, by the workload file or a provider file",
+            "speedup and efficiency factors as declared per application, by the workload file, \
+             solo runs or a provider file",
         remembers: false,
         make: |_| Ok(Box::new(Declared::new(Declarations::default()))),
     },

@@ -4,7 +4,7 @@ use crate::Error;
 use amp_metrics::event::{split_list, EventError, EventSpec, SpecKind};
 use amp_metrics::group::{software, Group, Whom};
 use amp_metrics::pmu::{Tables, TABLES_VARIABLE};
-use amp_metrics::virtual_counters::{Roots, VirtualCounters};
+use amp_metrics::virtual_counters::{sensor_labels, Roots, VirtualCounters};
 use amp_metrics::{CoreTypeId, Event, Nanos, Pmus, Snapshot, Subject, VirtualCounter};
 use std::path::Path;
 use std::time::Instant;
@@ -62,8 +62,12 @@ struct Energy {
 }
 
 impl Energy {
-    fn open(pmus: &Pmus) -> Result<Energy, Error> {
-        let sources = VirtualCounters::detect_energy(&Roots::default(), pmus, &[]);
+    /// The first source of the machine whose files are below `roots`. Sensors are told by the names
+    /// of core types and of their cores.
+    fn open(roots: &Roots, pmus: &Pmus) -> Result<Energy, Error> {
+        let names = core_type_names(&roots.sysfs, pmus);
+        let labels = sensor_labels(names.iter().map(String::as_str), pmus);
+        let sources = VirtualCounters::detect_energy(roots, pmus, &labels);
         if sources.names().next().is_none() {
             return Err(Error::Energy(sources.missing().join("; ")));
         }
@@ -90,6 +94,27 @@ impl Energy {
         // CPUs are parts of core types
         let whole = energy.filter(|r| !matches!(r.of, Subject::Cpu(_)));
         Ok(whole.map(|r| r.value).sum())
+    }
+}
+
+/// Names of the core types of `pmus`, in their order, as the rest of the project has them: of two
+/// the faster one is `big` and the other `little`. Which one is faster the kernel says
+/// (`cpu_capacity` below `sysfs`). Core types of another number have none.
+fn core_type_names(sysfs: &Path, pmus: &Pmus) -> Vec<String> {
+    let capacity = |t: CoreTypeId| -> u32 {
+        let cpu = pmus.cpus_of(t).first().copied().unwrap_or(0);
+        let file = format!("devices/system/cpu/cpu{cpu}/cpu_capacity");
+        let text = std::fs::read_to_string(sysfs.join(file)).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    };
+    let capacities: Vec<u32> = pmus.core_types().map(capacity).collect();
+    match capacities.as_slice() {
+        [first, second] if first >= second => vec!["big".into(), "little".into()],
+        [_, _] => vec!["little".into(), "big".into()],
+        // an empty text would be part of every label
+        others => (0..others.len())
+            .map(|t| format!("core type {t}"))
+            .collect(),
     }
 }
 
@@ -141,7 +166,10 @@ impl Region {
         for events in sets(&pmus, &options.events)? {
             groups.push(Group::open(&events, whom, false)?);
         }
-        let energy = options.energy.then(|| Energy::open(&pmus)).transpose()?;
+        let energy = match options.energy {
+            true => Some(Energy::open(&Roots::default(), &pmus)?),
+            false => None,
+        };
         let mut region = Region {
             base: Vec::new(),
             groups,
@@ -394,6 +422,73 @@ mod tests {
         assert_eq!(e(&pmus(), " , ").errno(), libc::EINVAL);
         assert_eq!(e(&pmus(), "dmc/both/").errno(), libc::EINVAL);
         assert_eq!(e(&Pmus::none(), "cycles").errno(), libc::ENODEV);
+    }
+
+    /// A machine with hwmon sensors of these labels, and two CPUs of these capacities.
+    fn machine(capacities: [u32; 2], labels: &[&str]) -> (tempfile::TempDir, Roots) {
+        let root = tempfile::tempdir().unwrap();
+        let file = |path: String, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        for (cpu, capacity) in capacities.iter().enumerate() {
+            let path = format!("devices/system/cpu/cpu{cpu}/cpu_capacity");
+            file(path, &format!("{capacity}\n"));
+        }
+        for (i, label) in labels.iter().enumerate() {
+            let sensor = format!("class/hwmon/hwmon0/energy{}", i + 1);
+            file(format!("{sensor}_label"), label);
+            file(format!("{sensor}_input"), "1000000\n");
+        }
+        let roots = Roots {
+            sysfs: root.path().to_owned(),
+            resctrl: root.path().join("fs/resctrl"),
+        };
+        (root, roots)
+    }
+
+    #[test]
+    fn sensors_are_found_by_the_names_of_cores() {
+        let mut cores: Vec<Pmu> = pmus().iter().cloned().collect();
+        cores[0].name = "armv8_cortex_a53".into();
+        cores[1].name = "armv8_cortex_a57".into();
+        let pmus = Pmus::from_list(cores, &[vec![0], vec![1]]);
+        let of = [
+            ["A57 Energy", "little cluster"],
+            ["big energy", "A53 energy"],
+            ["GPU energy", "BIG"],
+        ];
+        for (labels, sensors) in of.iter().zip([2, 2, 1]) {
+            let (root, roots) = machine([446, 1024], labels);
+            let mut energy = Energy::open(&roots, &pmus).unwrap();
+            assert_eq!(energy.sources.names().collect::<Vec<_>>(), ["hwmon"]);
+            assert_eq!(energy.since().unwrap(), 0.0);
+            for i in 1..=2 {
+                let input = format!("class/hwmon/hwmon0/energy{i}_input");
+                std::fs::write(root.path().join(input), "3500000\n").unwrap();
+            }
+            let joules = energy.since().unwrap();
+            assert!(
+                (joules - 2.5 * f64::from(sensors)).abs() < 1e-9,
+                "{labels:?}: {joules}"
+            );
+        }
+        let (_root, roots) = machine([446, 1024], &["GPU energy"]);
+        let none = Energy::open(&roots, &pmus).err().unwrap();
+        assert!(none.to_string().contains("hwmon"), "{none}");
+    }
+
+    #[test]
+    fn the_faster_of_two_core_types_is_the_big_one() {
+        for (capacities, names) in [
+            ([446, 1024], ["little", "big"]),
+            ([1024, 446], ["big", "little"]),
+            ([1024, 1024], ["big", "little"]),
+        ] {
+            let (_root, roots) = machine(capacities, &[]);
+            assert_eq!(core_type_names(&roots.sysfs, &pmus()), names);
+        }
     }
 
     #[test]

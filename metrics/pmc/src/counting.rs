@@ -85,17 +85,20 @@ pub struct Count {
     pub event: String,
     /// Number of its set, from 1.
     pub set: usize,
-    /// The PMU.
-    pub pmu: String,
+    /// The PMU; `None` for an event of cores where no PMU counts what cores do.
+    pub pmu: Option<String>,
     /// Name of the core type, for PMUs of cores.
     pub core_type: Option<String>,
     /// The CPU or thread, where each has a count of its own.
     #[serde(flatten)]
     pub row: Row,
+    /// Whether anything counts it here; in JSON only where nothing does.
+    #[serde(skip_serializing_if = "is_true")]
+    pub supported: bool,
     /// The count; extrapolated when `coverage` is below 1; `None` when there is no basis for one.
     pub count: Option<f64>,
-    /// What was really counted.
-    pub counted: u64,
+    /// What was really counted; `None` where nothing counts it.
+    pub counted: Option<u64>,
     /// Standard uncertainty of `count`; 0 for what was counted all the time, `None` when unknown.
     pub u: Option<f64>,
     /// Ends of the interval that holds the truth at [`LEVEL`].
@@ -121,8 +124,8 @@ pub struct Derived {
     pub metric: String,
     /// Its formula.
     pub formula: String,
-    /// The PMU.
-    pub pmu: String,
+    /// The PMU; `None` where no PMU counts what cores do.
+    pub pmu: Option<String>,
     /// Name of the core type.
     pub core_type: Option<String>,
     /// The CPU or thread, where each has counts of its own.
@@ -132,6 +135,14 @@ pub struct Derived {
     pub value: Option<f64>,
     /// Standard uncertainty; `None` when unknown.
     pub u: Option<f64>,
+    /// Events in it that nothing counts here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_supported: Vec<String>,
+}
+
+/// For fields of JSON that are there only when something is missing.
+fn is_true(b: &bool) -> bool {
+    *b
 }
 
 /// What was counted in one interval.
@@ -153,15 +164,15 @@ pub struct Window {
 pub struct WindowCount {
     /// The event as it was written.
     pub event: String,
-    /// The PMU.
-    pub pmu: String,
+    /// The PMU; `None` for an event of cores where no PMU counts what cores do.
+    pub pmu: Option<String>,
     /// Name of the core type, for PMUs of cores.
     pub core_type: Option<String>,
     /// The CPU or thread, where each has a count of its own.
     #[serde(flatten)]
     pub row: Row,
-    /// The count.
-    pub count: u64,
+    /// The count; `None` where nothing counts it here.
+    pub count: Option<u64>,
     /// Seconds for which it was on the hardware.
     pub seconds: f64,
 }
@@ -395,13 +406,24 @@ impl Counting {
             for (event, count) in p.unit.events.iter().zip(counts) {
                 window.counts.push(WindowCount {
                     event: event.name.clone(),
-                    pmu: p.unit.pmu.clone(),
+                    pmu: Some(p.unit.pmu.clone()),
                     core_type: p.type_name(&self.names),
                     row: p.row.clone(),
-                    count,
+                    count: Some(count),
                     seconds,
                 });
             }
+        }
+        let not_supported = self.sets.get(set).map(|s| &s.not_supported);
+        for n in not_supported.into_iter().flatten() {
+            window.counts.push(WindowCount {
+                event: n.event.clone(),
+                pmu: n.pmu.clone(),
+                core_type: type_name(n.core_type, &self.names),
+                row: Row::default(),
+                count: None,
+                seconds: 0.0,
+            });
         }
         for p in self.parts.iter_mut().filter(|p| p.set != set) {
             let key = (p.row.cpu, p.row.tid, p.unit.core_type);
@@ -439,6 +461,10 @@ impl Counting {
     }
 }
 
+fn type_name(t: Option<CoreTypeId>, names: &[String]) -> Option<String> {
+    names.get(t?.index()).cloned()
+}
+
 /// A number for a row that no other row of the same run has.
 fn row_number(cpu: Option<u32>, tid: Option<i32>) -> u64 {
     match (cpu, tid) {
@@ -464,8 +490,7 @@ impl Part {
     }
 
     fn type_name(&self, names: &[String]) -> Option<String> {
-        let t = self.unit.core_type?;
-        names.get(t.index()).cloned()
+        type_name(self.unit.core_type, names)
     }
 
     /// Seconds and counts since the last call. None at all where a thread that was started ends

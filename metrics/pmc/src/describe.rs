@@ -3,6 +3,28 @@
 /// Generic events of the kernel, and common events of the Arm architecture under their names in
 /// sysfs.
 const KNOWN: &[(&str, &str)] = &[
+    (
+        "cpu-clock",
+        "time on CPUs in nanoseconds, by a timer of each CPU",
+    ),
+    ("task-clock", "time for which threads ran, in nanoseconds"),
+    ("page-faults", "page faults, minor and major ones"),
+    ("faults", "page faults, minor and major ones"),
+    ("minor-faults", "page faults that needed no disk"),
+    ("major-faults", "page faults that waited for a disk"),
+    ("context-switches", "switches to another thread"),
+    ("cs", "switches to another thread"),
+    (
+        "cgroup-switches",
+        "switches to a thread of another control group",
+    ),
+    ("cpu-migrations", "moves of a thread to another CPU"),
+    ("migrations", "moves of a thread to another CPU"),
+    (
+        "alignment-faults",
+        "unaligned accesses that the kernel dealt with",
+    ),
+    ("emulation-faults", "instructions that the kernel emulated"),
     ("cpu_cycles", "core clock cycles"),
     ("cycles", "core clock cycles"),
     ("cpu-cycles", "core clock cycles"),

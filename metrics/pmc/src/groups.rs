@@ -145,8 +145,6 @@ pub fn find(here: &CounterInventory, name: &str) -> Result<Variant> {
         }
     }
     Err(match refused {
-        // no PMU at all: that is not the group's fault
-        Some(e) if !e.is::<amp_host::BadInput>() => e,
         Some(e) => bad_input(format!("-g {name} ({}): {e}", file.about)),
         None => bad_input(format!("-g {name}: there is no [[variant]]")),
     })

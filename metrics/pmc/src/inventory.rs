@@ -1,12 +1,13 @@
 //! What can be counted on this machine.
 
 use amp_host::{bad_input, topology};
+use amp_metrics::group::software;
 use amp_metrics::perf::{self, CounterError};
 use amp_metrics::pmu::{Tables, DEVICES, TABLES_VARIABLE};
 use amp_metrics::providers;
 use amp_metrics::trust::{BrokenEvent, EventTrust, TrustFile};
 use amp_metrics::virtual_counters::{sensor_labels, Roots, VirtualCounters};
-use amp_metrics::{CoreTypeId, Event, Pmu, Pmus, Topology};
+use amp_metrics::{CoreTypeId, Event, EventError, EventSpec, Pmu, Pmus, Topology};
 use anyhow::{Context, Result};
 use std::path::Path;
 use thiserror::Error;
@@ -148,6 +149,18 @@ impl CounterInventory {
             },
         }
         .into())
+    }
+
+    /// That `spec` names an event of some machine, for machines without a PMU for cores; with one,
+    /// the PMU knows.
+    ///
+    /// # Errors
+    /// [`EventError`], with the closest names.
+    pub fn known(&self, spec: &EventSpec) -> Result<(), EventError> {
+        match self.has_pmu() || software(spec).is_some() {
+            true => Ok(()),
+            false => self.pmus.known(spec),
+        }
     }
 
     /// Every core type that has a PMU, with its PMU.

@@ -5,6 +5,8 @@ use super::groups;
 use super::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_machine::CpuList;
+use amp_metrics::event::closest;
+use amp_metrics::group::{SOFTWARE, SOFTWARE_NAMES};
 use amp_metrics::Pmu;
 use anyhow::Result;
 use clap::Args;
@@ -68,8 +70,7 @@ struct PmuRow {
 /// The command.
 ///
 /// # Errors
-/// [`super::inventory::NoPmu`] after the list of what else there is; [`amp_host::BadInput`] when
-/// nothing matches.
+/// [`amp_host::BadInput`] when nothing matches, with the closest names.
 pub fn main(args: &ListArgs) -> Result<ExitCode> {
     let inventory = CounterInventory::detect()?;
     let wanted = args.pattern.as_deref().map(matcher).transpose()?;
@@ -79,10 +80,11 @@ pub fn main(args: &ListArgs) -> Result<ExitCode> {
         .map(|p| row(&inventory, p, wanted.as_ref()))
         .filter(|r| wanted.is_none() || !r.events.is_empty())
         .collect();
-    let usable = inventory.need_pmu();
-    if let (Some(pattern), true, Ok(())) = (&args.pattern, rows.is_empty(), &usable) {
+    if let (Some(pattern), true) = (&args.pattern, rows.is_empty()) {
+        let all = inventory.pmus.iter().flat_map(names);
+        let close = closest(pattern, all.map(|(name, _)| name.to_owned()));
         return Err(bad_input(format!(
-            "no PMU here has an event like `{pattern}`; `scx_amp pmc list` shows all"
+            "no PMU here has an event like `{pattern}`{close}; `scx_amp pmc list` shows all"
         )));
     }
     match &args.json {
@@ -93,13 +95,26 @@ pub fn main(args: &ListArgs) -> Result<ExitCode> {
         }
         None => {
             let mut out = text(&rows);
+            if let Err(why) = inventory.need_pmu() {
+                let _ = writeln!(
+                    out,
+                    "{why}. Hardware events (cycles, instructions, …) are <not supported> here"
+                );
+            }
             if wanted.is_none() {
                 out += &groups::explained(&groups::shipped()?);
             }
             amp_host::write_out("-".as_ref(), &out)?;
         }
     }
-    usable.map(|()| ExitCode::SUCCESS)
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every event of a PMU with the terms it stands for. Those of the kernel itself are not in sysfs.
+fn names(pmu: &Pmu) -> impl Iterator<Item = (&str, String)> {
+    let own = pmu.names().map(|(n, code)| (n, code.to_owned()));
+    let software = SOFTWARE_NAMES.iter().filter(|_| pmu.type_ == SOFTWARE);
+    own.chain(software.map(|(n, config)| (*n, format!("config={config}"))))
 }
 
 /// What a pattern of the command line matches.
@@ -129,9 +144,7 @@ fn row(inventory: &CounterInventory, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRo
         Some(Ok(n)) => (Some(n), None),
         Some(Err(e)) => (None, Some(e.to_string())),
     };
-    let events = pmu
-        .names()
-        .filter(|(name, _)| wanted.is_none_or(|w| w.is_match(name)));
+    let events = names(pmu).filter(|(name, _)| wanted.is_none_or(|w| w.is_match(name)));
     PmuRow {
         pmu: pmu.name.clone(),
         type_: pmu.type_,
@@ -150,7 +163,7 @@ fn row(inventory: &CounterInventory, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRo
                 let vendors = pmu.vendor.get(&name.to_lowercase());
                 EventRow {
                     name: name.to_owned(),
-                    code: code.to_owned(),
+                    code,
                     description: vendors
                         .and_then(|e| e.description.as_deref())
                         .or_else(|| describe(name))

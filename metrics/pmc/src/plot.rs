@@ -47,6 +47,9 @@ fn lines(windows: &[Window], event: &str, window: Option<u64>) -> Lines {
     let mut out = Lines::new();
     for w in windows {
         for c in w.counts.iter().filter(|c| c.event == event) {
+            let Some(count) = c.count else {
+                continue;
+            };
             let per = match window {
                 // instructions themselves: how long a window took says more than that it has a
                 // thousand per thousand
@@ -56,7 +59,7 @@ fn lines(windows: &[Window], event: &str, window: Option<u64>) -> Lines {
             if per > 0.0 {
                 out.entry(place(c))
                     .or_default()
-                    .push((w.at_s, c.count as f64 / per));
+                    .push((w.at_s, count as f64 / per));
             }
         }
     }
@@ -64,8 +67,8 @@ fn lines(windows: &[Window], event: &str, window: Option<u64>) -> Lines {
 }
 
 fn place(c: &WindowCount) -> String {
-    let place = c.core_type.as_deref().unwrap_or(&c.pmu);
-    c.row.named(place)
+    let place = c.core_type.as_deref().or(c.pmu.as_deref());
+    c.row.named(place.unwrap_or_default())
 }
 
 fn plot(name: &str, lines: &Lines, unit: &str) -> String {

@@ -3,7 +3,7 @@
 use super::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_metrics::event::{split_list, SpecKind};
-use amp_metrics::group::{software, Group, Whom, SOFTWARE};
+use amp_metrics::group::{software, Group, GroupError, Whom, SOFTWARE};
 use amp_metrics::{CoreTypeId, Event, EventSpec};
 use anyhow::Result;
 
@@ -56,6 +56,18 @@ impl Unit {
         }
     }
 
+    /// Takes event number `i` out; the event, and its other names.
+    fn remove(&mut self, i: usize) -> (Event, Vec<String>) {
+        for of in [&mut self.instructions, &mut self.cycles] {
+            *of = match *of {
+                Some(at) if at == i => None,
+                Some(at) if at > i => Some(at - 1),
+                before => before,
+            };
+        }
+        (self.events.remove(i), self.aliases.remove(i))
+    }
+
     fn add(&mut self, inventory: &CounterInventory, event: Event) {
         let at = self.events.len();
         let is = |name: &str| {
@@ -71,13 +83,32 @@ impl Unit {
 }
 
 /// Whether it happens in the kernel only, so that user mode has none (`context-switches`,
-/// `cpu-migrations`).
+/// `cpu-migrations`, `cgroup-switches`).
 fn kernels_own(e: &Event) -> bool {
-    e.attr.type_ == SOFTWARE && [3, 4].contains(&e.attr.config)
+    e.attr.type_ == SOFTWARE && [3, 4, 11].contains(&e.attr.config)
 }
 
 /// What is said when [`Set::permitted`] has changed something.
 pub const USER_MODE_ONLY: &str = "user mode only (`:u`): kernel.perf_event_paranoid permits no more; as root or with CAP_PERFMON the kernel's part is counted, too";
+
+/// An event that nothing counts here: perf prints `<not supported>` for its count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotSupported {
+    /// The event as it was written.
+    pub event: String,
+    /// The PMU whose driver does not count it; `None` where no PMU counts what cores do.
+    pub pmu: Option<String>,
+    /// The core type of that PMU.
+    pub core_type: Option<CoreTypeId>,
+    aliases: Vec<String>,
+}
+
+impl NotSupported {
+    /// Whether the event is called `name`.
+    pub fn is(&self, name: &str) -> bool {
+        self.event == name || self.aliases.iter().any(|a| a == name)
+    }
+}
 
 /// Events that are to be counted at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,18 +117,21 @@ pub struct Set {
     pub text: String,
     /// Units by core type, then the others.
     pub units: Vec<Unit>,
+    /// Events that nothing counts here.
+    pub not_supported: Vec<NotSupported>,
 }
 
 impl Set {
-    /// Reads a set. An event without a PMU is counted on every core type whose PMU has it.
+    /// Reads a set. An event without a PMU is counted on every core type whose PMU has it. Where no
+    /// PMU counts what cores do, hardware events are not supported.
     ///
     /// # Errors
-    /// [`amp_host::BadInput`] naming the event at fault, with the closest names;
-    /// [`super::inventory::NoPmu`] when the machine has no PMU for it.
+    /// [`amp_host::BadInput`] naming the event at fault, with the closest names.
     pub fn parse(inventory: &CounterInventory, text: &str) -> Result<Set> {
         let mut set = Set {
             text: text.trim().to_owned(),
             units: Vec::new(),
+            not_supported: Vec::new(),
         };
         for part in split_list(text) {
             let spec: EventSpec = part.parse().map_err(bad_input)?;
@@ -112,7 +146,16 @@ impl Set {
                     continue;
                 }
             }
-            inventory.need_pmu()?;
+            if !inventory.has_pmu() {
+                inventory.known(&spec).map_err(bad_input)?;
+                set.not_supported.push(NotSupported {
+                    event: spec.to_string(),
+                    pmu: None,
+                    core_type: None,
+                    aliases: Vec::new(),
+                });
+                continue;
+            }
             let mut refused = None;
             let mut found = false;
             for (t, _) in inventory.core_pmus() {
@@ -129,7 +172,7 @@ impl Set {
                 return Err(bad_input(e));
             }
         }
-        if set.units.is_empty() {
+        if set.units.is_empty() && set.not_supported.is_empty() {
             return Err(bad_input(format!(
                 "-e `{text}`: no event in it; write `-e instructions,cycles`"
             )));
@@ -175,6 +218,42 @@ impl Set {
         changed
     }
 
+    /// Takes out what the kernel has a name for and does not count here, as a trial shows.
+    pub fn supported(&mut self) {
+        self.kept(&|unit, event| {
+            // a PMU that counts no cores is asked on a CPU of its own
+            let whom = match (unit.core_type, unit.cpus.first()) {
+                (None, Some(cpu)) => Whom::Cpu(*cpu),
+                _ => Whom::Caller,
+            };
+            match Group::open(std::slice::from_ref(event), whom, false) {
+                Err(GroupError::Unsupported { .. }) => false,
+                Err(GroupError::Refused { .. }) => !event.attr.is_generic(),
+                _ => true,
+            }
+        });
+    }
+
+    fn kept(&mut self, counts: &dyn Fn(&Unit, &Event) -> bool) {
+        for unit in &mut self.units {
+            let mut i = 0;
+            while let Some(event) = unit.events.get(i) {
+                if counts(unit, event) {
+                    i += 1;
+                    continue;
+                }
+                let (event, aliases) = unit.remove(i);
+                self.not_supported.push(NotSupported {
+                    event: event.name,
+                    pmu: Some(event.pmu),
+                    core_type: unit.core_type,
+                    aliases,
+                });
+            }
+        }
+        self.units.retain(|u| !u.events.is_empty());
+    }
+
     fn put(
         &mut self,
         inventory: &CounterInventory,
@@ -193,14 +272,16 @@ impl Set {
 
     /// Names of all events, as they were written.
     pub fn names(&self) -> impl Iterator<Item = &String> {
-        self.units
-            .iter()
-            .flat_map(|u| u.events.iter().map(|e| &e.name))
+        let counted = self.units.iter().flat_map(|u| &u.events);
+        let others = self.not_supported.iter().map(|n| &n.event);
+        counted.map(|e| &e.name).chain(others)
     }
 
     /// Other names of the events.
     pub fn aliases(&self) -> impl Iterator<Item = &String> {
-        self.units.iter().flat_map(|u| &u.aliases).flatten()
+        let counted = self.units.iter().flat_map(|u| &u.aliases);
+        let others = self.not_supported.iter().map(|n| &n.aliases);
+        counted.chain(others).flatten()
     }
 }
 
@@ -300,9 +381,60 @@ mod tests {
             .to_string()
             .contains("a57"));
         assert!(e(&inventory(true), ",").to_string().contains("no event"));
-        let none = e(&inventory(false), "cycles");
-        assert!(none.is::<super::super::inventory::NoPmu>(), "{none}");
-        assert!(Set::parse(&inventory(false), "task-clock:u").is_ok());
+        let clock = e(&inventory(true), "task-clok");
+        assert!(clock.to_string().contains("`task-clock`"), "{clock}");
+    }
+
+    #[test]
+    fn without_a_pmu_hardware_events_are_not_supported_and_unknown_ones_refused() {
+        let here = inventory(false);
+        let text = "cycles:u,task-clock,LLC-loads,r12,dmc/reads/,software/cs/";
+        let set = Set::parse(&here, text).unwrap();
+        let not: Vec<_> = set
+            .not_supported
+            .iter()
+            .map(|n| (n.event.as_str(), n.pmu.as_deref()))
+            .collect();
+        assert_eq!(
+            not,
+            [("cycles:u", None), ("LLC-loads", None), ("r12", None)]
+        );
+        let units = set.units.iter().map(|u| (u.pmu.as_str(), u.events.len()));
+        assert_eq!(units.collect::<Vec<_>>(), [("software", 2), ("dmc", 1)]);
+        assert_eq!(set.names().count(), 6);
+        for (text, close) in [
+            ("cycels", "`cycles`"),
+            ("task-clok", "`task-clock`"),
+            ("l1d_cache", "no PMU of cores"),
+            ("a57/cycels/", "`cycles`"),
+            ("nosuch/event=1/", "`dmc`"),
+            ("dmc/read/", "`reads`"),
+            ("dmc/evnt=1/", "event"),
+        ] {
+            let e = Set::parse(&here, text).unwrap_err();
+            assert!(e.is::<amp_host::BadInput>(), "{text}: {e}");
+            assert!(e.to_string().contains(close), "{text}: {e}");
+        }
+        // its events alone are worth a set
+        assert!(Set::parse(&here, "cycles").unwrap().units.is_empty());
+    }
+
+    #[test]
+    fn what_a_driver_does_not_count_is_taken_out() {
+        let text = "both,cycles,instructions,branch-misses,cs";
+        let mut set = Set::parse(&inventory(true), text).unwrap();
+        assert_eq!(set.units[0].cycles, Some(1));
+        set.kept(&|unit, event| unit.pmu != "a57" || event.name != "both");
+        let u = &set.units[0];
+        assert_eq!((u.cycles, u.instructions), (Some(0), Some(1)));
+        assert_eq!(u.find("both"), None);
+        let n = &set.not_supported[0];
+        assert_eq!((n.pmu.as_deref(), n.core_type), (Some("a57"), u.core_type));
+        assert!(n.is("both") && n.is("a57/both/") && !n.is("cycles"));
+        assert_eq!(set.units[1].events.len(), 4, "the other core has it");
+        set.kept(&|unit, _| unit.pmu == "software");
+        assert_eq!(set.units.len(), 1);
+        assert_eq!(set.names().count(), 9, "{:?}", set.not_supported);
     }
 
     #[test]

@@ -122,6 +122,7 @@ impl<'a> Measurement<'a> {
             .iter()
             .map(|t| Set::parse(&inventory, t))
             .collect::<Result<_>>()?;
+        sets.iter_mut().for_each(Set::supported);
         // whole CPUs are either permitted with the kernel or not at all
         if !args.target.all_cpus {
             let changed = sets.iter_mut().filter_map(|s| s.permitted().then_some(()));
@@ -277,7 +278,10 @@ fn formulas(texts: &[String], sets: &[Set], beside: &[String]) -> Result<Vec<For
             .iter()
             .filter(|n| *n != super::formula::SECONDS && !beside.contains(n))
             .collect();
-        if !pmus.any(|u| names.iter().all(|n| counted_on(&u.pmu, n))) {
+        // one that has an event which nothing counts has no value, and the report tells why
+        let mut others = sets.iter().flat_map(|s| &s.not_supported);
+        let without = others.any(|n| names.iter().any(|name| n.is(name)));
+        if !without && !pmus.any(|u| names.iter().all(|n| counted_on(&u.pmu, n))) {
             return Err(bad_input(format!(
                 "metric `{}`: no PMU counts all of its events: a metric is of one PMU",
                 f.name

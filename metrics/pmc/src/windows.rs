@@ -1,6 +1,7 @@
 //! Intervals of time turned into windows of a fixed number of instructions.
 
 use super::counting::{Row, Window, WindowCount};
+use super::inventory::CounterInventory;
 use super::sets::Set;
 use amp_host::bad_input;
 use amp_metrics::windows::Cutter;
@@ -13,7 +14,7 @@ const NANOS: f64 = 1e9;
 
 /// A PMU's, a CPU's, or a thread's, cumulative counts.
 struct Stream {
-    pmu: String,
+    pmu: Option<String>,
     row: Row,
     cutter: Cutter,
     /// Instructions so far.
@@ -35,13 +36,15 @@ impl Windows {
     /// Windows of `size` instructions, for what `sets` counts.
     ///
     /// # Errors
-    /// [`amp_host::BadInput`] unless it is one set with instructions on each of its PMUs.
-    pub fn new(size: NonZeroU64, sets: &[Set]) -> Result<Windows> {
+    /// [`amp_host::BadInput`] unless it is one set with instructions on each of its PMUs;
+    /// [`super::inventory::NoPmu`] where nothing counts instructions.
+    pub fn new(size: NonZeroU64, sets: &[Set], inventory: &CounterInventory) -> Result<Windows> {
         let [set] = sets else {
             return Err(bad_input(
                 "--window: give one -e; sets that take turns have gaps between them",
             ));
         };
+        inventory.need_pmu()?;
         let mut instructions = HashMap::new();
         for u in &set.units {
             let Some(event) = u.instructions.and_then(|i| u.events.get(i)) else {
@@ -62,9 +65,11 @@ impl Windows {
     /// Takes an interval; the windows that are complete with it, in order.
     pub fn take(&mut self, interval: &Window) -> Vec<Window> {
         let mut out = Vec::new();
-        let mut rest = &interval.counts[..];
+        let counted = interval.counts.iter().filter(|c| c.count.is_some());
+        let counted: Vec<&WindowCount> = counted.collect();
+        let mut rest = &counted[..];
         while let Some(first) = rest.first() {
-            let same = |c: &&WindowCount| c.pmu == first.pmu && c.row.same(&first.row);
+            let same = |c: &&&WindowCount| c.pmu == first.pmu && c.row.same(&first.row);
             let (of, others) = rest.split_at(rest.iter().take_while(same).count());
             self.feed(interval, of, &mut out);
             rest = others;
@@ -73,8 +78,11 @@ impl Windows {
         out
     }
 
-    fn feed(&mut self, interval: &Window, of: &[WindowCount], out: &mut Vec<Window>) {
-        let counts_them = |c: &WindowCount| self.instructions.get(&c.pmu) == Some(&c.event);
+    fn feed(&mut self, interval: &Window, of: &[&WindowCount], out: &mut Vec<Window>) {
+        let counts_them = |c: &&WindowCount| {
+            let event = c.pmu.as_ref().and_then(|p| self.instructions.get(p));
+            event == Some(&c.event)
+        };
         let Some(at) = of.iter().position(counts_them) else {
             return;
         };
@@ -96,14 +104,14 @@ impl Windows {
             self.streams.len() - 1
         });
         let s = &mut self.streams[i];
-        s.instructions += of[at].count;
+        s.instructions += of[at].count.unwrap_or(0);
         s.counts[0] = s.counts[0].max((interval.at_s * NANOS) as u64);
         s.counts[1] += (of[at].seconds * NANOS) as u64;
         let others: Vec<&WindowCount> = (of.iter().enumerate())
-            .filter_map(|(i, c)| (i != at).then_some(c))
+            .filter_map(|(i, c)| (i != at).then_some(*c))
             .collect();
         for (sum, c) in s.counts[2..].iter_mut().zip(&others) {
-            *sum += c.count;
+            *sum += c.count.unwrap_or(0);
         }
         let mut cut = Vec::new();
         s.cutter.read(0, s.instructions, &s.counts, |w| {
@@ -117,7 +125,7 @@ impl Windows {
             ns += counts[0];
             let seconds = counts[1] as f64 / NANOS;
             let count = |c: &WindowCount, count| WindowCount {
-                count,
+                count: Some(count),
                 seconds,
                 ..c.clone()
             };
@@ -126,7 +134,7 @@ impl Windows {
                 .zip(&counts[2..])
                 .map(|(c, n)| count(c, *n))
                 .collect();
-            all.insert(at, count(&of[at], instructions));
+            all.insert(at, count(of[at], instructions));
             out.push(Window {
                 at_s: ns as f64 / NANOS,
                 set: interval.set,
@@ -144,10 +152,10 @@ mod tests {
     fn count(event: &str, pmu: &str, count: u64) -> WindowCount {
         WindowCount {
             event: event.into(),
-            pmu: pmu.into(),
+            pmu: Some(pmu.into()),
             core_type: None,
             row: Row::default(),
-            count,
+            count: Some(count),
             seconds: 0.5,
         }
     }
@@ -175,6 +183,10 @@ mod tests {
                 count("cycles:u", "big", 3 * a),
                 count("instructions:u", "big", a),
                 count("armv8/inst_retired/u", "little", b),
+                WindowCount {
+                    count: None,
+                    ..count("nobody's", "little", 0)
+                },
             ],
             virtual_counters: Vec::new(),
         };
@@ -184,8 +196,8 @@ mod tests {
             .map(|w| {
                 (
                     w.at_s,
-                    w.counts[0].pmu.as_str(),
-                    w.counts.iter().map(|c| c.count).collect(),
+                    w.counts[0].pmu.as_deref().unwrap(),
+                    w.counts.iter().map(|c| c.count.unwrap()).collect(),
                 )
             })
             .collect();

@@ -1,4 +1,4 @@
-//! Speedup factors as somebody declared them.
+//! Speedup and efficiency factors as somebody declared them.
 //!
 //! The simplest provider: what the workload file or a provider file says about an application holds
 //! for each of its threads. A thread nobody declared has no estimate.
@@ -9,6 +9,7 @@
 //! comm = "bzip2"          # command name as the kernel shows it (up to 15 bytes)
 //! speedup = 2.1           # fastest core type over slowest; or one number per core type, fastest first:
 //! # speedup = [2.9, 1.8, 1.0]
+//! efficiency = 1.3        # optional: EDP on the slowest core type over EDP on the fastest
 //! ```
 
 use super::file::{read, ProviderFileError};
@@ -47,21 +48,7 @@ impl Speedups {
     /// When there are none or too many, or one is not a positive finite number; the text says
     /// which.
     pub fn per_type(sf: &[f64]) -> Result<Speedups, String> {
-        if sf.is_empty() || sf.len() > MAX_CORE_TYPES {
-            return Err(format!(
-                "{} speedups: give one (fastest core type over slowest) or one per core type, at most {MAX_CORE_TYPES}",
-                sf.len()
-            ));
-        }
-        if let Some(bad) = sf.iter().find(|s| !(s.is_finite() && **s > 0.0)) {
-            return Err(format!(
-                "speedup {bad}: a finite number above 0 is needed, such as 2.1"
-            ));
-        }
-        let mut by_type = [None; MAX_CORE_TYPES];
-        for (slot, s) in by_type.iter_mut().zip(sf) {
-            *slot = Some(*s);
-        }
+        let by_type = by_type("speedup", "fastest core type over slowest", sf)?;
         Ok(Speedups { by_type })
     }
 
@@ -71,10 +58,80 @@ impl Speedups {
     }
 }
 
+/// `values` by core type, each checked; `what` they are called, and what one alone means.
+fn by_type(what: &str, one: &str, values: &[f64]) -> Result<[Option<f64>; MAX_CORE_TYPES], String> {
+    if values.is_empty() || values.len() > MAX_CORE_TYPES {
+        return Err(format!(
+            "{} numbers of {what}: give one ({one}) or one per core type, at most {MAX_CORE_TYPES}",
+            values.len()
+        ));
+    }
+    if let Some(bad) = values.iter().find(|v| !(v.is_finite() && **v > 0.0)) {
+        return Err(format!(
+            "{what} {bad}: a finite number above 0 is needed, such as 2.1"
+        ));
+    }
+    let mut out = [None; MAX_CORE_TYPES];
+    for (slot, v) in out.iter_mut().zip(values) {
+        *slot = Some(*v);
+    }
+    Ok(out)
+}
+
+/// Efficiency factor per core type: energy times delay of the same work on the slowest one over
+/// that on this one, EF = EDP_small / EDP_big = SF / ER [PMCTrack eq. 3-7].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Efficiencies {
+    /// By core type; `None` where nothing was declared.
+    by_type: [Option<f64>; MAX_CORE_TYPES],
+}
+
+impl Efficiencies {
+    /// One factor, that of the fastest core type.
+    ///
+    /// # Errors
+    /// As [`Speedups::fastest`].
+    pub fn fastest(ef: f64) -> Result<Efficiencies, String> {
+        Efficiencies::per_type(&[ef])
+    }
+
+    /// One factor per core type, fastest first; trailing types may be left out.
+    ///
+    /// # Errors
+    /// As [`Speedups::per_type`].
+    pub fn per_type(ef: &[f64]) -> Result<Efficiencies, String> {
+        let by_type = by_type("efficiency", "of the fastest core type", ef)?;
+        Ok(Efficiencies { by_type })
+    }
+
+    /// The factor of core type `t`.
+    pub fn on(&self, t: CoreTypeId) -> Option<f64> {
+        self.by_type.get(t.index()).copied().flatten()
+    }
+}
+
+/// What is declared of an application.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DeclaredFactors {
+    /// Its speedup factors.
+    pub speedups: Option<Speedups>,
+    /// Its efficiency factors.
+    pub efficiencies: Option<Efficiencies>,
+}
+
+impl From<Speedups> for DeclaredFactors {
+    fn from(speedups: Speedups) -> DeclaredFactors {
+        DeclaredFactors {
+            speedups: Some(speedups),
+            efficiencies: None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Table {
-    by_app: FxHashMap<AppId, Speedups>,
-    by_comm: FxHashMap<[u8; 16], Speedups>,
+    by_app: FxHashMap<AppId, DeclaredFactors>,
+    by_comm: FxHashMap<[u8; 16], DeclaredFactors>,
 }
 
 /// What has been declared; a handle that is shared with the [`Declared`] provider, so that
@@ -84,8 +141,8 @@ pub struct Declarations(Arc<RwLock<Table>>);
 
 impl Declarations {
     /// Declares (or redeclares) an application. Takes effect with the next interval.
-    pub fn declare(&self, app: AppId, sf: Speedups) {
-        self.write().by_app.insert(app, sf);
+    pub fn declare(&self, app: AppId, factors: impl Into<DeclaredFactors>) {
+        self.write().by_app.insert(app, factors.into());
     }
 
     /// Forgets an application that has ended.
@@ -116,13 +173,13 @@ fn comm_key(comm: &str) -> Result<[u8; 16], String> {
     Ok(key)
 }
 
-/// The provider: answers [`MetricId::SpeedupFactor`] with what was declared, with quality
-/// [`Quality::Exact`], no uncertainty and no age.
+/// The provider: answers [`MetricId::SpeedupFactor`] and [`MetricId::EfficiencyFactor`] with what
+/// was declared, with quality [`Quality::Exact`], no uncertainty and no age.
 #[derive(Debug)]
 pub struct Declared {
     name: String,
     declarations: Declarations,
-    threads: FxHashMap<ThreadKey, Speedups>,
+    threads: FxHashMap<ThreadKey, DeclaredFactors>,
 }
 
 impl Declared {
@@ -157,9 +214,20 @@ impl Declared {
                 OneOrMany::Many(sf) => Speedups::per_type(sf),
             };
             let sf = sf.map_err(|m| locator.value(app.speedup.span().start, "speedup", m))?;
+            let ef = app.efficiency.as_ref().map(|ef| {
+                let factors = match ef.get_ref() {
+                    OneOrMany::One(ef) => Efficiencies::fastest(*ef),
+                    OneOrMany::Many(ef) => Efficiencies::per_type(ef),
+                };
+                factors.map_err(|m| locator.value(ef.span().start, "efficiency", m))
+            });
+            let factors = DeclaredFactors {
+                speedups: Some(sf),
+                efficiencies: ef.transpose()?,
+            };
             let start = app.comm.span().start;
             let key = comm_key(app.comm.get_ref()).map_err(|m| locator.value(start, "comm", m))?;
-            if declarations.write().by_comm.insert(key, sf).is_some() {
+            if declarations.write().by_comm.insert(key, factors).is_some() {
                 let comm = app.comm.get_ref();
                 let message = format!("`{comm}` is declared twice");
                 return Err(locator.value(start, "comm", message).into());
@@ -189,21 +257,23 @@ impl Provider for Declared {
             return;
         }
         for t in &snapshot.threads {
-            let sf = table
+            let factors = table
                 .by_app
                 .get(&t.app)
                 .or_else(|| table.by_comm.get(&t.comm));
-            if let Some(sf) = sf {
-                self.threads.insert(t.key, *sf);
+            if let Some(factors) = factors {
+                self.threads.insert(t.key, *factors);
             }
         }
     }
 
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
-        let MetricId::SpeedupFactor(t) = metric else {
-            return None;
+        let factors = self.threads.get(&thread)?;
+        let value = match metric {
+            MetricId::SpeedupFactor(t) => factors.speedups?.on(t)?,
+            MetricId::EfficiencyFactor(t) => factors.efficiencies?.on(t)?,
+            _ => return None,
         };
-        let value = self.threads.get(&thread)?.on(t)?;
         Some(Estimate {
             value,
             uncertainty: None,
@@ -227,6 +297,7 @@ struct ProviderFile {
 struct DeclaredApp {
     comm: Spanned<String>,
     speedup: Spanned<OneOrMany>,
+    efficiency: Option<Spanned<OneOrMany>>,
 }
 
 #[derive(Deserialize)]
@@ -296,6 +367,59 @@ mod tests {
             p.estimate(s.threads[0].key, MetricId::EfficiencyFactor(CoreTypeId(0))),
             None
         );
+    }
+
+    fn ef(p: &Declared, slot: u32, t: u8) -> Option<f64> {
+        let key = ThreadKey {
+            slot,
+            generation: 1,
+        };
+        p.estimate(key, MetricId::EfficiencyFactor(CoreTypeId(t)))
+            .map(|e| e.value)
+    }
+
+    #[test]
+    fn efficiency_factors_are_carried_too() {
+        let d = Declarations::default();
+        let mut p = Declared::new(d.clone());
+        let s = Snapshot {
+            now: Nanos(1),
+            threads: vec![thread(1, 10, "a"), thread(2, 20, "b"), thread(3, 30, "c")],
+            ..Snapshot::default()
+        };
+        d.declare(
+            AppId(10),
+            DeclaredFactors {
+                speedups: Some(Speedups::fastest(2.5).unwrap()),
+                efficiencies: Some(Efficiencies::fastest(0.8).unwrap()),
+            },
+        );
+        d.declare(AppId(20), Speedups::fastest(3.0).unwrap());
+        d.declare(
+            AppId(30),
+            DeclaredFactors {
+                speedups: None,
+                efficiencies: Some(Efficiencies::per_type(&[1.5, 1.2]).unwrap()),
+            },
+        );
+        p.observe(&s);
+        assert_eq!((sf(&p, 1, 0), ef(&p, 1, 0)), (Some(2.5), Some(0.8)));
+        assert_eq!((sf(&p, 2, 0), ef(&p, 2, 0)), (Some(3.0), None));
+        assert_eq!((sf(&p, 3, 0), ef(&p, 3, 1)), (None, Some(1.2)));
+        assert_eq!(
+            ef(&p, 1, 1),
+            None,
+            "the slowest is what they are relative to"
+        );
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let e = Efficiencies::fastest(bad).unwrap_err();
+            assert!(e.contains("efficiency"), "{e}");
+        }
+        let text = "[[app]]\ncomm = \"a\"\nspeedup = 2\nefficiency = 1.3\n\
+                    [[app]]\ncomm = \"b\"\nspeedup = 2\nefficiency = [1.5, 1.1]\n";
+        let mut p = Declared::parse(Path::new("p.toml"), text).unwrap();
+        p.observe(&s);
+        assert_eq!((ef(&p, 1, 0), ef(&p, 2, 1)), (Some(1.3), Some(1.1)));
     }
 
     #[test]
@@ -377,6 +501,10 @@ mod tests {
             (
                 "[[app]]\ncomm = \"a\"\nspeedup = \"2\"\n",
                 ["line 3", "a number such as 2.1"],
+            ),
+            (
+                "[[app]]\ncomm = \"a\"\nspeedup = 2\nefficiency = 0\n",
+                ["line 4", "`efficiency`"],
             ),
             ("[[app]]\nspeedup = 2\n", ["line 1", "`comm`"]),
             (

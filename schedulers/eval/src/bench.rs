@@ -275,10 +275,24 @@ impl<L: Lab> Bench<'_, '_, L> {
         }
     }
 
+    /// Whether a policy ranks by efficiency factors, and the laboratory can tell them.
+    fn wants_efficiency(&self) -> bool {
+        let ranks = |p: &Contender| {
+            let mut entries = amp_sched::policy::registry::ENTRIES.iter();
+            let entry = entries.find(|e| p.policy() == Some(e.name));
+            entry.is_some_and(|e| e.needs.contains("EF"))
+        };
+        self.lab.tells_energy() && self.plan.policies.iter().any(ranks)
+    }
+
     /// Every program alone.
     fn solos(&mut self, kept: &mut SoloCache) -> Result<Vec<SoloTimes>, BenchError<L::Error>> {
         let wanted = self.solo_runs();
-        let enough = |t: &&SoloTimes| t.slow_s.len() >= wanted && t.fast_s.len() >= wanted;
+        let efficiency = self.wants_efficiency();
+        let enough = |t: &&SoloTimes| {
+            let energies = !efficiency || t.slow_j.len() >= wanted && t.fast_j.len() >= wanted;
+            t.slow_s.len() >= wanted && t.fast_s.len() >= wanted && energies
+        };
         let keys: Vec<Option<String>> = (0..self.plan.workload.apps.len())
             .map(|app| self.lab.key(app))
             .collect();
@@ -331,15 +345,21 @@ impl<L: Lab> Bench<'_, '_, L> {
                 match cores {
                     Cores::Slow => {
                         times.slow_s.push(record.took_s);
+                        times.slow_j.extend(record.energy_j);
                         courses.extend(record.progress);
                     }
-                    Cores::Fast => times.fast_s.push(record.took_s),
+                    Cores::Fast => {
+                        times.fast_s.push(record.took_s);
+                        times.fast_j.extend(record.energy_j);
+                    }
                 }
             }
         }
         if self.lab.repeatable() {
             times.slow_s.extend_from_within(..);
             times.fast_s.extend_from_within(..);
+            times.slow_j.extend_from_within(..);
+            times.fast_j.extend_from_within(..);
         }
         times.instructions = Measured::mean(&instructions).map(|m| m.value);
         times.progress = Progress::mean(&courses);

@@ -55,6 +55,9 @@ pub struct AloneRecord {
     pub took_s: f64,
     /// Instructions that it retired, where the machine counts them.
     pub instructions: Option<f64>,
+    /// Energy that it took, in joules, where the machine tells: as little as possible of what else
+    /// is there.
+    pub energy_j: Option<f64>,
     /// Its course, where its own instructions are counted.
     pub progress: Option<Progress>,
 }
@@ -131,6 +134,11 @@ pub trait Lab {
     /// Whether a program alone takes the same time whenever it is run. It is run once then, and its
     /// time counts as two equal observations, whose uncertainty is 0.
     fn repeatable(&self) -> bool {
+        false
+    }
+
+    /// Whether the machine tells how much energy a program alone takes.
+    fn tells_energy(&self) -> bool {
         false
     }
 

@@ -39,6 +39,12 @@ pub struct SoloTimes {
     /// Its course alone on slow cores, where its own instructions were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// Energy of each run on the slowest core type, in joules; empty where nobody tells.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slow_j: Vec<f64>,
+    /// Energy of each run with the fastest core type, in joules.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fast_j: Vec<f64>,
 }
 
 impl SoloTimes {
@@ -54,6 +60,15 @@ impl SoloTimes {
     /// geometric means. None without times.
     pub fn speedup(&self) -> Option<f64> {
         Some(typical(&self.slow_s)? / typical(&self.fast_s)?)
+    }
+
+    /// Efficiency factor of the whole program: energy times delay on slow cores over that with fast
+    /// ones, EF = EDP_small / EDP_big = SF / ER [PMCTrack eq. 3-7]. `None` without times and
+    /// energies above 0.
+    pub fn efficiency(&self) -> Option<f64> {
+        let edp = |s: &[f64], j: &[f64]| Some(typical(s)? * typical(j)?);
+        let factor = edp(&self.slow_s, &self.slow_j)? / edp(&self.fast_s, &self.fast_j)?;
+        (factor.is_finite() && factor > 0.0).then_some(factor)
     }
 }
 

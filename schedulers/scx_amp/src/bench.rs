@@ -54,15 +54,17 @@ pub struct BenchArgs {
     /// On the host, only a name for the report
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub machine: Option<String>,
-    /// What to compare, separated by commas: policies, `eevdf` (the kernel's own scheduler), and
-    /// scx:NAME or scx:"NAME ARGS" (another sched_ext scheduler; on the board one that `board fetch
-    /// --peers` built)
+    /// What to compare, separated by commas: policies, `eevdf` (the kernel's own scheduler),
+    /// `pinned` (the best placement by threads pinned to core types; which one it is stands in the
+    /// result), and scx:NAME or scx:"NAME ARGS" (another sched_ext scheduler; on the board one that
+    /// `board fetch --peers` built)
     #[arg(long, value_name = "LIST", default_value = "eevdf,rr,hsp")]
     pub policies: Contenders,
     /// Set a knob of a policy (see `scx_amp help policy NAME`); may be repeated
     #[arg(long = "set", value_name = "[POLICY.]KNOB=VALUE")]
     pub settings: Vec<String>,
-    /// Source of speedup factors. `declared`: from the workload file, else from the solo runs
+    /// Source of factors. `declared`: speedup factors from the workload file, else from the solo
+    /// runs; efficiency factors from the energies of the solo runs, where the machine tells them
     #[arg(long, default_value = "declared", value_name = "NAME|FILE.toml")]
     pub provider: String,
     #[command(flatten)]

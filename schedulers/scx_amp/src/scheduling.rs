@@ -1,7 +1,7 @@
 //! A policy at work on this machine's kernel: the engine and the live machine together.
 
 use crate::live::Live;
-use amp_metrics::providers::{Declarations, Prepared, Speedups};
+use amp_metrics::providers::{Declarations, DeclaredFactors, Prepared};
 use amp_metrics::{AppId, EventSets, Nanos, Provider};
 use amp_sched::{Changes, Engine, MachineError, Policy, Tick};
 use anyhow::{Context, Result};
@@ -16,10 +16,10 @@ pub struct Scheduling {
     declared: Option<Apps>,
 }
 
-/// Speedup factors of a workload's applications, told to the provider as their processes come and
+/// Factors of a workload's applications, told to the provider as their processes come and
 /// go.
 struct Apps {
-    speedups: Vec<Option<Speedups>>,
+    factors: Vec<DeclaredFactors>,
     declarations: Declarations,
     present: HashMap<usize, AppId>,
 }
@@ -75,11 +75,11 @@ impl Scheduling {
         self.machine.alive()
     }
 
-    /// From now on [`Scheduling::app_started`] declares application `i` with `speedups[i]` through
+    /// From now on [`Scheduling::app_started`] declares application `i` with `factors[i]` through
     /// `declarations`.
-    pub fn declare(&mut self, declarations: Declarations, speedups: Vec<Option<Speedups>>) {
+    pub fn declare(&mut self, declarations: Declarations, factors: Vec<DeclaredFactors>) {
         self.declared = Some(Apps {
-            speedups,
+            factors,
             declarations,
             present: HashMap::new(),
         });
@@ -96,8 +96,8 @@ impl Scheduling {
         if let Some(old) = apps.present.insert(app, id) {
             apps.declarations.withdraw(old);
         }
-        if let Some(Some(sf)) = apps.speedups.get(app) {
-            apps.declarations.declare(id, *sf);
+        if let Some(factors) = apps.factors.get(app) {
+            apps.declarations.declare(id, *factors);
         }
     }
 

@@ -317,6 +317,16 @@ fn help_begins_with_what_the_command_does() {
 }
 
 #[test]
+fn every_kind_of_contender_is_in_the_help_of_bench() {
+    let text = shown(&["bench", "--help"]);
+    let (_, option) = text.split_once("--policies <LIST>").unwrap();
+    let (option, _) = option.split_once("--set ").unwrap();
+    for kind in ["policies", "`eevdf`", "`pinned`", "scx:NAME"] {
+        assert!(option.contains(kind), "{kind}: {option}");
+    }
+}
+
+#[test]
 fn a_bad_setting_is_told_with_knob_and_range() {
     for (setting, words) in [
         ("rr.threshold=-1", ["threshold", "-1"]),

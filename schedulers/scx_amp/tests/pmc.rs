@@ -51,22 +51,164 @@ fn bad_input_is_told_by_name() {
 }
 
 #[test]
-fn a_machine_without_pmu_says_so() {
+fn a_machine_without_pmu_counts_what_there_is() {
+    if has_pmu() {
+        println!("skipped: this machine has a PMU");
+        return;
+    }
+    let out = pmc(&["stat", "--", "sh", "-c", "exit 0"]);
+    let text = said(&out);
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    for event in ["instructions", "cycles", "branches", "branch-misses"] {
+        let line = text.lines().find(|l| l.contains(&format!("  {event} ")));
+        let line = line.unwrap_or_else(|| panic!("{event}: {text}"));
+        assert!(line.contains("<not supported>"), "{text}");
+    }
+    let clock = text.lines().find(|l| l.contains("task-clock")).unwrap();
+    assert!(!clock.contains('<'), "{text}");
+    let ipc = text.lines().find(|l| l.contains("  ipc ")).unwrap();
+    assert!(ipc.contains("`instructions`, `cycles`"), "{text}");
+
+    let both = &["-e", "task-clock:u,r1,cycles:u", "-m", "x=cycles:u/r1"];
+    let run = |more: &[&str]| {
+        let out = pmc(&[&["stat"], &both[..], more, &["--", "true"]].concat());
+        let text = said(&out);
+        assert_eq!(out.status.code(), Some(0), "{text}");
+        (String::from_utf8(out.stdout).unwrap(), text)
+    };
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json", "-"]).0).unwrap();
+    let counts = json["counts"].as_array().unwrap();
+    let of = |event: &str| counts.iter().find(|c| c["event"] == event).unwrap();
+    assert!(of("task-clock:u")["count"].is_number(), "{json}");
+    assert!(of("task-clock:u").get("supported").is_none(), "{json}");
+    for key in ["count", "counted", "u", "low", "high", "coverage", "pmu"] {
+        assert!(of("cycles:u")[key].is_null(), "{key}: {json}");
+    }
+    assert_eq!(of("r1")["supported"], false, "{json}");
+    let metric = &json["metrics"][0];
+    assert!(metric["value"].is_null(), "{json}");
+    assert_eq!(
+        metric["not_supported"],
+        serde_json::json!(["cycles:u", "r1"])
+    );
+
+    let csv = run(&["--csv"]).1;
+    let line = |part: &str| csv.lines().find(|l| l.contains(part)).unwrap().to_owned();
+    assert_eq!(line(",r1,"), "<not supported>,,,,r1,,,,1,,,,");
+    assert_eq!(line(",x,"), "<not supported>,,x,,,,");
+
+    let ticks = run(&["-i", "10", "--csv"]).1;
+    assert!(ticks.contains(",1,,,,r1,<not supported>,,\n"), "{ticks}");
+    let again = run(&["-r", "2"]).1;
+    assert!(again.contains("<not supported>  r1"), "{again}");
+    let all = pmc(&["stat", "-a", "-A", "-e", "instructions", "--", "true"]);
+    assert_eq!(all.status.code(), Some(0), "{}", said(&all));
+}
+
+#[test]
+fn groups_of_a_machine_without_pmu_are_not_supported() {
+    if has_pmu() {
+        println!("skipped: this machine has a PMU");
+        return;
+    }
+    for group in ["branches", "caches", "stalls"] {
+        let out = pmc(&["stat", "-g", group, "--", "true"]);
+        let text = said(&out);
+        assert_eq!(out.status.code(), Some(0), "{text}");
+        assert!(text.matches("<not supported>").count() >= 4, "{text}");
+    }
+}
+
+#[test]
+fn what_there_is_to_count_is_listed_without_a_pmu_too() {
+    let list = |args: &[&str]| {
+        let out = pmc(&[&["list"], args].concat());
+        let text = said(&out);
+        assert_eq!(out.status.code(), Some(0), "{text}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let all = list(&[]);
+    for event in ["task-clock", "page-faults", "context-switches"] {
+        assert!(all.contains(&format!("\n  {event} ")), "{all}");
+    }
+    let without = all.contains("no PMU that counts what cores do");
+    assert_eq!(without, !has_pmu(), "{all}");
+    let some = list(&["*FAULTS"]);
+    assert!(
+        some.contains("major-faults") && !some.contains("clock"),
+        "{some}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&list(&["--json", "-"])).unwrap();
+    let pmus = json["pmus"].as_array().unwrap();
+    let software = pmus.iter().find(|p| p["pmu"] == "software").unwrap();
+    let events = software["events"].as_array().unwrap();
+    assert!(
+        events.iter().any(|e| e["name"] == "cpu-migrations"),
+        "{json}"
+    );
+}
+
+#[test]
+fn unknown_names_are_bad_input_with_suggestions_on_every_machine() {
+    for (args, close) in [
+        (
+            &["stat", "-e", "instructons", "--", "true"][..],
+            "`instructions`",
+        ),
+        (&["stat", "-e", "task-clok", "--", "true"], "`task-clock`"),
+        (
+            &["stat", "-e", "software/task-clok/", "--", "true"],
+            "`task-clock`",
+        ),
+        (
+            &["stat", "-e", "nosuch/event=1/", "--", "true"],
+            "`software`",
+        ),
+        (&["stat", "-e", "cs", "-m", "x=cz", "--", "true"], "`cs`"),
+        (&["stat", "-V", "enery", "--", "true"], "energy"),
+        (&["stat", "-g", "cache", "--", "true"], "caches"),
+        (
+            &["stat", "--strategy", "robin", "--", "true"],
+            "round-robin",
+        ),
+        (&["record", "-e", "cyles", "--", "true"], "`cycles`"),
+        (
+            &["validate", "-e", "loads=L1-dcache-load"],
+            "`L1-dcache-loads`",
+        ),
+        (&["validate", "-e", "load=cycles"], "loads"),
+        (&["list", "page-falts"], "`page-faults`"),
+    ] {
+        let out = pmc(args);
+        let text = said(&out);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {text}");
+        assert!(text.contains(close), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_without_a_pmu_says_so() {
     if has_pmu() {
         println!("skipped: this machine has a PMU");
         return;
     }
     for args in [
-        &["list"][..],
-        &["stat", "--", "true"],
-        &["stat", "-e", "instructions", "-a"],
-        &["validate"],
+        &["validate"][..],
+        &["validate", "-e", "instructions=instructions"],
+        &["record", "-e", "instructions", "--", "true"],
+        &["patterns", "--", "true"],
+        &["stat", "--window", "1M", "--", "true"],
     ] {
         let out = pmc(args);
         let text = said(&out);
         assert_eq!(out.status.code(), Some(1), "{args:?}: {text}");
         assert!(text.contains("no PMU that counts what cores do"), "{text}");
     }
+    // nothing was asked for by name: the clock shows where a program is as well
+    let out = pmc(&["record", "--", "true"]);
+    let text = said(&out);
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    assert!(text.contains("cpu-clock"), "{text}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Totals of a run: how long each part could have counted, what is extrapolated, and metrics made
 //! of it.
 
-use super::{Count, Counting, Derived, Part, LEVEL, SAME_TIME};
+use super::{type_name, Count, Counting, Derived, Part, Row, LEVEL, SAME_TIME};
 use crate::formula::{Formula, SECONDS};
+use crate::sets::NotSupported;
 use amp_metrics::group::{GroupError, Whom};
 use amp_metrics::uncertainty::Measured;
 use std::collections::{HashMap, HashSet};
@@ -172,17 +173,39 @@ impl Counting {
                 counts.push(Count {
                     event: event.name.clone(),
                     set: p.set + 1,
-                    pmu: p.unit.pmu.clone(),
+                    pmu: Some(p.unit.pmu.clone()),
                     core_type: p.type_name(&self.names),
                     row: p.row.clone(),
+                    supported: true,
                     count: total.map(|t| t.value),
-                    counted: p.sampled.counted(i),
+                    counted: Some(p.sampled.counted(i)),
                     u: total.and_then(|t| t.u),
                     low: interval.map(|i| i.0),
                     high: interval.map(|i| i.1),
                     coverage: p.sampled.coverage(*whole),
                     seconds: p.sampled.seconds(),
                     windows: p.sampled.windows(),
+                    verdict: None,
+                });
+            }
+        }
+        for (s, set) in self.sets.iter().enumerate() {
+            for n in &set.not_supported {
+                counts.push(Count {
+                    event: n.event.clone(),
+                    set: s + 1,
+                    pmu: n.pmu.clone(),
+                    core_type: type_name(n.core_type, &self.names),
+                    row: Row::default(),
+                    supported: false,
+                    count: None,
+                    counted: None,
+                    u: None,
+                    low: None,
+                    high: None,
+                    coverage: None,
+                    seconds: 0.0,
+                    windows: 0,
                     verdict: None,
                 });
             }
@@ -194,7 +217,8 @@ impl Counting {
         Ok((counts, derived))
     }
 
-    /// A metric on each PMU that counts all its events.
+    /// A metric on each PMU that counts all its events; without a value where it has an event that
+    /// nothing counts.
     fn derive(&self, f: &Formula, wholes: &[f64], known: &[Known]) -> Vec<Derived> {
         let mut out = Vec::new();
         let mut done: HashSet<(&str, Option<u32>, Option<i32>)> = HashSet::new();
@@ -214,14 +238,41 @@ impl Counting {
             out.push(Derived {
                 metric: f.name.clone(),
                 formula: f.text.clone(),
-                pmu: p.unit.pmu.clone(),
+                pmu: Some(p.unit.pmu.clone()),
                 core_type,
                 row: p.row.clone(),
                 value: value.map(|v| v.value),
                 u: value.and_then(|v| v.u),
+                not_supported: Vec::new(),
             });
         }
+        self.underived(f, &mut out);
         out
+    }
+
+    /// Adds the metric without a value for each PMU that has an event of it only by name.
+    fn underived(&self, f: &Formula, out: &mut Vec<Derived>) {
+        let all = self.sets.iter().flat_map(|s| &s.not_supported);
+        let all: Vec<&NotSupported> = all.collect();
+        for n in &all {
+            let place = |o: &&&NotSupported| (&o.pmu, o.core_type) == (&n.pmu, n.core_type);
+            let there: Vec<&&NotSupported> = all.iter().filter(place).collect();
+            let missing = |name: &&String| there.iter().any(|n| n.is(name));
+            let missing: Vec<String> = f.names.iter().filter(missing).cloned().collect();
+            if missing.is_empty() || out.iter().any(|d| d.pmu == n.pmu) {
+                continue;
+            }
+            out.push(Derived {
+                metric: f.name.clone(),
+                formula: f.text.clone(),
+                pmu: n.pmu.clone(),
+                core_type: type_name(n.core_type, &self.names),
+                row: Row::default(),
+                value: None,
+                u: None,
+                not_supported: missing,
+            });
+        }
     }
 }
 

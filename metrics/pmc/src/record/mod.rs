@@ -37,6 +37,10 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+/// The event of whoever names none.
+const CYCLES: &str = "cycles";
+/// The same without a PMU.
+const CLOCK: &str = "cpu-clock";
 /// Events between two samples of cycles, instructions and clocks (which count nanoseconds): a
 /// thousand samples a second and more on a fast core.
 const FREQUENT: u64 = 1_000_000;
@@ -49,15 +53,10 @@ const RARE: u64 = 10_000;
 #[derive(Args, Debug)]
 #[command(override_usage = "scx_amp pmc record [OPTIONS] [-a | -p PID | [--] COMMAND…]")]
 pub struct RecordArgs {
-    /// The event, as perf writes it; on each core type its own PMU counts it. Without a PMU:
-    /// `cpu-clock`, in nanoseconds
-    #[arg(
-        short = 'e',
-        long = "event",
-        value_name = "EVENT",
-        default_value = "cycles"
-    )]
-    event: String,
+    /// The event, as perf writes it; on each core type its own PMU counts it [default: cycles;
+    /// without a PMU cpu-clock, in nanoseconds]
+    #[arg(short = 'e', long = "event", value_name = "EVENT")]
+    event: Option<String>,
     /// Events between two samples [default: 1000000 for cycles, instructions and clocks, else
     /// 10000]
     #[arg(short = 'c', long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000_000))]
@@ -90,12 +89,24 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     args.target.check("sampled")?;
     super::stat::check_outputs(&[&args.json])?;
     let inventory = CounterInventory::detect()?;
-    let mut set = Set::parse(&inventory, &args.event)?;
+    let event = match (&args.event, inventory.need_pmu()) {
+        (Some(event), _) => event,
+        (None, Ok(())) => CYCLES,
+        (None, Err(why)) => {
+            log::warn!("{why}. Samples are of `{CLOCK}` instead of `{CYCLES}`");
+            CLOCK
+        }
+    };
+    let mut set = Set::parse(&inventory, event)?;
+    if !set.not_supported.is_empty() {
+        let without = || format!("-e {event}: give a software event, such as `{CLOCK}`");
+        inventory.need_pmu().with_context(without)?;
+    }
     if !args.target.all_cpus && set.permitted() {
         log::warn!("{USER_MODE_ONLY}");
     }
     if set.units.iter().any(|u| u.events.len() > 1) {
-        return Err(bad_input(format!("-e {}: one event at a time", args.event)));
+        return Err(bad_input(format!("-e {event}: one event at a time")));
     }
     let everywhere = inventory.all_cpus();
     for u in &mut set.units {
@@ -106,8 +117,8 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let foreign = |u: &&Unit| u.core_type.is_none() && u.pmu != "software";
     if let Some(u) = set.units.iter().find(foreign) {
         return Err(bad_input(format!(
-            "event `{}`: PMU `{}` is not one of cores, and only those show where a program is",
-            args.event, u.pmu
+            "event `{event}`: PMU `{}` is not one of cores, and only those show where a program is",
+            u.pmu
         )));
     }
     let json_out = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
@@ -201,7 +212,7 @@ fn nominal(args: &RecordArgs, set: &Set) -> u64 {
     args.period.unwrap_or_else(|| {
         let mut units = set.units.iter();
         // whatever cycles they are
-        let clock = ["clock", "cycles"].iter().any(|c| args.event.contains(c));
+        let clock = ["clock", "cycles"].iter().any(|c| set.text.contains(c));
         if clock || units.any(|u| u.instructions.is_some() || u.cycles.is_some()) {
             FREQUENT
         } else {

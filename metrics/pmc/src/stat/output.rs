@@ -77,6 +77,9 @@ pub struct Report {
     pub intervals: Option<Vec<Window>>,
 }
 
+/// What stands for the count of an event that nothing counts here, as perf writes it.
+const NOT_SUPPORTED: &str = "<not supported>";
+
 /// A field of CSV, quoted where it must be.
 fn field(s: &str) -> String {
     if s.contains([',', '"', '\n']) {
@@ -115,11 +118,17 @@ fn mean_or_count(v: f64) -> String {
 }
 
 /// Where it was counted.
-fn place(pmu: &str, core_type: Option<&str>, row: &Row) -> String {
-    row.named(&match core_type {
-        Some(t) => format!("{t} ({pmu})"),
-        None => pmu.to_owned(),
+fn place(pmu: Option<&String>, core_type: Option<&str>, row: &Row) -> String {
+    row.named(&match (pmu, core_type) {
+        (Some(pmu), Some(t)) => format!("{t} ({pmu})"),
+        (Some(pmu), None) => pmu.clone(),
+        (None, _) => "no PMU".to_owned(),
     })
+}
+
+/// The name of a PMU as a field of CSV.
+fn pmu_field(pmu: Option<&String>) -> String {
+    pmu.map_or_else(String::new, |p| field(p))
 }
 
 /// The line above the intervals.
@@ -137,24 +146,26 @@ pub fn window(w: &Window, format: Format) -> String {
         let _ = match format {
             Format::Csv => writeln!(
                 out,
-                "{:.6},{},{},{},{},{},{},{:.6},{}",
+                "{:.6},{},{},{},{},{},{},{},{}",
                 w.at_s,
                 w.set,
                 maybe(c.row.cpu),
-                field(&c.pmu),
+                pmu_field(c.pmu.as_ref()),
                 field(c.core_type.as_deref().unwrap_or_default()),
                 field(&c.event),
-                c.count,
-                c.seconds,
+                c.count
+                    .map_or_else(|| NOT_SUPPORTED.into(), |n| n.to_string()),
+                maybe(c.count.map(|_| format!("{:.6}", c.seconds))),
                 field(c.row.thread.as_deref().unwrap_or_default())
             ),
             Format::Table => writeln!(
                 out,
                 "{:>12.6} {:>16}  {} on {} (set {})",
                 w.at_s,
-                grouped(c.count as f64),
+                c.count
+                    .map_or_else(|| NOT_SUPPORTED.into(), |n| grouped(n as f64)),
                 c.event,
-                place(&c.pmu, c.core_type.as_deref(), &c.row),
+                place(c.pmu.as_ref(), c.core_type.as_deref(), &c.row),
                 w.set
             ),
         };
@@ -213,19 +224,22 @@ fn csv(r: &Report) -> String {
     for c in &r.counts {
         let _ = writeln!(
             out,
-            "{},{},{},{},{},{},{},{},{},{:.6},{},{},{}",
-            maybe(c.count.map(|v| format!("{v:.0}"))),
+            "{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            match c.supported {
+                true => maybe(c.count.map(|v| format!("{v:.0}"))),
+                false => NOT_SUPPORTED.to_owned(),
+            },
             maybe(c.low.map(|v| format!("{v:.0}"))),
             maybe(c.high.map(|v| format!("{v:.0}"))),
             maybe(c.coverage.map(|v| format!("{v:.4}"))),
             field(&c.event),
-            field(&c.pmu),
+            pmu_field(c.pmu.as_ref()),
             field(c.core_type.as_deref().unwrap_or_default()),
             maybe(c.row.cpu),
             c.set,
-            c.seconds,
-            c.windows,
-            c.counted,
+            maybe(c.supported.then(|| format!("{:.6}", c.seconds))),
+            maybe(c.supported.then_some(c.windows)),
+            maybe(c.counted),
             field(c.row.thread.as_deref().unwrap_or_default())
         );
     }
@@ -236,10 +250,13 @@ fn csv(r: &Report) -> String {
         let _ = writeln!(
             out,
             "{},{},{},{},{},{},{}",
-            maybe(m.value),
+            match m.not_supported.is_empty() {
+                true => maybe(m.value),
+                false => NOT_SUPPORTED.to_owned(),
+            },
             maybe(m.u),
             field(&m.metric),
-            field(&m.pmu),
+            pmu_field(m.pmu.as_ref()),
             field(m.core_type.as_deref().unwrap_or_default()),
             maybe(m.row.cpu),
             field(m.row.thread.as_deref().unwrap_or_default())
@@ -263,6 +280,12 @@ fn csv(r: &Report) -> String {
 }
 
 fn remark(c: &Count, repeated: bool) -> String {
+    if !c.supported {
+        return match &c.pmu {
+            Some(_) => "the PMU does not count it".into(),
+            None => "this machine has no PMU that counts what cores do".into(),
+        };
+    }
     let how = match repeated {
         true => scattered(c),
         false => extrapolated(c),
@@ -288,6 +311,12 @@ fn scattered(c: &Count) -> String {
         let _ = write!(out, ", counted {:.1} % of the time", part * 100.0);
     }
     out
+}
+
+/// Why a metric has no value.
+fn without(events: &[String]) -> String {
+    let names: Vec<String> = events.iter().map(|e| format!("`{e}`")).collect();
+    format!("no value without {}", names.join(", "))
 }
 
 fn extrapolated(c: &Count) -> String {
@@ -352,9 +381,12 @@ fn table(r: &Report) -> String {
             let _ = write!(event, " [{}]", c.set);
         }
         rows.push_record([
-            c.count.map_or_else(|| "not counted".into(), mean_or_count),
+            match c.supported {
+                true => c.count.map_or_else(|| "not counted".into(), mean_or_count),
+                false => NOT_SUPPORTED.to_owned(),
+            },
             event,
-            place(&c.pmu, c.core_type.as_deref(), &c.row),
+            place(c.pmu.as_ref(), c.core_type.as_deref(), &c.row),
             remark(c, r.repeated.is_some()),
         ]);
     }
@@ -364,8 +396,9 @@ fn table(r: &Report) -> String {
         rows.push_record([
             value,
             m.metric.clone(),
-            place(&m.pmu, m.core_type.as_deref(), &m.row),
+            place(m.pmu.as_ref(), m.core_type.as_deref(), &m.row),
             match (m.value, u) {
+                _ if !m.not_supported.is_empty() => without(&m.not_supported),
                 (Some(_), Some(u)) => format!("± {u:.4} (standard uncertainty)"),
                 (Some(_), None) if m.u.is_none() => "± unknown".into(),
                 _ => String::new(),
@@ -409,11 +442,12 @@ mod tests {
         Count {
             event: event.into(),
             set: 1,
-            pmu: "armv8_cortex_a57".into(),
+            pmu: Some("armv8_cortex_a57".into()),
             core_type: Some("big".into()),
             row: Row::default(),
+            supported: true,
             count: Some(1_234_567.0),
-            counted: 617_283,
+            counted: Some(617_283),
             u: Some(1000.0),
             low: Some(1_232_567.0),
             high: Some(1_246_912.67),
@@ -464,6 +498,49 @@ mod tests {
             !text.contains('±') && text.contains("never ran here"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_nothing_counts_is_not_supported() {
+        let not = |pmu: Option<&str>| Count {
+            pmu: pmu.map(str::to_owned),
+            core_type: None,
+            supported: false,
+            count: None,
+            counted: None,
+            u: None,
+            low: None,
+            high: None,
+            ..count("cycles", None)
+        };
+        let mut report = one(&["a"], vec![not(None), not(Some("a57"))]);
+        report.metrics.push(Derived {
+            metric: "ipc".into(),
+            formula: "a/b".into(),
+            pmu: None,
+            core_type: None,
+            row: Row::default(),
+            value: None,
+            u: None,
+            not_supported: vec!["a".into()],
+        });
+        let text = table(&report);
+        for part in [
+            "<not supported>  cycles  no PMU  this machine has no PMU",
+            "<not supported>  cycles  a57     the PMU does not count it",
+            "-  ipc     no PMU  no value without `a`",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let text = csv(&report);
+        assert!(
+            text.contains("\n<not supported>,,,,cycles,a57,,,1,,,,\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("\n<not supported>,,ipc,,,,\n"), "{text}");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["counts"][0]["supported"], false);
+        assert!(json["counts"][0]["counted"].is_null());
     }
 
     #[test]

@@ -183,11 +183,12 @@ mod tests {
         Count {
             event: "cycles".into(),
             set: 1,
-            pmu: core_type.into(),
+            pmu: Some(core_type.into()),
             core_type: Some(core_type.into()),
             row: Row::default(),
+            supported: true,
             count,
-            counted: count.map_or(0, |c| c as u64),
+            counted: Some(count.map_or(0, |c| c as u64)),
             u: Some(0.0),
             low: count,
             high: count,
@@ -208,7 +209,7 @@ mod tests {
         let out = means_of_counts(&runs);
         assert_eq!(out.len(), 2);
         let big = &out[0];
-        assert_eq!((big.count, big.counted), (Some(100.0), 300));
+        assert_eq!((big.count, big.counted), (Some(100.0), Some(300)));
         // s = 4, u = 4/√3, t(2; 95 %) = 4.3027
         let u = 4.0 / 3f64.sqrt();
         assert!((big.u.unwrap() - u).abs() < 1e-12);
@@ -223,7 +224,7 @@ mod tests {
             vec![count("big", None), count("little", Some(60.0))],
         ];
         let out = means_of_counts(&runs);
-        let of = |t: &str| out.iter().find(|c| c.pmu == t).unwrap();
+        let of = |t: &str| out.iter().find(|c| c.pmu.as_deref() == Some(t)).unwrap();
         assert_eq!(of("big").count, Some(45.0));
         assert_eq!(of("little").count, Some(30.0));
     }
@@ -253,11 +254,12 @@ mod tests {
         let ipc = |v: Option<f64>| Derived {
             metric: "ipc".into(),
             formula: "i/c".into(),
-            pmu: "p".into(),
+            pmu: Some("p".into()),
             core_type: None,
             row: Row::default(),
             value: v,
             u: Some(0.0),
+            not_supported: vec![],
         };
         let out = means_of_metrics(&[vec![ipc(Some(1.0))], vec![ipc(Some(1.2))], vec![ipc(None)]]);
         assert!((out[0].value.unwrap() - 1.1).abs() < 1e-12);

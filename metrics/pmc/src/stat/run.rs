@@ -40,7 +40,7 @@ impl Measurement<'_> {
         let strategy = by_name(&args.strategy, sets.len()).map_err(bad_input)?;
         let mut cutter = match args.window.and_then(NonZeroU64::new) {
             None => None,
-            Some(size) => Some(Windows::new(size, sets)?),
+            Some(size) => Some(Windows::new(size, sets, inventory)?),
         };
         let windowed = args.interval.is_some() || cutter.is_some();
         let keep = args.json.is_some() || args.html.is_some();
@@ -167,7 +167,7 @@ fn judge(counts: &mut [Count], sets: &[Set], inventory: &CounterInventory) {
         let units = sets
             .get(c.set.wrapping_sub(1))
             .map_or(&[][..], |s| &s.units);
-        let unit = units.iter().find(|u| u.pmu == c.pmu);
+        let unit = units.iter().find(|u| c.pmu.as_ref() == Some(&u.pmu));
         c.verdict = unit.and_then(|u| {
             let event = u.events.iter().find(|e| e.name == c.event)?;
             Some(inventory.trusted(u.core_type?, event)?.verdict.name())

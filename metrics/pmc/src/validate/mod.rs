@@ -9,11 +9,11 @@ mod verdict;
 use super::caches;
 use super::inventory::CounterInventory;
 use amp_host::affinity::stay_on;
-use amp_host::write_out;
+use amp_host::{bad_input, write_out};
 use amp_machine::page::{Page, PageError};
 use amp_metrics::pmu::vendor::{self, Cpu};
 use amp_metrics::trust::{CoreTypeTrust, Trust, Verdict, FORMAT};
-use amp_metrics::CoreTypeId;
+use amp_metrics::{CoreTypeId, EventSpec};
 use amp_workloads::exact::Quantity;
 use anyhow::{Context, Result};
 use candidates::{candidates, groups};
@@ -66,6 +66,10 @@ fn quantity_of(s: &str) -> Result<(Quantity, String), String> {
 pub fn main(args: &ValidateArgs, stop: &AtomicBool) -> Result<ExitCode> {
     super::stat::check_outputs(&[&args.out, &args.json])?;
     let inventory = CounterInventory::detect()?;
+    for (_, event) in &args.events {
+        let spec: EventSpec = event.parse().map_err(bad_input)?;
+        inventory.known(&spec).map_err(bad_input)?;
+    }
     inventory.need_pmu()?;
     let page = match Page::open() {
         Ok(p) => Some(p),

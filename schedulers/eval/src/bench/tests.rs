@@ -12,6 +12,8 @@ use std::collections::HashSet;
 #[derive(Default)]
 struct Made {
     repeatable: bool,
+    /// It tells energies.
+    energies: bool,
     keys: Vec<Option<String>>,
     /// What was asked for, in order.
     asked: Vec<String>,
@@ -58,6 +60,10 @@ impl Lab for Made {
         self.repeatable
     }
 
+    fn tells_energy(&self) -> bool {
+        self.energies
+    }
+
     fn key(&self, app: usize) -> Option<String> {
         self.keys.get(app).cloned().flatten()
     }
@@ -72,6 +78,10 @@ impl Lab for Made {
         Ok(AloneRecord {
             took_s,
             instructions,
+            energy_j: self.energies.then_some(match cores {
+                Cores::Slow => 6.0,
+                Cores::Fast => 12.0,
+            }),
             progress: None,
         })
     }
@@ -260,8 +270,7 @@ fn kept_times_are_used_where_there_are_enough() {
         command: None,
         slow_s: vec![40.0; n],
         fast_s: vec![20.0; n],
-        instructions: None,
-        progress: None,
+        ..SoloTimes::default()
     };
     let mut kept = SoloCache::default();
     kept.put("known".into(), times(2)).unwrap();
@@ -294,6 +303,43 @@ fn kept_times_are_used_where_there_are_enough() {
             "rr 1"
         ]
     );
+}
+
+#[test]
+fn efficiency_factors_are_those_of_the_solo_runs() {
+    let w = workload(2);
+    let key = |k: &str| Some(k.to_owned());
+    let watch = &mut |_: Step<'_>| ControlFlow::Continue(());
+    let stop = AtomicBool::new(false);
+    let without = SoloTimes {
+        slow_s: vec![30.0; 2],
+        fast_s: vec![10.0; 2],
+        ..SoloTimes::default()
+    };
+    assert_eq!(without.efficiency(), None);
+    for (policy, energies, asked) in [("hsp", true, 0), ("ef", false, 0), ("ef", true, 4)] {
+        let p = vec![policy.parse().unwrap()];
+        let mut lab = Made {
+            keys: vec![key("0"), key("1")],
+            energies,
+            ..Made::default()
+        };
+        // kept by a version that knew no energies
+        let mut kept = SoloCache::default();
+        kept.put("0".into(), without.clone()).unwrap();
+        kept.put("1".into(), without.clone()).unwrap();
+        bench(&plan(&w, &p), &mut lab, &mut kept, watch, &stop).unwrap();
+        let alone = |app: &str| lab.asked.iter().filter(|a| a.starts_with(app)).count();
+        assert_eq!((alone("0 "), alone("1 ")), (asked, asked), "{policy}");
+        if asked > 0 {
+            // EDP 30 s · 6 J over 10 s · 12 J, and over 20 s · 12 J
+            let ef = |k: &str| kept.get(k).unwrap().efficiency().unwrap();
+            assert!((ef("0") - 1.5).abs() < 1e-9 && (ef("1") - 0.75).abs() < 1e-9);
+            let text = serde_json::to_string(kept.get("0").unwrap()).unwrap();
+            let again: SoloTimes = serde_json::from_str(&text).unwrap();
+            assert_eq!(&again, kept.get("0").unwrap());
+        }
+    }
 }
 
 #[test]

@@ -21,14 +21,14 @@ use amp_eval::evaluation::{
 };
 use amp_eval::lab::{AloneRecord, Cores, Facts, MixSpec, RunRecord};
 use amp_eval::solos::{self, SoloCache, SoloTimes};
-use amp_eval::workload::Workload;
+use amp_eval::workload::{App, Workload};
 use amp_eval::{BenchError, Contender, Lab, Plan};
 use amp_host::bad_input;
 use amp_host::realtime::become_real_time;
 use amp_host::topology::{self, Detected};
 use amp_host::user;
 use amp_machine::CpuList;
-use amp_metrics::providers::{Declarations, Declared, Speedups};
+use amp_metrics::providers::{Declarations, Declared, DeclaredFactors, Efficiencies, Speedups};
 use amp_metrics::Nanos;
 use amp_pmc::CounterInventory;
 use amp_sched::policy::Settings;
@@ -79,6 +79,18 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     let mut lab = HostLab::new(args, workload)?;
     let mut kept = SoloCache::open(args.solo_cache.as_deref());
     measure(args, workload, &mut lab, &mut kept, cancel, failed)
+}
+
+/// What is declared of an application: the speedup factor of the workload file, else of the solo
+/// runs; the efficiency factor of the solo runs, where their energies are known.
+fn factors(app: &App, solo: &SoloTimes) -> DeclaredFactors {
+    let sf = app.speedup.or_else(|| solo.speedup());
+    DeclaredFactors {
+        speedups: sf.and_then(|sf| Speedups::fastest(sf).ok()),
+        efficiencies: solo
+            .efficiency()
+            .and_then(|ef| Efficiencies::fastest(ef).ok()),
+    }
 }
 
 /// The release of the running kernel.
@@ -204,11 +216,11 @@ impl<'a> HostLab<'a> {
         let provider = provider::checked(&mut inventory, declared)?;
         let mut s = Scheduling::counting(machine, policy, provider)?;
         s.engine_mut().set_knobs(settings.engine());
-        let speedups = self.workload.apps.iter().zip(solos).map(|(app, solo)| {
-            let sf = app.speedup.or_else(|| solo.speedup())?;
-            Speedups::fastest(sf).ok()
-        });
-        s.declare(declarations, speedups.collect());
+        let apps = self.workload.apps.iter().zip(solos);
+        s.declare(
+            declarations,
+            apps.map(|(app, solo)| factors(app, solo)).collect(),
+        );
         Ok(s)
     }
 
@@ -340,6 +352,10 @@ impl Lab for HostLab<'_> {
         Some(solos::key(&parts, command, &self.launcher.workdir))
     }
 
+    fn tells_energy(&self) -> bool {
+        self.meter.tells_energy()
+    }
+
     fn alone(&mut self, app: usize, cores: Cores, cancel: &AtomicBool) -> Result<AloneRecord> {
         let types = self.detected.topology.core_types();
         let slow = types.last().map(|t| t.cpus.as_slice()).unwrap_or_default();
@@ -355,9 +371,11 @@ impl Lab for HostLab<'_> {
             ..self.rules(1, cancel)
         };
         let (took, progress) = session::solo(&self.programs[app], cpus, &self.launcher, &rules)?;
+        let counts = self.meter.read()?.since(before);
         Ok(AloneRecord {
             took_s: took.as_secs_f64(),
-            instructions: self.meter.read()?.since(before).instructions,
+            instructions: counts.instructions,
+            energy_j: counts.working_j,
             progress,
         })
     }
@@ -412,5 +430,42 @@ impl Lab for HostLab<'_> {
         let counts = self.meter.read()?.since(before);
         peer.map_or(Ok(()), Peer::end)?;
         Ok(self.record(spec, &run, counts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amp_metrics::CoreTypeId;
+    use std::path::Path;
+
+    #[test]
+    fn solo_runs_with_energies_declare_efficiency() {
+        let text = "name = \"w\"\n[[app]]\nname = \"a\"\ncommand = [\"true\"]\n";
+        let mut app = Workload::parse(Path::new("w.toml"), text)
+            .unwrap()
+            .apps
+            .remove(0);
+        let fast = CoreTypeId::FASTEST;
+        let declared = |app: &App, solo: &SoloTimes| {
+            let f = factors(app, solo);
+            let sf = f.speedups.and_then(|s| s.on(fast));
+            (sf, f.efficiencies.and_then(|e| e.on(fast)))
+        };
+        let mut solo = SoloTimes {
+            slow_s: vec![30.0],
+            fast_s: vec![10.0],
+            ..SoloTimes::default()
+        };
+        assert_eq!(declared(&app, &solo), (Some(3.0), None));
+        // ER = 12 J / 5 J for the same work: EF = 3 / 2.4
+        (solo.slow_j, solo.fast_j) = (vec![5.0], vec![12.0]);
+        app.speedup = Some(2.0);
+        let (sf, ef) = declared(&app, &solo);
+        assert_eq!(sf, Some(2.0), "the file's word goes first");
+        assert!((ef.unwrap() - 1.25).abs() < 1e-9, "{ef:?}");
+        solo.fast_j = vec![0.0];
+        assert_eq!(declared(&app, &solo).1, None);
+        assert_eq!(declared(&app, &SoloTimes::default()), (Some(2.0), None));
     }
 }

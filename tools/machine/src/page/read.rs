@@ -120,6 +120,8 @@ pub struct CpuTotals {
     totals: [Split; NR_TOTALS],
     /// Energy up to the snapshot, microjoules; it includes static power.
     pub energy_uj: u64,
+    /// What of it was drawn while the CPU was idle, microjoules.
+    pub idle_uj: u64,
 }
 
 impl CpuTotals {
@@ -151,6 +153,12 @@ impl Snapshot {
     /// Energy of all CPUs, microjoules.
     pub fn energy_uj(&self) -> u64 {
         self.cpus.iter().map(|c| c.energy_uj).sum()
+    }
+
+    /// Energy of all CPUs while they were running, microjoules.
+    pub fn working_uj(&self) -> u64 {
+        let working = |c: &CpuTotals| c.energy_uj.saturating_sub(c.idle_uj);
+        self.cpus.iter().map(working).sum()
     }
 }
 
@@ -338,7 +346,7 @@ impl Page {
                 let mut out = self.copy(cpu, record);
                 fence(Ordering::Acquire);
                 if record.seq.load(Ordering::Relaxed) == seq {
-                    out.energy_uj = self.energy(&out, global_ps);
+                    (out.energy_uj, out.idle_uj) = self.energy(&out, global_ps);
                     return Ok(out);
                 }
             }
@@ -360,24 +368,30 @@ impl Page {
             time_ps: record.time_ps.load(Ordering::Relaxed),
             totals,
             energy_uj: 0,
+            idle_uj: 0,
         }
     }
 
-    fn energy(&self, cpu: &CpuTotals, global_ps: u64) -> u64 {
+    /// Energy of a CPU, and what of it was drawn while it was idle.
+    fn energy(&self, cpu: &CpuTotals, global_ps: u64) -> (u64, u64) {
         let header = self.header();
         let Some(t) = header.types.get(cpu.core_type as usize) else {
-            return 0;
+            return (0, 0);
         };
         let power = StaticPower {
             active_uw: t.active_uw.load(Ordering::Relaxed),
             idle_uw: t.idle_uw.load(Ordering::Relaxed),
         };
-        energy_uj(
-            power,
-            self.dilation(),
-            global_ps.max(cpu.time_ps),
-            cpu.total(Total::ActivePs),
-            cpu.total(Total::DynamicPj),
+        let idle = StaticPower {
+            active_uw: 0,
+            ..power
+        };
+        let (now, active) = (global_ps.max(cpu.time_ps), cpu.total(Total::ActivePs));
+        let dynamic = cpu.total(Total::DynamicPj);
+        let dilation = self.dilation();
+        (
+            energy_uj(power, dilation, now, active, dynamic),
+            energy_uj(idle, dilation, now, active, 0),
         )
     }
 }

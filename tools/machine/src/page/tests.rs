@@ -60,7 +60,7 @@ fn the_right_one_of_two_devices() {
     assert_eq!((i.user, i.kernel), (30, 4));
     assert_eq!(s.cpus[0].total(Total::Instructions), 0);
     // Two modelled seconds of two idle CPUs at a milliwatt.
-    assert_eq!(s.energy_uj(), 4000);
+    assert_eq!((s.energy_uj(), s.working_uj()), (4000, 0));
     // The write-combining view is preferred when there is one.
     fs::write(right.join("resource2_wc"), bar(VERSION, 5)).unwrap();
     assert_eq!(Page::open_under(dir.path()).unwrap().nr_cpus(), 5);

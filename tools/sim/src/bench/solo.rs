@@ -64,6 +64,7 @@ pub fn alone(
     Ok(AloneRecord {
         took_s: sim.now().as_secs_f64(),
         instructions: Some(app.instructions),
+        energy_j: sim.app_stats(0).and_then(|s| s.energy_j),
         progress: Progress::of(&looks),
     })
 }

@@ -7,6 +7,9 @@ mod synth;
 
 use amp_eval::workload::{App, Workload};
 use amp_machine::MachineFile;
+use amp_sim::bench::{bench, BenchOptions, Step};
+use amp_sim::ProviderSpec;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 fn folder(platform: &str) -> PathBuf {
@@ -169,6 +172,39 @@ fn efficiency_and_speedup_put_other_programs_first() {
             order
         };
         assert_ne!(top_two(|f| f.0), top_two(|f| f.1), "{}", w.name);
+    }
+}
+
+/// With declared factors, `ef` gives big cores to those who use energy best there, and `hsp` to the
+/// fastest: in each mix both differ.
+#[test]
+fn with_declared_factors_ef_orders_by_efficiency() {
+    let juno = MachineFile::load("juno").unwrap();
+    let options = BenchOptions {
+        provider: ProviderSpec::named("declared").unwrap(),
+        runs: amp_eval::Runs::Exactly(1),
+        completions: 1,
+        ..BenchOptions::default()
+    };
+    for w in mixes("ef") {
+        let factors: Vec<(f64, f64)> = w.apps.iter().map(sf_and_ef).collect();
+        let go = &mut |_: Step<'_>| ControlFlow::Continue(());
+        let report = bench(&w, &juno, &["ef", "hsp"], &options, go).unwrap();
+        // mean factor on big cores: of SF, and of EF
+        let on_big = |policy: usize| {
+            let share = |i: usize| report.results[policy].apps[i].big_time_share.unwrap();
+            let all: f64 = (0..factors.len()).map(share).sum();
+            let sf = (0..factors.len()).map(|i| share(i) * factors[i].0);
+            let ef = (0..factors.len()).map(|i| share(i) * factors[i].1);
+            (sf.sum::<f64>() / all, ef.sum::<f64>() / all)
+        };
+        let (by_ef, by_sf) = (on_big(0), on_big(1));
+        println!(
+            "{}: (SF, EF) {by_ef:.3?} under ef, {by_sf:.3?} under hsp",
+            w.name
+        );
+        assert!(by_ef.1 > by_sf.1, "{}: {by_ef:?} {by_sf:?}", w.name);
+        assert!(by_sf.0 > by_ef.0, "{}: {by_ef:?} {by_sf:?}", w.name);
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Counts {
     pub instructions: Option<f64>,
     /// Energy in joules.
     pub energy_j: Option<f64>,
+    /// The same without what idle CPUs draw, on the board, which tells that apart; else the same.
+    pub working_j: Option<f64>,
 }
 
 /// Counts what the whole machine does.
@@ -57,6 +59,11 @@ impl Meter {
         self.board.is_some()
     }
 
+    /// Whether there is a source of energy.
+    pub fn tells_energy(&self) -> bool {
+        self.board.is_some() || self.energy.name().is_some()
+    }
+
     /// Ends an interval of the energy source: due every second or so while something runs.
     ///
     /// # Errors
@@ -80,6 +87,7 @@ impl Meter {
             return Ok(Counts {
                 instructions: Some(all.sum::<u64>() as f64),
                 energy_j: Some(s.energy_uj() as f64 * 1e-6),
+                working_j: Some(s.working_uj() as f64 * 1e-6),
             });
         }
         self.interval()?;
@@ -91,6 +99,7 @@ impl Meter {
         Ok(Counts {
             instructions: (!self.instructions.is_empty()).then_some(sum as f64),
             energy_j: self.energy.total_j(),
+            working_j: self.energy.total_j(),
         })
     }
 }
@@ -114,6 +123,7 @@ impl Counts {
         Counts {
             instructions: added(self.instructions, before.instructions),
             energy_j: added(self.energy_j, before.energy_j),
+            working_j: added(self.working_j, before.working_j),
         }
     }
 }
@@ -151,6 +161,8 @@ mod tests {
         write("energy_uj", "4500000\n");
         let added = meter.read().unwrap().since(before);
         assert_eq!(added.energy_j, Some(3.5));
+        assert_eq!(added.working_j, added.energy_j);
+        assert!(meter.tells_energy());
         // the fake tree has no PMU: no instructions are made up
         assert_eq!(added.instructions, None);
         write("energy_uj", "x\n");

@@ -10,6 +10,7 @@
 
 mod board;
 mod collection;
+mod exercise;
 mod journal;
 mod plan;
 mod run;

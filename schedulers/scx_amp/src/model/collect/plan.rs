@@ -1,13 +1,15 @@
 //! What is counted in which run [MET §3].
 
+use super::exercise::{self, Finding};
 use super::CollectArgs;
+use amp_host::affinity::on_cpus;
 use amp_host::bad_input;
 use amp_metrics::group::{Group, Whom};
 use amp_metrics::{CoreTypeId, Event, EventSpec};
 use amp_models::candidates::Candidates;
 use amp_models::data::{CoreType, Header, FORMAT, VERSION};
 use amp_pmc::CounterInventory;
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 
 /// What a window is measured in: instructions of user mode. A program executes the same ones on
 /// every core type; those of the kernel come on top with time (ticks), so more of them on the
@@ -104,7 +106,16 @@ pub fn places(
         for event in named {
             let event_trusted = trusted(inventory, &place, std::slice::from_ref(event));
             match event_trusted.and_then(|()| countable(inventory, &place, event)) {
-                Ok(()) => place.events.push(event.clone()),
+                Ok(finding) => {
+                    if finding == Finding::Zero {
+                        log::warn!(
+                            "{file}: {}: event `{event}` stayed at 0 in a loop of loads, stores, \
+                             branches and arithmetic: it may count nothing here",
+                            place.name
+                        );
+                    }
+                    place.events.push(event.clone());
+                }
                 Err(e) => log::warn!("{file}: {}: {e:#}; left out", place.name),
             }
         }
@@ -133,14 +144,28 @@ fn trusted(inventory: &CounterInventory, place: &Place, events: &[String]) -> Re
     }
 }
 
-/// Whether an event counts at all.
-fn countable(inventory: &CounterInventory, place: &Place, event: &str) -> Result<()> {
+/// Whether an event counts at all, while a loop runs on the CPU that is counted.
+///
+/// # Errors
+/// When it cannot be counted, or counts nothing of what the loop is sure to cause.
+fn countable(inventory: &CounterInventory, place: &Place, event: &str) -> Result<Finding> {
     let events = place.resolve(inventory, &[event.to_owned()])?;
     let mut group = Group::open(&events, Whom::Cpu(place.cpu), false)?;
     group.start()?;
-    std::thread::sleep(std::time::Duration::from_millis(2));
-    group.read()?;
-    Ok(())
+    on_cpus(&[place.cpu], exercise::run)?;
+    let counts = group.read()?.counts;
+    let at = |i: usize| counts.get(i).copied().unwrap_or(0);
+    let instructions = at(0);
+    let pmu = inventory.pmus.of_core_type(place.id);
+    let sure = pmu.zip(events.get(2));
+    let sure = sure.is_some_and(|(pmu, event)| exercise::is_caused(pmu, event));
+    match exercise::judge(instructions, at(2), sure) {
+        Finding::Nothing => bail!(
+            "event `{event}` counts nothing here: 0 beside {instructions} instructions that are \
+             sure to cause it"
+        ),
+        finding => Ok(finding),
+    }
 }
 
 /// The header of the data for these sets.
