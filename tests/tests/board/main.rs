@@ -30,5 +30,6 @@ mod recording;
 mod repeatability;
 mod service;
 mod setup;
+mod soak;
 mod taken;
 mod wakeups;
