@@ -31,5 +31,6 @@ mod repeatability;
 mod service;
 mod setup;
 mod soak;
+mod survival;
 mod taken;
 mod wakeups;
