@@ -388,7 +388,7 @@ impl Scheduler {
             rotations: read!(nr_rotations),
             rescued: read!(nr_rescued),
             seats: read!(nr_seats),
-            untracked: read!(nr_untracked),
+            untracked: self.untracked(),
             slots_used: self.slots_used().saturating_sub(1),
             slots_live: self.threads().count() as u32,
             unread: self.unread(),
@@ -402,6 +402,16 @@ impl Scheduler {
             stats.kicks += cpu.nr_kicks;
         }
         stats
+    }
+
+    /// Threads that found the table of slots full since loading; cheaper than all of [`stats`].
+    ///
+    /// [`stats`]: Scheduler::stats
+    pub fn untracked(&self) -> u64 {
+        self.shared().map_or(0, |shared| {
+            // SAFETY: as in stats().
+            unsafe { addr_of!((*shared).nr_untracked).read_volatile() }
+        })
     }
 
     fn unread(&self) -> u64 {

@@ -488,6 +488,7 @@ mod tests {
             // a container without perf: that the error says so is all that can be shown
             Err(e) => {
                 assert!(e.to_string().contains("task-clock"), "{e}");
+                amp_skips::skip(&format!("nothing can be counted here: {e}"));
                 return;
             }
         };

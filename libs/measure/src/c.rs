@@ -378,6 +378,7 @@ mod tests {
             if amp_region_open(c"task-clock:u".as_ptr(), 0, &mut region) != 0 {
                 // a container without perf
                 assert!(message().contains("task-clock"), "{}", message());
+                amp_skips::skip(&format!("nothing can be counted here: {}", message()));
                 return;
             }
             assert_eq!(amp_region_start(region), 0);

@@ -501,6 +501,7 @@ mod tests {
                     not_allowed(&e) && e.to_string().contains("task-clock"),
                     "{e}"
                 );
+                amp_skips::skip(&format!("nothing can be counted here: {e}"));
                 return;
             }
         };

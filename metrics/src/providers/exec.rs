@@ -8,6 +8,7 @@
 //! doubles; until it answers there are no estimates.
 
 mod child;
+mod confined;
 mod protocol;
 mod trusted;
 

@@ -38,7 +38,7 @@ mod statistics;
 mod status;
 mod top;
 
-use amp_host::{bad_input, on_signal, print, stop_flag, topology, write_out, BadInput};
+use amp_host::{bad_input, print, stop_flag, topology, write_out, BadInput};
 use amp_machine::CpuList;
 use anyhow::Result;
 #[cfg(any(test, feature = "pages"))]
@@ -46,7 +46,6 @@ use clap::CommandFactory;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::mpsc;
 
 /// Schedules machines with fast and slow cores: for throughput, for fairness, or for energy
 ///
@@ -246,15 +245,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Run(args) => {
-            let (sender, events) = mpsc::channel();
-            let stop = sender.clone();
-            on_signal(move || {
-                // nobody listens any more: the command is ending already
-                let _ = stop.send(run::Event::Stop);
-            })?;
-            run::run(*args, &sender, &events)?;
-        }
+        Command::Run(args) => run::run(*args)?,
         Command::Config { what } => match what {
             Config::Check { file } => {
                 print(&format!("{}\n", run::config::check(file.as_deref())?))?

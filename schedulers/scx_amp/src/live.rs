@@ -34,6 +34,8 @@ pub struct LiveOptions {
     pub interval: Nanos,
     /// Schedule only threads of class `SCHED_EXT`.
     pub only_sched_ext: bool,
+    /// Threads that can be placed at a time, where it is not the usual number.
+    pub slots: Option<u32>,
 }
 
 /// This machine, scheduled by us until it is dropped.
@@ -47,6 +49,8 @@ pub struct Live {
     missing: usize,
     /// Why the last change of event sets failed, to say it once.
     uncounted: Option<String>,
+    /// Slots there are, until it was said that they are not enough.
+    enough: Option<u32>,
     snapshot: Snapshot,
     roster: Roster,
 }
@@ -80,6 +84,7 @@ impl Live {
         let mut config = config(detected);
         config.only_sched_ext = options.only_sched_ext;
         config.counters = inventory.has_pmu();
+        config.slots = options.slots.unwrap_or(config.slots);
         // the interval may become longer while the scheduler is loaded
         let longest = options.interval.max(USUAL_INTERVAL);
         config.heartbeat_timeout = Some(Duration::from_nanos(longest.0) * SILENT_TICKS);
@@ -95,6 +100,7 @@ impl Live {
             missing: others.missing().len(),
             others,
             uncounted: None,
+            enough: Some(config.slots),
             snapshot: Snapshot::default(),
             roster: Roster::new(rustix::process::getpid().as_raw_nonzero().get()),
         })
@@ -215,6 +221,13 @@ impl Machine for Live {
         self.roster.look(scheduler, &mut self.snapshot, |t, out| {
             counting.read(scheduler, t, out);
         });
+        if let Some(slots) = self.enough.filter(|_| self.scheduler.untracked() > 0) {
+            log::warn!(
+                "more threads than can be placed at a time ({}): those beyond run on any core",
+                slots - 1
+            );
+            self.enough = None;
+        }
         self.roster.bury(self.scheduler.ended(), &mut self.snapshot);
         self.snapshot.now = clock::now();
         self.others.sample(&mut self.snapshot);

@@ -11,7 +11,7 @@
 mod server;
 mod text;
 
-pub use server::{head, Endpoint};
+pub use server::{head, listen, Endpoint};
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -7,17 +7,18 @@ pub use options::{RunArgs, RunOptions};
 
 use crate::control::{Call, Server};
 use crate::only::OnlyCgroup;
-use crate::openmetrics::Endpoint;
+use crate::openmetrics::{self, Endpoint};
 use crate::rules::Rules;
 use crate::running::{Called, Running};
 use crate::statistics::{self, Statistics};
 use amp_host::printer::Printer;
-use amp_host::{clock, topology};
+use amp_host::{clock, on_signal, rights, topology};
 use amp_metrics::Nanos;
 use anyhow::{bail, Result};
+use rustix::thread::CapabilitySet;
 use std::io::Write;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// Why there is nothing to do.
@@ -37,26 +38,63 @@ pub enum Event {
     Call(Call),
 }
 
-/// Runs until [`Event::Stop`] comes through `events`, whose other end is `sender`.
+/// Capabilities that a scheduler needs for as long as it runs: whatever is done once may be done
+/// again, when CPUs come or go. The unit of the packages has the first four alone.
+fn needed(options: &RunOptions) -> CapabilitySet {
+    // loads the scheduler
+    let mut needed = CapabilitySet::BPF | CapabilitySet::SYS_ADMIN;
+    // counts, and moves threads of a control group
+    needed |= CapabilitySet::PERFMON | CapabilitySet::SYS_NICE;
+    // files of other users that `ctl` and provider files name
+    needed |= CapabilitySet::DAC_READ_SEARCH;
+    // programs of `exec` providers run as another user, and are ended
+    needed |= CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL;
+    // which executables other users' programs are of
+    needed |= CapabilitySet::SYS_PTRACE;
+    if options.recording.record.is_some() {
+        // a recording has parts, which are made in a folder that may be another user's
+        needed |= CapabilitySet::DAC_OVERRIDE;
+    }
+    needed
+}
+
+/// Where SIGINT, SIGTERM and SIGHUP send [`Event::Stop`], and the other end. Starts a thread.
+fn signals() -> Result<(Sender<Event>, Receiver<Event>)> {
+    let (sender, events) = channel();
+    let stop = sender.clone();
+    on_signal(move || {
+        // nobody listens any more: the command is ending already
+        let _ = stop.send(Event::Stop);
+    })?;
+    Ok((sender, events))
+}
+
+/// Runs until a signal ends it.
 ///
 /// # Errors
 /// When the scheduler cannot be loaded, or the kernel ends it.
-pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> Result<()> {
+pub fn run(args: RunArgs) -> Result<()> {
     if args.help_stats {
         return amp_host::print(&statistics::described()?);
     }
     if let Some(every) = args.monitor {
+        let (_sender, events) = signals()?;
         // a pipe that was closed ends it, and so does a signal
         let print = |line: &str| writeln!(std::io::stdout(), "{line}").is_ok();
         let stopped = || !matches!(events.recv_timeout(every), Err(RecvTimeoutError::Timeout));
         return statistics::monitor(Path::new(statistics::PATH), print, stopped);
     }
     let options = RunOptions::new(args, config::Configuration::find(None)?)?;
+    // 256 CPUs with two sets of five events have 2,560 descriptors; the usual limit is 1,024
+    amp_host::limits::open_many_files();
+    // before anything is loaded: the address may be taken
+    let listener = options.metrics.map(openmetrics::listen).transpose()?;
+    // the limit and the port may have taken rights that nothing else does; no thread has begun yet
+    rights::keep_only(needed(&options))?;
+    let (sender, events) = signals()?;
     let exclude = options.exclude_cgroup.as_deref();
     let exclude = exclude.map(|p| crate::only::name("--exclude-cgroup", p));
     let rules = Rules::new(options.rules.as_deref(), exclude.transpose()?)?;
-    // 256 CPUs with two sets of five events have 2,560 descriptors; the usual limit is 1,024
-    amp_host::limits::open_many_files();
     options.recording.check()?;
     let mut only = options
         .only_cgroup
@@ -79,13 +117,12 @@ pub fn run(args: RunArgs, sender: &Sender<Event>, events: &Receiver<Event>) -> R
             (false, false) => bail!("{ALIKE}: the kernel's own scheduler stays"),
         }
     }
-    // before anything is loaded: the address may be taken
-    let endpoint = options.metrics.map(|address| {
-        if let Some(warning) = address.warning() {
+    let endpoint = listener.map(|listener| {
+        if let Some(warning) = options.metrics.and_then(|address| address.warning()) {
             log::warn!("{warning}");
         }
         let sender = sender.clone();
-        Endpoint::start(address, move |call| sender.send(Event::Call(call)).is_ok())
+        Endpoint::start(listener, move |call| sender.send(Event::Call(call)).is_ok())
     });
     let endpoint = endpoint.transpose()?;
     let mut running = Running::begin(&options, &detected, only.is_some())?;

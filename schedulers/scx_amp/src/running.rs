@@ -78,6 +78,7 @@ impl Running {
         let options = LiveOptions {
             interval: asked.interval(),
             only_sched_ext,
+            slots: asked.slots,
         };
         let policy = asked.policy_for(Some(&detected.topology))?;
         let needs = needs(policy.name());

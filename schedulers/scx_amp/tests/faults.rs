@@ -199,7 +199,7 @@ fn what_is_logged_goes_to_standard_error() {
     let out = run(&mut scx_amp(&["topology", "--json", "-"]));
     let found: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     if found["core_types"].as_array().unwrap().len() > 1 {
-        println!("skipped: this machine would be scheduled");
+        amp_skips::skip("this machine would be scheduled");
         return;
     }
     let out = run(&mut scx_amp(&["run", "--if-hybrid", "--policy", "rr"]));
@@ -266,7 +266,7 @@ fn bad_options_of_the_board_are_told_before_anything_is_fetched() {
 #[test]
 fn a_policy_that_cannot_be_loaded_is_told_before_programs_run() {
     if Path::new("/sys/kernel/sched_ext").exists() {
-        println!("skipped: this machine's kernel has sched_ext");
+        amp_skips::skip("this machine's kernel has sched_ext");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

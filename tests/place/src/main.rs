@@ -21,6 +21,7 @@
 //!                                       standard input was `on`, let go after `off`
 //! place short NAME COUNT MS             processes called NAME one after the other, each busy for so long; their CPU time
 //! place busy NAME MS                    one of them
+//! place answer                          is the program of an `exec` provider: every thread gains a factor of 2
 //! place churn COUNT                     threads created and destroyed one after the other, from four threads
 //! ```
 
@@ -56,12 +57,13 @@ fn command() -> Result<(), Error> {
             Ok(())
         }
         ["hold", count] => hold(count.parse()?),
+        ["answer"] => answer(),
         ["churn", count] => churn(count.parse()?),
         ["short", name, count, ms] => short(name, count.parse()?, ms),
         ["busy", name, ms] => busy(name, ms.parse()?),
         _ => Err(
             "usage: place run TYPES [key=value …] | spin NAME COUNT SECS [NICE …] | hold COUNT | \
-             short NAME COUNT MS | churn COUNT"
+             answer | short NAME COUNT MS | churn COUNT"
                 .into(),
         ),
     }
@@ -408,6 +410,34 @@ fn hold(count: usize) -> Result<(), Error> {
             }
         }
         println!("HOLD {line}");
+    }
+    Ok(())
+}
+
+/// Answers each sample of a scheduler with a speedup factor of 2 for every thread.
+fn answer() -> Result<(), Error> {
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        // the numbers behind a key, in the order in which they stand there
+        let numbers = |key: &str| -> Vec<String> {
+            let behind = line.split(key).skip(1);
+            let digits = behind.map(|s| s.chars().take_while(char::is_ascii_digit).collect());
+            digits.collect()
+        };
+        let [seq, ..] = &numbers("\"seq\":")[..] else {
+            continue;
+        };
+        let (slots, generations) = (numbers("\"slot\":"), numbers("\"generation\":"));
+        let estimates: Vec<String> = slots
+            .iter()
+            .zip(&generations)
+            .map(|(s, g)| {
+                format!(
+                    "{{\"slot\":{s},\"generation\":{g},\"metric\":\"sf\",\"core_type\":0,\"value\":2}}"
+                )
+            })
+            .collect();
+        println!("{{\"seq\":{seq},\"estimates\":[{}]}}", estimates.join(","));
     }
     Ok(())
 }

@@ -30,5 +30,7 @@ mod recording;
 mod repeatability;
 mod service;
 mod setup;
+mod soak;
+mod survival;
 mod taken;
 mod wakeups;

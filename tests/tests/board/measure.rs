@@ -37,7 +37,7 @@ fn c_counts_or_is_told_why_not() {
         assert!(sum >= known && sum < known + known / 100, "{said}");
         return;
     }
-    println!("this machine cannot count: {why}");
+    amp_skips::skip(&format!("this machine cannot count: {why}"));
     assert_eq!(out.status.code(), Some(1));
     // no PMU, or no leave to use it
     assert!(

@@ -109,7 +109,7 @@ done
 fn a_published_scheduler_takes_part() {
     let built = peers::built(&Cache::open().unwrap());
     if !built.iter().any(|p| p.name == "bpfland") {
-        println!("skipped: `scx_amp board fetch --peers=bpfland` has not been run");
+        amp_skips::skip("`scx_amp board fetch --peers=bpfland` has not been run");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

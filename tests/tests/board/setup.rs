@@ -17,7 +17,7 @@ fn told(out: &Output) -> String {
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("skipped: cutting off network and disk takes root (run it as `sudo ./test`)");
+        amp_skips::skip("cutting off network and disk takes root (run it as `sudo ./test`)");
     }
     root
 }

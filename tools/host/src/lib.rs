@@ -7,6 +7,7 @@
 //! limits    how many files may be open
 //! user      who stands behind `sudo`
 //! realtime  a thread that measures
+//! rights    capabilities that are given up for good
 //! clock     monotonic time
 //! progress  a bar, nothing in a pipe, or lines for a host
 //! printer   lines from a thread that must not wait for their reader
@@ -26,6 +27,7 @@ pub mod output;
 pub mod printer;
 pub mod progress;
 pub mod realtime;
+pub mod rights;
 pub mod signals;
 pub mod topology;
 pub mod user;

@@ -104,18 +104,22 @@ struct Start {
 }
 
 impl Start {
-    /// Starts it in a process group of its own, which does not outlive this thread.
+    /// Starts it in a process group of its own, confined; it does not outlive this thread.
     #[allow(unsafe_code)]
     fn start(&self) -> Result<Child, String> {
         let [program, args @ ..] = &*self.command else {
             return Err("no program".to_owned());
         };
+        let path = super::trusted::found(program)?;
         if rustix::process::geteuid().is_root() && self.user.is_none_or(|(uid, _)| uid == 0) {
-            super::trusted::check(program, 0)?;
+            super::trusted::check(program, &path, 0)?;
         }
-        let mut spawn = Command::new(program);
+        let mut spawn = Command::new(path);
         spawn
+            .arg0(program)
             .args(args)
+            .env_clear()
+            .envs(super::confined::ENVIRONMENT)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0);
@@ -126,9 +130,10 @@ impl Start {
         let us = rustix::process::getpid();
         // SAFETY: between fork and exec the closure only makes system calls, which is
         // async-signal-safe; it allocates nothing and takes no lock. The user is changed before,
-        // which would undo it.
+        // which needs capabilities and would undo the signal.
         unsafe {
             spawn.pre_exec(move || {
+                super::confined::confine()?;
                 set_parent_process_death_signal(Some(Signal::KILL))?;
                 match rustix::process::getppid() {
                     Some(parent) if parent == us => Ok(()),

@@ -145,6 +145,94 @@ fn the_pause_is_short_again_after_several_answers_only() {
     assert_eq!(p.pause, PAUSE.0);
 }
 
+/// What a program finds about itself in /proc, under the names that a shell gave to the parts.
+struct Found(String);
+
+impl Found {
+    /// The lines of part `name`.
+    fn part(&self, name: &str) -> Vec<&str> {
+        let lines = self.0.lines().skip_while(|l| *l != format!("== {name}"));
+        lines
+            .skip(1)
+            .take_while(|l| !l.starts_with("== "))
+            .collect()
+    }
+
+    /// What follows `key` on its line of part `name`.
+    fn value(&self, name: &str, key: &str) -> &str {
+        let line = self
+            .part(name)
+            .into_iter()
+            .find_map(|l| l.strip_prefix(key));
+        line.unwrap_or_else(|| panic!("no {key} in {}", self.0))
+            .trim()
+    }
+}
+
+/// Runs a program as `user` that says what it finds, with a descriptor open that programs inherit.
+fn what_a_program_finds(user: Option<(u32, u32)>) -> Found {
+    let dir = tempfile::tempdir().unwrap();
+    let told = dir.path().join("found");
+    std::fs::write(&told, "").unwrap();
+    if let Some((uid, gid)) = user {
+        std::os::unix::fs::chown(&told, Some(uid), Some(gid)).unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open).unwrap();
+    }
+    let inherited = std::fs::File::create(dir.path().join("inherited")).unwrap();
+    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
+    let script = format!(
+        "{{ echo == environment; tr '\\0' '\\n' </proc/$$/environ; \
+         echo == limits; cat /proc/$$/limits; echo == status; cat /proc/$$/status; \
+         echo == files; ls -l /proc/$$/fd; echo == end; }} >{}; cat >/dev/null",
+        told.display()
+    );
+    let mut p = provider(&script).run_as(user);
+    p.observe(&snapshot(0, &[1], vec![]));
+    let found = || Found(std::fs::read_to_string(&told).unwrap());
+    assert!(soon(|| found().0.ends_with("== end\n")), "{}", found().0);
+    found()
+}
+
+#[test]
+fn a_program_is_confined() {
+    // who is not root runs it as itself only
+    let root = rustix::process::geteuid().is_root();
+    let users = [None, Some((65534, 65534))];
+    for user in users.into_iter().take(if root { 2 } else { 1 }) {
+        let f = what_a_program_finds(user);
+        let mut environment = f.part("environment");
+        environment.sort_unstable();
+        let path = format!("PATH={}", confined::PATH);
+        assert_eq!(environment, ["LANG=C", "LC_ALL=C", &path], "{}", f.0);
+        let limit = |name| -> Vec<&str> {
+            let values = f.value("limits", name).split_whitespace();
+            values.take(2).collect()
+        };
+        assert_eq!(limit("Max core file size"), ["0", "0"]);
+        for (name, most) in [
+            ("Max open files", 256),
+            ("Max address space", 4 << 30),
+            ("Max processes", 4096),
+        ] {
+            for value in limit(name) {
+                let value: u64 = value.parse().expect(name);
+                assert!(value <= most, "{name}: {value}");
+            }
+        }
+        assert_eq!(f.value("status", "NoNewPrivs:"), "1");
+        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            assert_eq!(f.value("status", set), "0000000000000000", "{set}");
+        }
+        let uid = user.map_or(rustix::process::geteuid().as_raw(), |(uid, _)| uid);
+        let uids = f.value("status", "Uid:").split_whitespace();
+        assert!(uids.map(str::parse).all(|u| u == Ok(uid)), "{}", f.0);
+        let files = f.part("files");
+        assert!(files.iter().any(|l| l.contains(" 0 -> pipe:")), "{}", f.0);
+        assert!(!files.iter().any(|l| l.contains("inherited")), "{}", f.0);
+    }
+}
+
 /// Whether `what` is so within a minute.
 fn soon(mut what: impl FnMut() -> bool) -> bool {
     let begin = std::time::Instant::now();

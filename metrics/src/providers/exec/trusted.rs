@@ -9,13 +9,12 @@ const SHARED: u32 = 0o022;
 /// Mode bit of a folder in which only an entry's owner may replace it.
 const STICKY: u32 = 0o1000;
 
-/// Finds `program` as the kernel would, and checks that only `owner` and root can change it: the
-/// file, the folders above it, and those above what a symbolic link leads to.
+/// Checks that only `owner` and root can change `program`, which is at `path`: the file, the folders
+/// above it, and those above what a symbolic link leads to.
 ///
 /// # Errors
 /// Says who else could change what.
-pub(super) fn check(program: &str, owner: u32) -> Result<(), String> {
-    let path = found(program)?;
+pub(super) fn check(program: &str, path: &Path, owner: u32) -> Result<(), String> {
     let real = path.canonicalize().map_err(|e| cannot(program, &e))?;
     // a link in the folder of the path, and what it leads to
     let above = path.parent().into_iter().flat_map(Path::ancestors);
@@ -43,21 +42,24 @@ fn cannot(program: &str, e: &std::io::Error) -> String {
     format!("`{program}` cannot be started: {e}")
 }
 
-/// Where `program` is: as it is named, or in one of the folders of `PATH`.
-fn found(program: &str) -> Result<PathBuf, String> {
+/// Where `program` is: as it is named, or in one of the system's folders.
+///
+/// # Errors
+/// When it is in none of them.
+pub(super) fn found(program: &str) -> Result<PathBuf, String> {
     if program.contains('/') {
         return std::path::absolute(program).map_err(|e| cannot(program, &e));
     }
-    let folders = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
-    let all = std::env::split_paths(&folders).map(|folder| folder.join(program));
-    let mut all = all.filter(|p| {
+    let folders = super::confined::PATH.split(':');
+    let mut all = folders.map(|folder| Path::new(folder).join(program));
+    let first = all.find(|p| {
         p.metadata()
             .is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0)
     });
-    let first = all
-        .next()
-        .ok_or_else(|| cannot(program, &std::io::Error::from(std::io::ErrorKind::NotFound)))?;
-    std::path::absolute(first).map_err(|e| cannot(program, &e))
+    first.ok_or_else(|| {
+        let folders = super::confined::PATH;
+        format!("`{program}` cannot be started: it is in none of {folders}; name its path")
+    })
 }
 
 #[cfg(test)]
@@ -82,10 +84,10 @@ mod tests {
         write(&program, "#!/bin/sh\n").unwrap();
         let link = dir.path().join("link");
         symlink(&program, &link).unwrap();
-        let refused = |path: &Path| check(path.to_str().unwrap(), us).unwrap_err();
+        let refused = |path: &Path| check("it", path, us).unwrap_err();
         for path in [&program, &link] {
             mode(&program, 0o755);
-            check(path.to_str().unwrap(), us).unwrap();
+            check("it", path, us).unwrap();
             for shared in [0o775, 0o757] {
                 mode(&program, shared);
                 assert!(refused(path).contains("program can be written by others"));
@@ -95,12 +97,12 @@ mod tests {
             assert!(refused(path).contains("folder can be written by others"));
             // as /tmp is: what is in it is its owner's to replace
             mode(&folder, 0o1777);
-            check(path.to_str().unwrap(), us).unwrap();
+            check("it", path, us).unwrap();
             mode(&folder, 0o755);
         }
         // another's, unless that is root
         if us != 0 {
-            let text = check(program.to_str().unwrap(), us + 1).unwrap_err();
+            let text = check("it", &program, us + 1).unwrap_err();
             assert!(text.contains(&format!("belongs to user {us}")), "{text}");
         } else {
             std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
@@ -114,6 +116,8 @@ mod tests {
         assert!(found("no-such-program")
             .unwrap_err()
             .contains("no-such-program"));
-        assert!(check("/nowhere/x", 0).unwrap_err().contains("/nowhere/x"));
+        let nowhere = found("/nowhere/x").unwrap();
+        let text = check("/nowhere/x", &nowhere, 0).unwrap_err();
+        assert!(text.contains("/nowhere/x"), "{text}");
     }
 }

@@ -231,6 +231,7 @@ fn without_counters_on_a_core_type_the_model_speaks_alone() {
     let has = |t: u8| some.of_core_type(CoreTypeId(t)).is_some();
     assert!(has(0));
     if has(1) {
+        amp_skips::skip("every CPU of this machine has counters");
         return;
     }
     let mut p = Fused::new(Some(model(3.0, 2.0, 0.2)));

@@ -194,6 +194,7 @@ impl<'a> HostLab<'a> {
         let options = LiveOptions {
             interval: Nanos::from_millis(self.args.interval),
             only_sched_ext: false,
+            slots: None,
         };
         let mut inventory = self.inventory()?;
         if self.args.provider != "declared" {

@@ -21,6 +21,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What is served, as what, by the standard.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Begins to listen, which may take rights that serving does not.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub fn listen(address: Address) -> Result<TcpListener> {
+    TcpListener::bind(address.0)
+        .with_context(|| format!("--metrics {address}: cannot listen there"))
+}
+
 /// The endpoint, served until it is dropped.
 pub struct Endpoint {
     address: SocketAddr,
@@ -31,22 +40,20 @@ impl Endpoint {
     /// Starts serving; what is asked goes to `submit`, which is false when nobody will ever answer.
     ///
     /// # Errors
-    /// When the address cannot be listened on.
+    /// When there can be no thread for it.
     pub fn start(
-        address: Address,
+        listener: TcpListener,
         submit: impl Fn(Call) -> bool + Send + 'static,
     ) -> Result<Endpoint> {
-        Endpoint::with(address, FRESH, submit)
+        Endpoint::with(listener, FRESH, submit)
     }
 
     /// The same with a text that is served for `fresh` long.
     fn with(
-        address: Address,
+        listener: TcpListener,
         fresh: Duration,
         submit: impl Fn(Call) -> bool + Send + 'static,
     ) -> Result<Endpoint> {
-        let listener = TcpListener::bind(address.0)
-            .with_context(|| format!("--metrics {address}: cannot listen there"))?;
         let address = listener.local_addr()?;
         let ended = Arc::new(AtomicBool::new(false));
         let end = ended.clone();
@@ -218,7 +225,7 @@ mod tests {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         let address = Address("127.0.0.1:0".parse().unwrap());
-        let endpoint = Endpoint::with(address, fresh, move |call| {
+        let endpoint = Endpoint::with(listen(address).unwrap(), fresh, move |call| {
             count.fetch_add(1, Ordering::SeqCst);
             assert!(matches!(call.order, Order::Status));
             let status = Status {
@@ -302,7 +309,7 @@ mod tests {
     #[test]
     fn a_scheduler_that_ends_is_told() {
         let address = Address("127.0.0.1:0".parse().unwrap());
-        let endpoint = Endpoint::start(address, |_| false).unwrap();
+        let endpoint = Endpoint::start(listen(address).unwrap(), |_| false).unwrap();
         let answer = said(endpoint.address(), "GET /metrics HTTP/1.1\r\n\r\n");
         assert!(
             answer.contains("503 Service") && answer.contains("is ending"),
@@ -314,7 +321,7 @@ mod tests {
     fn an_address_that_is_taken_is_told() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address(taken.local_addr().unwrap());
-        let e = Endpoint::start(address, |_| false).err().unwrap();
+        let e = listen(address).err().unwrap();
         assert!(
             e.to_string().contains(&format!("--metrics {address}")),
             "{e}"

@@ -324,6 +324,7 @@ mod tests {
         );
         // a package of this crate has none
         let Ok(dashboard) = std::fs::read_to_string(path) else {
+            amp_skips::skip("a package has no dashboard");
             return;
         };
         serde_json::from_str::<serde_json::Value>(&dashboard).unwrap();

@@ -82,6 +82,9 @@ pub struct RunArgs {
     /// Test aid: panic after so many ticks
     #[arg(long, hide = true)]
     pub panic_after: Option<u64>,
+    /// Test aid: room for so many threads, one less to be exact
+    #[arg(long, hide = true)]
+    pub slots: Option<u32>,
 }
 
 impl RunArgs {
@@ -107,6 +110,7 @@ impl RunArgs {
             metrics: None,
             seed: None,
             panic_after: None,
+            slots: None,
         }
     }
 }
@@ -152,6 +156,8 @@ pub struct RunOptions {
     pub seed: u64,
     /// Test aid: panic after so many ticks.
     pub panic_after: Option<u64>,
+    /// Test aid: slots of the mechanism's table of threads.
+    pub slots: Option<u32>,
 }
 
 impl RunOptions {
@@ -231,6 +237,7 @@ impl RunOptions {
             metrics: args.metrics.or(below.metrics),
             seed: args.seed.or(below.seed).unwrap_or(1),
             panic_after: args.panic_after,
+            slots: args.slots,
         })
     }
 
