@@ -78,10 +78,6 @@ pub struct AppView {
 
 /// Part of the time of its siblings up to which a thread on a fast core does not count as waiting for them.
 const UNDISTURBED: f64 = 0.92;
-/// Speedup of an application that waits for its threads on slow cores below which fast cores are wasted on it.
-/// Threads that wait for all of the difference are seen to be some per cent quicker, because what is
-/// counted scatters.
-const NEXT_TO_NOTHING: f64 = 1.15;
 
 /// Everything a policy may base one decision on.
 pub struct View<'a> {
@@ -183,21 +179,6 @@ impl<'a> View<'a> {
             Some(busy) if *busy < UNDISTURBED && sf > 1.0 => (sf * busy).max(1.0),
             _ => sf,
         }
-    }
-
-    /// Whether a core of type `t` would be wasted on `thread`: its application of more threads than
-    /// there are cores of that type is known to wait there for those on slow cores, so that next to
-    /// nothing of its speedup factor arrives.
-    pub fn wasted_on(&self, thread: &ThreadView, t: CoreTypeId, rule: Utility) -> bool {
-        let waits = |a: &AppView| a.busy.get(t.index()).is_some_and(|b| *b < UNDISTURBED);
-        if rule != Utility::Auto || !self.apps.get(thread.app).is_some_and(waits) {
-            return false;
-        }
-        let sf = self.speedup_factor(thread, t);
-        sf.is_some_and(|sf| {
-            let arriving = self.arriving(thread.app, t, sf, rule);
-            arriving < sf && arriving < NEXT_TO_NOTHING
-        })
     }
 
     /// The speedup factor of `thread` on `t` with its standard uncertainty, 0 where none is stated.

@@ -94,8 +94,11 @@ fn hsp_is_near_the_oracle_and_ahead_and_rr_shares_equally() {
     let spread = shares.iter().cloned().fold(f64::MIN, f64::max)
         - shares.iter().cloned().fold(f64::MAX, f64::min);
     println!("rr: big-time shares {shares:.3?}, spread {spread:.3}");
+    // Two runs are short: in the simulator, whose rr is exact, sixty benches of two runs had 0.009 to
+    // 0.059, those of thirty runs 0.012 to 0.025 (`rr_gives_every_program_the_same_share_of_big_cores`
+    // of amp-sim asserts that). This is to catch a program that is left out.
     assert!(
-        spread <= 0.04,
+        spread <= 0.08,
         "rr's big-time shares differ by {spread:.3}: {shares:?}"
     );
 }

@@ -79,12 +79,8 @@ impl Used {
 
 #[derive(Clone, Copy, Debug)]
 struct Program {
-    /// As it was when it was seen last.
     busy: [f64; MAX_CORE_TYPES],
     seen: [u32; MAX_CORE_TYPES],
-    /// When it was seen last.
-    seen_at: [Nanos; MAX_CORE_TYPES],
-    /// When its threads were met last.
     at: Nanos,
 }
 
@@ -114,7 +110,6 @@ impl Waits {
             let fresh = Program {
                 busy,
                 seen: [0; MAX_CORE_TYPES],
-                seen_at: [now; MAX_CORE_TYPES],
                 at: now,
             };
             self.programs.insert(comm, fresh);
@@ -122,22 +117,18 @@ impl Waits {
         let Some(p) = self.programs.get_mut(&comm) else {
             return busy;
         };
+        let away = now.saturating_sub(p.at).as_secs_f64();
         p.at = now;
+        let left = 0.5f64.powf(away / HALF_LIFE);
         for (t, busy) in busy.iter_mut().enumerate().take(slowest) {
-            let away = now.saturating_sub(p.seen_at[t]).as_secs_f64();
-            let mut left = 0.5f64.powf(away / HALF_LIFE);
+            p.busy[t] = 1.0 - left * (1.0 - p.busy[t]);
             if let Some(ratio) = any.then(|| seen(t)).flatten() {
                 p.seen[t] = p.seen[t].saturating_add(1);
-                // what has faded counts that much less beside what is seen now
-                let k = (1.0 / f64::from(p.seen[t]))
-                    .max(1.0 / MEMORY)
-                    .max(1.0 - left);
+                let k = (1.0 / f64::from(p.seen[t])).max(1.0 / MEMORY);
                 p.busy[t] += k * (ratio - p.busy[t]);
-                p.seen_at[t] = now;
-                left = 1.0;
             }
             if p.seen[t] >= ENOUGH {
-                *busy = 1.0 - left * (1.0 - p.busy[t]);
+                *busy = p.busy[t];
             }
         }
         busy
@@ -210,17 +201,6 @@ mod tests {
         assert!(after(&mut w, 1, 1, 1220, &[(1, 100)]) > 0.9);
         let busy = after(&mut w, 1, 40, 1221, &[(0, 100), (1, 100)]);
         assert!(busy > 0.95, "{busy}");
-    }
-
-    #[test]
-    fn one_look_confirms_what_has_faded() {
-        let mut w = Waits::default();
-        after(&mut w, 1, 10, 0, &[(0, 40), (1, 100)]);
-        // fifteen seconds without a thread on a fast core
-        let faded = after(&mut w, 1, 150, 10, &[(1, 100), (1, 100)]);
-        assert!((0.5..0.6).contains(&faded), "{faded}");
-        let busy = after(&mut w, 1, 1, 160, &[(0, 41), (1, 100)]);
-        assert!(busy < 0.42, "{busy}");
     }
 
     #[test]

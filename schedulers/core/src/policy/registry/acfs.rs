@@ -8,7 +8,7 @@ use crate::policy::seats::{Claim, Seats};
 use crate::policy::speedups::{self, Speedups};
 use crate::policy::turns::Turns;
 use crate::view::{ThreadView, View};
-use amp_metrics::{CoreTypeSet, Nanos, MAX_CORE_TYPES};
+use amp_metrics::{Nanos, MAX_CORE_TYPES};
 
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
@@ -54,9 +54,7 @@ t_swap is 850 ms; the default here follows the interval, so that shares settle w
 
 SP is that of `utility`: `auto` measures how much of their time on fast cores the threads of an
 application wait for those on slow ones, and takes that off SF; `speedup` takes it that they never
-wait, as the paper does. With `auto`, threads of an application that waits for next to all of the
-difference (SF less the waits below 1.15) have fast cores only where nobody else wants them, however
-far behind they are: a fast core would not bring them forward.
+wait, as the paper does.
 
 It needs speedup factors on every core type but the slowest. A thread without them is fair-shared:
 it gets its weight's share of every core type's time, and no factor is made up for it. What it did in
@@ -112,10 +110,6 @@ const KNOBS: &[Knob] = &[
 /// Intervals that the automatic t_swap lasts.
 const AUTOMATIC: f64 = 2.5;
 
-/// What is taken off the claim of a thread on which the core would be wasted: more than anybody can
-/// be ahead or behind, less than what threads without factors claim by.
-const LAST: f64 = 1e4;
-
 /// The least difference between neighbouring core types that the threshold assumes, relative to the
 /// fastest: equal core types must not swap for nothing.
 const LEAST: f64 = 0.02;
@@ -129,8 +123,6 @@ pub struct Acfs {
     seats: Seats,
     /// Per thread of the view.
     speedups: Vec<Option<Speedups>>,
-    /// Per thread of the view: the core types that would be wasted on it.
-    wasted: Vec<CoreTypeSet>,
 }
 
 impl Acfs {
@@ -142,7 +134,6 @@ impl Acfs {
             turns: Turns::default(),
             seats: Seats::default(),
             speedups: Vec::new(),
-            wasted: Vec::new(),
         }
     }
 
@@ -161,11 +152,6 @@ impl Acfs {
         self.speedups.clear();
         self.speedups
             .extend(view.threads.iter().map(|th| speedups::of(view, th, rule)));
-        self.wasted.clear();
-        self.wasted.extend(view.threads.iter().map(|th| {
-            let wasted = view.core_types().filter(|t| view.wasted_on(th, *t, rule));
-            wasted.fold(CoreTypeSet::EMPTY, CoreTypeSet::with)
-        }));
         let (mut min, mut max) = (f64::INFINITY, 0.0f64);
         let mut sum = [0.0; MAX_CORE_TYPES];
         for s in self.speedups.iter().flatten() {
@@ -249,14 +235,11 @@ impl Policy for Acfs {
         let known = &self.speedups;
         self.turns.update(view, t_swap, &|i| known[i].is_some());
 
-        let (progress, turns, wasted) = (&self.progress, &self.turns, &self.wasted);
+        let (progress, turns) = (&self.progress, &self.turns);
         self.seats.assign(view, &mut |i, t| {
-            turns.claim(i, t).unwrap_or_else(|| {
-                let last = if wasted[i].contains(t) { LAST } else { 0.0 };
-                Claim {
-                    strength: -progress.ahead(i).unwrap_or(0.0) - last,
-                    bonus: threshold[t.index()],
-                }
+            turns.claim(i, t).unwrap_or_else(|| Claim {
+                strength: -progress.ahead(i).unwrap_or(0.0),
+                bonus: threshold[t.index()],
             })
         });
         self.seats.write(view, out);
