@@ -144,7 +144,7 @@ fn a_thread_that_runs_foreign_keeps_no_wake_up_from_preempting() {
     wait ${w[0]} ${w[1]}
     kill $f $s; wait $f $s
     for c in 0 1; do
-        for p in p50 p90 p99; do echo "$1-$p $(sed "s/.*\"$p\"://;s/,.*//" /tmp/w$c)"; done
+        for p in p50 p90 p99; do echo "$1-$p $(sed "s/.*\"$p\"://;s/[,}].*//" /tmp/w$c)"; done
     done"#,
     );
     for who in ["eevdf", "amp"] {

@@ -102,7 +102,8 @@ impl Engine {
             book.begin(snapshot.now);
         }
         self.bury(snapshot);
-        for (app, ran) in self.buried.drain(..) {
+        // what ran before the engine was there belongs to no interval of its
+        for (app, ran) in self.buried.drain(..).filter(|_| !first) {
             add_to_app((&mut self.app_ticks, &mut self.app_index), app, 0, &ran);
         }
         // a rule may be for a thread that rests

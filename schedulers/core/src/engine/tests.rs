@@ -151,6 +151,7 @@ impl Machine for Telling<'_> {
         let now = self.fake.sample()?;
         (snapshot.now, snapshot.threads, snapshot.resting) = (now.now, Vec::new(), Vec::new());
         let here = |key: &ThreadKey| now.threads.iter().any(|t| t.key == *key);
+        snapshot.ended.clone_from(&now.ended);
         snapshot.gone = known.keys().filter(|k| !here(k)).copied().collect();
         known.retain(|k, _| here(k));
         for t in &now.threads {
