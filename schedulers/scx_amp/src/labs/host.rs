@@ -353,8 +353,9 @@ impl Lab for HostLab<'_> {
         Some(solos::key(&parts, command, &self.launcher.workdir))
     }
 
+    /// Only where factors are declared: nobody else asks for energies.
     fn tells_energy(&self) -> bool {
-        self.meter.tells_energy()
+        self.args.provider == "declared" && self.meter.tells_energy()
     }
 
     fn alone(&mut self, app: usize, cores: Cores, cancel: &AtomicBool) -> Result<AloneRecord> {
