@@ -1,11 +1,12 @@
 //! What the end-to-end tests share: guests, what they print, and our own command.
 //!
-//! As many guests run at a time as this machine has cores: a board keeps little more than one of
-//! them busy.
+//! One board more runs at a time than this machine has cores: a board keeps less than one of them
+//! busy. A guest whose clock is this machine's counts as two.
 #![forbid(unsafe_code)]
 
 use amp_board::{
-    artifacts, Arch, Cache, Content, Event, Guest, GuestFile, KernelChoice, Origin, Outcome, Run,
+    artifacts, Arch, BoardError, Cache, Content, Event, Guest, GuestFile, KernelChoice, Origin,
+    Outcome, Run,
 };
 use amp_workloads::catalogue::Needs;
 use serde_json::Value;
@@ -20,21 +21,37 @@ const FUNCTIONS: &str = r#"
 answers() { i=0; until scx_amp ctl status >/dev/null 2>&1 || [ $i -ge 300 ]; do i=$((i+1)); sleep 0.1; done; }
 "#;
 
-/// Guests that are running now.
+/// Permits that are taken now.
 static GUESTS: Mutex<usize> = Mutex::new(0);
 static GUEST_GONE: Condvar = Condvar::new();
 
 /// Leave to run guests, given back when dropped.
 struct Permit(usize);
 
+/// What a guest keeps busy.
+#[derive(Clone, Copy)]
+enum Load {
+    /// A board, which has a clock of its own.
+    Board,
+    /// A guest with this machine's clock.
+    Clock,
+    /// All that there is.
+    Everything,
+}
+
 impl Permit {
-    /// Waits for leave to run one guest, or this machine's `only` one.
-    fn take(only: bool) -> Permit {
+    /// Waits for leave to run a guest.
+    fn take(load: Load) -> Permit {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let taken = if only { cores } else { 1 };
+        let all = cores + 1;
+        let taken = match load {
+            Load::Board => 1,
+            Load::Clock => 2,
+            Load::Everything => all,
+        };
         let guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut guests = GUEST_GONE
-            .wait_while(guests, |g| *g + taken > cores)
+            .wait_while(guests, |g| *g + taken > all)
             .unwrap_or_else(PoisonError::into_inner);
         *guests += taken;
         Permit(taken)
@@ -106,11 +123,16 @@ impl Lab {
     /// The same with `sockets` times `cores` CPUs of one thread each; every socket has a last-level
     /// cache of its own.
     pub fn x86_sockets(kernel: KernelChoice, sockets: u32, cores: u32) -> Lab {
+        Lab::x86_with(kernel, sockets, cores, 1)
+    }
+
+    /// The same with `threads` CPUs per core.
+    pub fn x86_with(kernel: KernelChoice, sockets: u32, cores: u32, threads: u32) -> Lab {
         let mut lab = Lab::x86(kernel);
         lab.run.guest = Guest::PlainX86 {
-            cpus: sockets * cores,
+            cpus: sockets * cores * threads,
             sockets,
-            threads: 1,
+            threads,
             memory_mib: 2048,
         };
         lab
@@ -223,21 +245,47 @@ impl Lab {
     /// # Panics
     /// When the guest could not run it to its end.
     pub fn run(mut self, script: &str) -> Reply {
-        let _permit = Permit::take(self.alone);
+        let _permit = Permit::take(match self.run.guest {
+            _ if self.alone => Load::Everything,
+            Guest::PlainX86 { .. } => Load::Clock,
+            _ => Load::Board,
+        });
         self.run.script = format!("{FUNCTIONS}{script}");
         let cache = Cache::open().expect("the cache folder");
-        let outcome = self.run.execute(&cache, &AtomicBool::new(false), &mut |e| {
-            if let Event::Console {
-                line,
-                from: Origin::Script,
-            } = e
-            {
-                (self.show)(&line);
+        for boot in 1.. {
+            let mut patched = false;
+            let outcome = self.run.execute(&cache, &AtomicBool::new(false), &mut |e| {
+                let Event::Console { line, from } = e else {
+                    return;
+                };
+                patched |= line.contains(PATCHED);
+                if from == Origin::Script {
+                    (self.show)(&line);
+                }
+            });
+            match outcome {
+                Err(BoardError::GuestPanic { message, .. }) if patched && boot < BOOTS => {
+                    amp_skips::booted_again(&format!("{PATCHED}; {message}"));
+                }
+                Err(e) => panic!("{e}"),
+                Ok(outcome) => {
+                    amp_skips::guest_ran(outcome.host_seconds);
+                    return Reply(outcome);
+                }
             }
-        });
-        Reply(outcome.unwrap_or_else(|e| panic!("{e}")))
+        }
+        unreachable!("the last boot returns or panics")
     }
 }
+
+/// How a guest's x86_64 kernel dies when one CPU executes code that another one is patching. The
+/// kernel looks at such a breakpoint and goes on if the place is being patched; in a guest of
+/// several emulated CPUs it seems to look too late. Seen in a test that loads and unloads schedulers,
+/// in `__schedule` of idle CPUs; that the emulation is at fault is a guess. Any other end of a
+/// kernel is a failure.
+const PATCHED: &str = "Oops: int3";
+/// Boots before a guest that dies so is a failure, too.
+const BOOTS: usize = 3;
 
 /// What a guest's script left.
 pub struct Reply(pub Outcome);
@@ -316,7 +364,7 @@ pub fn scx_amp() -> PathBuf {
 /// # Panics
 /// When it cannot be started.
 pub fn command(args: &[&str]) -> Output {
-    let _permit = Permit::take(false);
+    let _permit = Permit::take(Load::Board);
     Command::new(scx_amp())
         .args(args)
         .output()

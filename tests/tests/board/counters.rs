@@ -337,8 +337,9 @@ const HISTORY: &str = "kind = \"history\"\ninner = \"two-sets.toml\"\n";
 const WINDOWS: &str = "kind = \"windows\"\ninner = \"ipc-sampling\"\ninstructions = 5_000_000\n";
 /// Factors by command name.
 const SPEEDS: &str = "kind = \"declared\"\n[[app]]\ncomm = \"amp-hash\"\nspeedup = 3.2\n[[app]]\ncomm = \"amp-fp\"\nspeedup = 2.4\n";
-/// A program of its own, which says the same of every thread.
-const PROGRAM: &str = "kind = \"exec\"\ncommand = [\"awk\", \"-f\", \"/answers.awk\"]\n";
+/// A program of its own, which says the same of every thread. The guest's awk is in none of the folders
+/// in which such programs are looked up.
+const PROGRAM: &str = "kind = \"exec\"\ncommand = [\"/amp/bin/awk\", \"-f\", \"/answers.awk\"]\n";
 const ANSWERS: &str = r#"
 /"type":"sample"/ {
     match($0, /"seq":[0-9]+/); seq = substr($0, RSTART, RLENGTH); all = ""; rest = $0
