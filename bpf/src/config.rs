@@ -25,8 +25,9 @@ pub struct Config {
     /// Last-level cache of each CPU by number; CPUs beyond its end share cache 0. A core type with
     /// several caches gets one queue per cache.
     pub llc: Vec<u32>,
-    /// Whether some cores run several hardware threads.
-    pub smt: bool,
+    /// Physical core of each CPU, by number: hardware threads of one core have the same. CPUs beyond
+    /// its end are cores of their own.
+    pub core: Vec<u32>,
     /// How long a thread runs before the next one that waits gets its turn.
     pub slice: Duration,
     /// Longest time that work placed on a core type waits, the same thread or several by turns,
@@ -70,7 +71,7 @@ impl Config {
         Config {
             core_types,
             llc,
-            smt: false,
+            core: Vec::new(),
             slice: Duration::from_millis(5),
             steal_after: Duration::from_millis(12),
             starve_after: Duration::from_millis(500),
@@ -154,13 +155,37 @@ impl Config {
                 own.unwrap_or(type_queue[usize::from(t)] as u8)
             })
             .collect();
+        let (cpu_sibling, smt) = self.siblings(listed());
         Ok(Layout {
             nr_queues: queues.len() as u32,
             cpu_type,
+            cpu_sibling,
+            smt,
             cpu_queue,
             queue_type,
             type_queue,
         })
+    }
+}
+
+impl Config {
+    /// For each CPU the next of the same core, round in a circle; itself where there is no other.
+    /// And whether there is any.
+    fn siblings(&self, cpus: impl Iterator<Item = usize>) -> (Vec<u16>, bool) {
+        let mut cores: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for cpu in cpus {
+            if let Some(core) = self.core.get(cpu) {
+                cores.entry(*core).or_default().push(cpu);
+            }
+        }
+        // a CPU's number is below MAX_CPUS, which fits
+        let mut next: Vec<u16> = (0..MAX_CPUS as u16).collect();
+        for threads in cores.values() {
+            for (i, cpu) in threads.iter().enumerate() {
+                next[*cpu] = threads[(i + 1) % threads.len()] as u16;
+            }
+        }
+        (next, cores.values().any(|t| t.len() > 1))
     }
 }
 
@@ -170,6 +195,10 @@ pub(crate) struct Layout {
     pub nr_queues: u32,
     /// Core type of each CPU.
     pub cpu_type: Vec<u8>,
+    /// Next CPU of the same core, by CPU.
+    pub cpu_sibling: Vec<u16>,
+    /// Whether some cores run several hardware threads.
+    pub smt: bool,
     /// Queue of each CPU.
     pub cpu_queue: Vec<u8>,
     /// Core type of each queue.
@@ -275,6 +304,18 @@ mod tests {
         assert_eq!(&l.cpu_queue[..7], [0, 0, 0, 1, 1, 1, 2]);
         assert_eq!(&l.cpu_queue[94..100], [31, 31, 32, 32, 32, 33]);
         assert_eq!(&l.type_queue[..3], [0, 32, 43]);
+    }
+
+    #[test]
+    fn threads_of_a_core_are_in_a_circle() {
+        let plain = juno().layout().unwrap();
+        assert!(!plain.smt);
+        assert_eq!(plain.cpu_sibling[..3], [0, 1, 2]);
+        let mut c = juno();
+        c.core = vec![0, 0, 2, 3, 2, 2];
+        let l = c.layout().unwrap();
+        assert!(l.smt);
+        assert_eq!(l.cpu_sibling[..7], [1, 0, 4, 3, 5, 2, 6]);
     }
 
     #[test]

@@ -492,7 +492,8 @@ fn open_and_load(
         ro.type_capacity[i] = t.capacity;
         ro.type_load[i] = (1 << 20) / (t.cpus.len() as u32 * t.capacity);
     }
-    ro.smt = config.smt;
+    ro.smt = layout.smt;
+    ro.cpu_sibling.copy_from_slice(&layout.cpu_sibling);
     ro.slice_ns = ns(config.slice);
     ro.steal_ns = ns(config.steal_after);
     ro.starve_ns = ns(config.starve_after);

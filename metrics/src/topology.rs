@@ -18,6 +18,9 @@ pub struct CoreType {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     core_types: Vec<CoreType>,
+    /// Per core type: its physical cores, which are fewer than its CPUs where a core runs several
+    /// hardware threads.
+    cores: Vec<usize>,
 }
 
 /// Why a list of core types is not a topology.
@@ -35,7 +38,7 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// A topology of these core types, fastest first.
+    /// A topology of these core types, fastest first; each CPU is a core of its own.
     ///
     /// # Errors
     /// When there are none or too many, one is empty, or a CPU is listed twice.
@@ -52,7 +55,20 @@ impl Topology {
                 return Err(TopologyError::Twice(*cpu));
             }
         }
-        Ok(Topology { core_types })
+        let cores = core_types.iter().map(|t| t.cpus.len()).collect();
+        Ok(Topology { core_types, cores })
+    }
+
+    /// The same where some CPUs are hardware threads of one core (SMT): those for which `core_of`
+    /// says the same number.
+    #[must_use]
+    pub fn with_cores(mut self, core_of: impl Fn(u32) -> u32) -> Topology {
+        let distinct = |t: &CoreType| {
+            let cores = t.cpus.iter().map(|c| core_of(*c));
+            cores.collect::<std::collections::BTreeSet<_>>().len()
+        };
+        self.cores = self.core_types.iter().map(distinct).collect();
+        self
     }
 
     /// The core types, fastest first.
@@ -68,6 +84,26 @@ impl Topology {
     /// How many CPUs are of type `t` (0 for an unknown one).
     pub fn nr_cpus(&self, t: CoreTypeId) -> usize {
         self.core_types.get(t.index()).map_or(0, |c| c.cpus.len())
+    }
+
+    /// How many physical cores are of type `t` (0 for an unknown one).
+    pub fn nr_cores(&self, t: CoreTypeId) -> usize {
+        self.cores.get(t.index()).copied().unwrap_or(0)
+    }
+
+    /// The seats of each core type for `threads` threads: a core is one seat while there are no more
+    /// threads than cores. Beyond that the other hardware threads of the cores become seats, fast
+    /// cores' first and only as many as are needed: two threads on one fast core get less done each
+    /// than one on a slow core, on the hybrid machines that there are.
+    pub fn seats(&self, threads: usize) -> [usize; MAX_CORE_TYPES] {
+        let mut beyond = threads.saturating_sub(self.cores.iter().sum());
+        let mut seats = [0; MAX_CORE_TYPES];
+        for ((seats, cores), t) in seats.iter_mut().zip(&self.cores).zip(&self.core_types) {
+            let more = beyond.min(t.cpus.len() - cores);
+            beyond -= more;
+            *seats = cores + more;
+        }
+        seats
     }
 
     /// Where each core type stands between the slowest (0) and the fastest (1), by the logarithm of
@@ -111,6 +147,24 @@ mod tests {
         assert_eq!((t.nr_cpus(CoreTypeId(0)), t.nr_cpus(CoreTypeId(2))), (2, 0));
         assert_eq!(t.core_type_of(2), Some(CoreTypeId(1)));
         assert_eq!(t.core_type_of(3), None);
+    }
+
+    #[test]
+    fn a_seat_is_a_core_until_there_are_more_threads_than_cores() {
+        let t = Topology::new(vec![
+            core_type("big", &[0, 1, 2, 3]),
+            core_type("little", &[4, 5]),
+        ]);
+        let t = t.unwrap();
+        assert_eq!(t.seats(1)[..3], [4, 2, 0], "every CPU is a core");
+        let t = t.with_cores(|cpu| if cpu < 4 { cpu / 2 } else { cpu });
+        let cores = |t: &Topology, k| t.nr_cores(CoreTypeId(k));
+        assert_eq!((cores(&t, 0), cores(&t, 1), cores(&t, 2)), (2, 2, 0));
+        let seats: Vec<_> = (0..9).map(|n| [t.seats(n)[0], t.seats(n)[1]]).collect();
+        let cores = [2, 2];
+        let more = [[3, 2], [4, 2], [4, 2], [4, 2]];
+        assert_eq!(seats[..5], [cores; 5]);
+        assert_eq!(seats[5..], more);
     }
 
     #[test]

@@ -24,7 +24,10 @@ const volatile u8 queue_type[AMP_MAX_QUEUES + 1];
 const volatile u32 type_capacity[AMP_MAX_TYPES];
 /* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
 const volatile u32 type_load[AMP_MAX_TYPES];
+/* whether some cores run several hardware threads */
 const volatile bool smt = false;
+/* the next CPU of the same core, round in a circle */
+const volatile u16 cpu_sibling[AMP_MAX_CPUS];
 /* threads that do not ask for us are in the kernel's fair class, which comes before ours */
 const volatile bool partial = false;
 /*

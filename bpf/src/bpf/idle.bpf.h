@@ -9,14 +9,17 @@ static __always_inline u32 placement_of(const struct amp_slot *s)
 	return shared.fallback ? s->rotation : s->placement;
 }
 
-/* Claims an idle CPU of @type that @p may use; -EBUSY if there is none. */
-static s32 idle_cpu_of(struct task_struct *p, s32 prev_cpu, u64 wake_flags, u32 type)
+/*
+ * Claims an idle CPU of @type that @p may use; -EBUSY if there is none. @flags: SCX_PICK_IDLE_CORE
+ * asks for a core of which no thread is busy; without, such a core is taken first.
+ */
+static s32 idle_cpu_of(struct task_struct *p, s32 prev_cpu, u64 wake_flags, u32 type, u64 flags)
 {
 	struct type_mask *m = bpf_map_lookup_elem(&type_masks, &type);
 
 	if (!m || !m->mask)
 		return -EBUSY;
-	return scx_bpf_select_cpu_and(p, prev_cpu, wake_flags, cast_mask(m->mask), 0);
+	return scx_bpf_select_cpu_and(p, prev_cpu, wake_flags, cast_mask(m->mask), flags);
 }
 
 /*
@@ -83,14 +86,14 @@ static s32 lent_cpu(const struct task_struct *p, u32 type, bool claim)
  * runs only for moments, slower ones too. An unplaced thread: any, fastest first, but none slower
  * than one that it can take from a thread placed elsewhere.
  */
-static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slot *s, s32 prev_cpu,
-				     u64 wake_flags, bool short_run)
+static __always_inline s32 pick_idle_with(struct task_struct *p, const struct amp_slot *s, s32 prev_cpu,
+					  u64 wake_flags, bool short_run, u64 flags)
 {
 	u32 want = placement_of(s), t;
 	s32 cpu;
 
 	if (want < nr_types && s->allowed & 1 << want) {
-		cpu = idle_cpu_of(p, prev_cpu, wake_flags, want);
+		cpu = idle_cpu_of(p, prev_cpu, wake_flags, want, flags);
 		if (cpu >= 0)
 			return cpu;
 	} else {
@@ -99,15 +102,87 @@ static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slo
 	bpf_for(t, 0, nr_types) {
 		if (t == want || !(s->allowed & 1 << t))
 			continue;
-		if (t > want && !short_run)
+		/* a slow core for itself is better than a part of a fast one */
+		if (t > want && !short_run && !flags)
 			break;
-		cpu = idle_cpu_of(p, prev_cpu, wake_flags, t);
+		cpu = idle_cpu_of(p, prev_cpu, wake_flags, t, flags);
 		if (cpu >= 0)
 			return cpu;
 		if (want == AMP_ANY && !short_run && foreign_cpu(p, t, false) >= 0)
 			break;
 	}
 	return -EBUSY;
+}
+
+/* Hardware threads of a core that are looked at: POWER has eight. */
+#define MAX_SIBLINGS 8
+
+/*
+ * Claims another CPU of the core of @prev_cpu for @p, which may stay on that core type; -EBUSY if
+ * there is none. Whoever makes way for a moment's work of the kernel's own keeps his core and its
+ * caches so.
+ */
+static s32 idle_sibling(const struct task_struct *p, const struct amp_slot *s, u32 prev_cpu)
+{
+	u32 want = placement_of(s), other = prev_cpu, i;
+
+	if (want < nr_types && s->allowed & 1 << want && type_of(prev_cpu) != want)
+		return -EBUSY;
+	bpf_for(i, 1, MAX_SIBLINGS) {
+		other = cpu_sibling[other & (AMP_MAX_CPUS - 1)];
+		if (other == prev_cpu)
+			break;
+		if (bpf_cpumask_test_cpu(other, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle(other))
+			return other;
+	}
+	return -EBUSY;
+}
+
+/* As pick_idle_with(); with SMT whole cores of any type before a CPU that shares its core with a busy one. */
+static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slot *s, s32 prev_cpu,
+				     u64 wake_flags, bool short_run)
+{
+	s32 cpu;
+
+	if (smt) {
+		cpu = pick_idle_with(p, s, prev_cpu, wake_flags, short_run, SCX_PICK_IDLE_CORE);
+		if (cpu >= 0)
+			return cpu;
+		cpu = idle_sibling(p, s, prev_cpu);
+		if (cpu >= 0)
+			return cpu;
+	}
+	return pick_idle_with(p, s, prev_cpu, wake_flags, short_run, 0);
+}
+
+/*
+ * Whether @p, which runs on @cpu, could have a core for itself, of any type, instead of sharing this
+ * one with a thread on another of its CPUs.
+ */
+static bool core_is_free_for(const struct task_struct *p, u32 cpu)
+{
+	const struct cpumask *idle;
+	u32 other = cpu, i;
+	bool found = false;
+
+	idle = scx_bpf_get_idle_cpumask();
+	bpf_for(i, 1, MAX_SIBLINGS) {
+		other = cpu_sibling[other & (AMP_MAX_CPUS - 1)];
+		if (other == cpu)
+			break;
+		if (!bpf_cpumask_test_cpu(other, idle)) {
+			found = true;
+			break;
+		}
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	if (!found)
+		return false;
+	found = false;
+	idle = scx_bpf_get_idle_smtmask();
+	found = bpf_cpumask_intersects(p->cpus_ptr, idle);
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
 }
 
 /*

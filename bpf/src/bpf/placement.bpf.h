@@ -225,7 +225,7 @@ static __always_inline void rouse(struct task_struct *p, const struct amp_slot *
 	if (placement_of(s) >= nr_types)
 		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	else
-		cpu = idle_cpu_of(p, cpu_of_task(p), 0, queue_type[q & 63]);
+		cpu = idle_cpu_of(p, cpu_of_task(p), 0, queue_type[q & 63], 0);
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, 0);
 }
@@ -447,6 +447,18 @@ static bool idle_for(const struct task_struct *p, u32 type, const struct cpumask
 	return false;
 }
 
+/* Whether anybody waits for a CPU of @type. */
+static bool somebody_waits(u32 type)
+{
+	u32 q;
+
+	type &= AMP_MAX_TYPES - 1;
+	bpf_for(q, type_queue[type], type_queue[type + 1])
+		if (scx_bpf_dsq_nr_queued(q))
+			return true;
+	return false;
+}
+
 /*
  * Whether @p, whose slice is over, may go on running on a CPU of @type if nobody has waited longer.
  */
@@ -459,6 +471,8 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 	if (p->nr_cpus_allowed == 1 || index == AMP_UNTRACKED)
 		return true;
 	want = placement_of(s);
+	if (smt && core_is_free_for(p, cpu_of_task(p)))
+		return false;
 	if (want < nr_types && s->allowed & 1 << want) {
 		if (want == type)
 			return lent_cpu(p, type, false) < 0;
@@ -470,7 +484,10 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 		 * of its caches, and then takes turns with the others, unless user space has just
 		 * sent it or a CPU of its own type is idle.
 		 */
-		if (want > type || s->placed_at || now_ns() - s->queued_at > 2 * steal_ns)
+		if (want > type || s->placed_at)
+			return false;
+		/* with SMT it may be here for want of a whole core, and not from a backlog */
+		if (now_ns() - s->queued_at > 2 * steal_ns && (!smt || somebody_waits(want)))
 			return false;
 		first = want;
 		end = want + 1;
@@ -481,7 +498,8 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 	/* unplaced: not here if a faster CPU is idle, or runs what is placed elsewhere */
 	if (type == 0)
 		return true;
-	idle = scx_bpf_get_idle_cpumask();
+	/* a core whose other thread is busy is not worth it */
+	idle = smt ? scx_bpf_get_idle_smtmask() : scx_bpf_get_idle_cpumask();
 	bpf_for(t, first, end) {
 		if (!(s->allowed & 1 << t))
 			continue;
@@ -682,6 +700,9 @@ static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type)
 	if (!s)
 		return 0;
 	want = placement_of(s);
+	/* its affinity may exclude that type: then it belongs where it can be, and is in nobody's way */
+	if (want < nr_types)
+		want = nearest_type(want, s->allowed);
 	c->foreign = 0;
 	if (want < nr_types && want != type) {
 		c->foreign = 1;

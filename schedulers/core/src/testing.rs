@@ -56,6 +56,11 @@ impl Fake {
         }
     }
 
+    /// Makes cores of the CPUs for which `core_of` says the same.
+    pub fn set_cores(&mut self, core_of: impl Fn(u32) -> u32) {
+        self.topology = self.topology.clone().with_cores(core_of);
+    }
+
     /// Starts a thread of that application.
     pub fn spawn(&mut self, app: u64) -> ThreadKey {
         let key = ThreadKey {

@@ -76,6 +76,22 @@ pub struct AppView {
     pub busy: [f64; MAX_CORE_TYPES],
 }
 
+/// How many CPUs' worth of work these threads have: CPU time in this interval, in intervals. Whoever had
+/// none, because he has just come or others did not let him, counts as if he worked all the time. On
+/// a desktop dozens of threads wake up in any interval for a moment, and need no core each: what they do
+/// together counts from three quarters of a CPU on.
+fn demand(threads: &[ThreadView], interval: Nanos) -> usize {
+    let all = interval.as_secs_f64();
+    let of = |th: &ThreadView| {
+        let ran: Nanos = th.ran.iter().copied().sum();
+        match ran.as_secs_f64() {
+            ran if ran > 0.0 && all > 0.0 => (ran / all).min(1.0),
+            _ => 1.0,
+        }
+    };
+    (threads.iter().map(of).sum::<f64>() + 0.25) as usize // small and positive
+}
+
 /// Part of the time of its siblings up to which a thread on a fast core does not count as waiting for them.
 const UNDISTURBED: f64 = 0.92;
 
@@ -94,6 +110,7 @@ pub struct View<'a> {
     pub threads: &'a [ThreadView],
     /// Their applications, ascending by id.
     pub apps: &'a [AppView],
+    seats: [usize; MAX_CORE_TYPES],
     metrics: &'a dyn Provider,
 }
 
@@ -114,8 +131,15 @@ impl<'a> View<'a> {
             period: interval,
             threads,
             apps,
+            seats: topology.seats(demand(threads, interval)),
             metrics,
         }
+    }
+
+    /// How many threads of this view core type `t` runs at a time ([`Topology::seats`]): its cores,
+    /// and their other hardware threads where there is more work than cores.
+    pub fn nr_seats(&self, t: CoreTypeId) -> usize {
+        self.seats.get(t.index()).copied().unwrap_or(0)
     }
 
     /// Core types, fastest first.
@@ -165,7 +189,7 @@ impl<'a> View<'a> {
     pub fn utility(&self, thread: &ThreadView, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
         let n = self.apps.get(thread.app).map_or(1, |a| a.runnable);
         let sf = self.arriving(thread.app, t, sf, rule);
-        rule.of(sf, n, self.topology.nr_cpus(t))
+        rule.of(sf, n, self.nr_seats(t))
     }
 
     /// What arrives at application `app` (index in [`View::apps`]) of the speedup factor `sf` that its
@@ -173,7 +197,7 @@ impl<'a> View<'a> {
     /// siblings get done on slow cores, where there are more threads than cores of type `t`.
     pub fn arriving(&self, app: usize, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
         let known = self.apps.get(app).filter(|_| rule == Utility::Auto);
-        let waits = known.filter(|a| a.runnable > self.topology.nr_cpus(t));
+        let waits = known.filter(|a| a.runnable > self.nr_seats(t));
         let busy = waits.and_then(|a| a.busy.get(t.index()));
         match busy {
             Some(busy) if *busy < UNDISTURBED && sf > 1.0 => (sf * busy).max(1.0),
@@ -193,7 +217,7 @@ impl<'a> View<'a> {
     pub fn gain_per_core(&self, thread: &ThreadView, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
         let n = self.apps.get(thread.app).map_or(1, |a| a.runnable);
         let sf = self.arriving(thread.app, t, sf, rule);
-        rule.per_core(sf, n, self.topology.nr_cpus(t))
+        rule.per_core(sf, n, self.nr_seats(t))
     }
 
     /// The application-wide speedup of `app` on `t` [TR5028 §4], from the mean speedup factor of
@@ -204,6 +228,6 @@ impl<'a> View<'a> {
             .iter()
             .filter_map(|th| self.speedup_factor(th, t))
             .fold((0usize, 0.0), |(n, sum), sf| (n + 1, sum + sf));
-        (n > 0).then(|| rule.of(sum / n as f64, app.runnable, self.topology.nr_cpus(t)))
+        (n > 0).then(|| rule.of(sum / n as f64, app.runnable, self.nr_seats(t)))
     }
 }

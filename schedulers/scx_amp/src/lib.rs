@@ -14,6 +14,7 @@ mod campaign;
 mod compare;
 mod control;
 mod doctor;
+mod groups;
 mod help;
 mod labs;
 mod live;

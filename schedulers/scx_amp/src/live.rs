@@ -198,7 +198,10 @@ pub fn config(detected: &Detected) -> Config {
     config.llc = (0..nr as u32)
         .map(|c| detected.llc_of.get(&c).copied().unwrap_or(0))
         .collect();
-    config.smt = detected.smt;
+    let nr = detected.core_of.keys().max().map_or(0, |c| c + 1);
+    config.core = (0..nr)
+        .map(|c| detected.core_of.get(&c).copied().unwrap_or(c))
+        .collect();
     config
 }
 

@@ -6,6 +6,7 @@ pub mod options;
 pub use options::{RunArgs, RunOptions};
 
 use crate::control::{Call, Server};
+use crate::groups;
 use crate::only::OnlyCgroup;
 use crate::openmetrics::{self, Endpoint};
 use crate::rules::Rules;
@@ -69,6 +70,10 @@ fn signals() -> Result<(Sender<Event>, Receiver<Event>)> {
     Ok((sender, events))
 }
 
+fn not_kept() -> Option<String> {
+    groups::in_a_line(&groups::not_kept(Path::new("/")))
+}
+
 /// Runs until a signal ends it.
 ///
 /// # Errors
@@ -126,6 +131,11 @@ pub fn run(args: RunArgs) -> Result<()> {
     });
     let endpoint = endpoint.transpose()?;
     let mut running = Running::begin(&options, &detected, only.is_some())?;
+    if let (true, Some(groups)) = (only.is_none(), not_kept()) {
+        log::warn!(
+            "weights and limits of control groups are not kept while scx_amp schedules: {groups}"
+        );
+    }
     if !rules.is_empty() {
         log::info!("{}", rules.what());
         running.set_rules(rules);

@@ -4,7 +4,7 @@ use amp_tests::{Lab, Reply};
 
 const PLACE: &str = r#"
 sleep 5
-/place run 0-1:1024,2-5:446 secs=0 swap=0 heartbeat=5000 >/tmp/log 2>&1 & pid=$!
+/place run 0-1:1024,2-5:446 secs=0 swap=0 pin=big:0 heartbeat=5000 >/tmp/log 2>&1 & pid=$!
 until grep -q ^VERIFIED /tmp/log; do kill -0 $pid || { cat /tmp/log; exit 1; }; sleep 0.1; done
 sleep 0.5
 PART
@@ -24,7 +24,7 @@ fn placed(part: &str) -> Reply {
 
 /// CPU 1 is idle all the time, but neither of them may use it.
 #[test]
-fn a_thread_stays_where_it_may_run_while_a_faster_cpu_idles_that_it_may_not_use() {
+fn threads_stay_where_they_may_run_whatever_is_idle_and_wherever_they_are_placed() {
     let r = placed(
         r#"amp-workload bench spin --pin 0 --name A --seconds 4 --json >/tmp/a & a=$!
 taskset 0xd amp-workload bench spin --name B --seconds 4 --json >/tmp/b & b=$!
@@ -33,8 +33,18 @@ before=$(awk '/nr_migrations/ {n += $3} END {print n}' /proc/$b/task/*/sched)
 sleep 3
 after=$(awk '/nr_migrations/ {n += $3} END {print n}' /proc/$b/task/*/sched)
 echo "migrations $((after - before))"
-wait $a $b; cat /tmp/a /tmp/b"#,
+wait $a $b; cat /tmp/a /tmp/b
+# placed on big cores, which they may not use
+switches() { awk '/^ctxt/ {print $2}' /proc/stat; }
+taskset 0xc amp-workload bench spin --threads 3 --name big --seconds 3 >/dev/null & p=$!
+sleep 0.5
+before=$(switches); sleep 2; echo "switches $(($(switches) - before))"
+wait $p"#,
     );
+    // a slice is 5 ms: 800 on two CPUs in 2 s, and what the rest of the machine does
+    let switches: u32 = r.line("switches").parse().unwrap();
+    println!("{switches} switches in 2 s of three threads on two CPUs");
+    assert!(switches < 3000, "{switches}");
     let migrations: u32 = r.line("migrations").parse().unwrap();
     let json = r.json();
     let ran = |j: &serde_json::Value| -> f64 {

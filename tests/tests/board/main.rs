@@ -30,6 +30,7 @@ mod recording;
 mod repeatability;
 mod service;
 mod setup;
+mod smt;
 mod soak;
 mod survival;
 mod taken;

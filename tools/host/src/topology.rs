@@ -9,7 +9,7 @@ mod sysfs;
 
 use crate::bad_input;
 use amp_machine::CpuList;
-use amp_metrics::{CoreType, Topology};
+use amp_metrics::{CoreType, CoreTypeId, Topology};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ pub struct Detected {
     pub topology: Topology,
     /// Last-level cache of each CPU, by number.
     pub llc_of: BTreeMap<u32, u32>,
-    /// Whether some cores run several hardware threads.
-    pub smt: bool,
+    /// Physical core of each CPU, by number: hardware threads of one core (SMT) have the same.
+    pub core_of: BTreeMap<u32, u32>,
 }
 
 /// Reads the machine's topology; `big_cpus` makes those CPUs the fast type and all others the slow
@@ -67,10 +67,12 @@ fn look(sysfs: &Path, big_cpus: Option<&CpuList>, strict: bool) -> Result<Detect
         Some(list) => split_online(&facts, list),
         None => group(&facts),
     };
+    let core_of = machine.core_of;
+    let topology = Topology::new(core_types)?;
     Ok(Detected {
-        topology: Topology::new(core_types)?,
+        topology: topology.with_cores(|cpu| core_of.get(&cpu).copied().unwrap_or(cpu)),
         llc_of: machine.llc_of,
-        smt: machine.smt,
+        core_of,
     })
 }
 
@@ -175,6 +177,8 @@ struct Row {
     name: String,
     cpus: String,
     capacity: u32,
+    /// Physical cores; fewer than CPUs with SMT.
+    cores: usize,
     llcs: usize,
 }
 
@@ -185,11 +189,11 @@ pub fn to_json(d: &Detected) -> serde_json::Value {
 
 /// The topology as a table for people.
 pub fn to_text(d: &Detected) -> String {
-    let mut out = String::from("core type   capacity  LLCs  CPUs\n");
+    let mut out = String::from("core type   capacity  cores  LLCs  CPUs\n");
     for r in rows(d) {
         out += &format!(
-            "{:<10}  {:>8}  {:>4}  {}\n",
-            r.name, r.capacity, r.llcs, r.cpus
+            "{:<10}  {:>8}  {:>5}  {:>4}  {}\n",
+            r.name, r.capacity, r.cores, r.llcs, r.cpus
         );
     }
     if d.topology.core_types().len() == 1 {
@@ -199,16 +203,16 @@ pub fn to_text(d: &Detected) -> String {
 }
 
 fn rows(d: &Detected) -> Vec<Row> {
-    d.topology
-        .core_types()
-        .iter()
-        .map(|t| {
+    let types = d.topology.core_types().iter().enumerate();
+    types
+        .map(|(i, t)| {
             let llcs: std::collections::BTreeSet<_> =
                 t.cpus.iter().filter_map(|c| d.llc_of.get(c)).collect();
             Row {
                 name: t.name.clone(),
                 cpus: CpuList(t.cpus.clone()).to_string(),
                 capacity: t.capacity,
+                cores: d.topology.nr_cores(CoreTypeId(i as u8)),
                 llcs: llcs.len(),
             }
         })

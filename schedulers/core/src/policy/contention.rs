@@ -72,7 +72,7 @@ impl Contention {
         self.share = [1.0; MAX_CORE_TYPES];
         for t in view.core_types() {
             let seated = self.to.iter().filter(|to| **to == Some(t)).count();
-            self.share[t.index()] = (view.topology.nr_cpus(t) as f64 / seated as f64).min(1.0);
+            self.share[t.index()] = (view.nr_seats(t) as f64 / seated as f64).min(1.0);
         }
         for _ in 0..MOST_SWAPS {
             let Some((a, b)) = self.best_swap(view, value) else {

@@ -443,6 +443,31 @@ proptest! {
         prop_assert_eq!(e.totals().refused, 0);
     }
 
+    /// A core of two hardware threads gets a second thread only where there are more threads than
+    /// cores, and then no slow core is left without one.
+    #[test]
+    fn cores_are_filled_before_their_other_threads(
+        policy in prop::sample::select(NAMES),
+        n in 1usize..12,
+        noise in 0.0f64..0.1,
+    ) {
+        let sf: Vec<f64> = (0..n).map(|i| 1.2 + 0.2 * i as f64).collect();
+        let (mut fake, _, provider) = mix(&[4, 3], &sf, noise);
+        fake.set_cores(|cpu| if cpu < 4 { cpu / 2 } else { cpu });
+        let mut e = engine(&fake, policy, provider);
+        for tick in 0..40 {
+            e.tick(&mut fake).unwrap();
+            if tick < 2 { continue; }
+            let on = [placed(&fake, 0), placed(&fake, 1)];
+            match n {
+                ..=5 => prop_assert!(on[0] <= 2 && on[1] <= 3, "{on:?}"),
+                6 => prop_assert_eq!(on, [3, 3]),
+                7 => prop_assert_eq!(on, [4, 3]),
+                _ => prop_assert!(on[0] >= 4 && on[1] >= 3, "{on:?}"),
+            }
+        }
+    }
+
     /// Work conservation under affinity: the placement itself uses as many CPUs as any placement
     /// could.
     #[test]

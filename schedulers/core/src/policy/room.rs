@@ -57,16 +57,12 @@ pub struct Room {
 impl Room {
     /// Works out the shares for `view`.
     pub fn update(&mut self, view: &View<'_>) {
-        let cpus: usize = view.core_types().map(|t| view.topology.nr_cpus(t)).sum();
+        let cpus: usize = view.core_types().map(|t| view.nr_seats(t)).sum();
         self.reach.clear();
         self.reach
             .extend(view.threads.iter().map(|th| Reach::of(view, th.allowed)));
         self.cpu.clear();
-        self.sides = sides(
-            view.threads.len(),
-            view.topology.nr_cpus(CoreTypeId::FASTEST),
-            cpus,
-        );
+        self.sides = sides(view.threads.len(), view.nr_seats(CoreTypeId::FASTEST), cpus);
         if view.threads.len() <= cpus {
             self.cpu.resize(view.threads.len(), 1.0);
             return;
@@ -109,7 +105,7 @@ impl Room {
             .filter(|(i, (reach, _))| **reach == Reach::Fast && counts(*i))
             .map(|(_, (_, cpu))| cpu)
             .sum();
-        (view.topology.nr_cpus(CoreTypeId::FASTEST) as f64 - owed - pinned).max(0.0)
+        (view.nr_seats(CoreTypeId::FASTEST) as f64 - owed - pinned).max(0.0)
     }
 }
 

@@ -5,7 +5,9 @@
 //! any number of core types:
 //!
 //! - **Affinity** is never broken. A thread that no slower type admits is seated first.
-//! - **No more threads than CPUs:** each CPU gets at most one thread, faster types first.
+//! - **No more threads than CPUs:** each CPU gets at most one thread, faster types first. Where a
+//!   core has several CPUs (SMT), each core gets one thread before any gets a second
+//!   ([`View::nr_seats`]; CPUs below are those that are seats).
 //! - **More threads than CPUs:** every CPU gets at least one thread, and a type's queue gets the
 //!   share of the total weight that its CPUs are of all CPUs, to the nearest thread. Fast cores are
 //!   never left idle, and no thread waits much longer for a core on one type than on another.
@@ -54,10 +56,10 @@ impl Seats {
         self.to.clear();
         self.to.resize(view.threads.len(), None);
         let mut counts = [0usize; MAX_CORE_TYPES];
-        let mut cpus_left: usize = view.core_types().map(|t| view.topology.nr_cpus(t)).sum();
+        let mut cpus_left: usize = view.core_types().map(|t| view.nr_seats(t)).sum();
         for t in view.core_types() {
             counts[t.index()] = self.fill(view, t, cpus_left, claim);
-            cpus_left -= view.topology.nr_cpus(t);
+            cpus_left -= view.nr_seats(t);
         }
         self.use_idle_cpus(view, &mut counts, claim);
     }
@@ -71,7 +73,7 @@ impl Seats {
         claim: &mut dyn FnMut(usize, CoreTypeId) -> Claim,
     ) -> usize {
         self.candidates.clear();
-        let cpus = view.topology.nr_cpus(t);
+        let cpus = view.nr_seats(t);
         let mut room = Room {
             cpus,
             elsewhere: cpus_left - cpus,
@@ -119,7 +121,7 @@ impl Seats {
         claim: &mut dyn FnMut(usize, CoreTypeId) -> Claim,
     ) {
         let types = view.topology.core_types().len();
-        let cpus = |t: usize| view.topology.nr_cpus(CoreTypeId(t as u8));
+        let cpus = |t: usize| view.nr_seats(CoreTypeId(t as u8));
         // Each chain ends at an idle CPU and fills it.
         let idle: usize = (0..types).map(|t| cpus(t).saturating_sub(counts[t])).sum();
         for _ in 0..idle {

@@ -77,7 +77,7 @@ impl Turns {
             let mut cpus = 0;
             for t in view.core_types() {
                 let k = t.index();
-                cpus += view.topology.nr_cpus(t);
+                cpus += view.nr_seats(t);
                 let share = (cpus as f64 * f64::from(th.weight) / weight).min(1.0);
                 self.owed[k] += share;
                 let due = (interval * share - th.ran_up_to(t)) / turn;

@@ -18,6 +18,7 @@ mod report;
 #[cfg(test)]
 mod testing;
 
+use crate::groups;
 use crate::run::config::{self, Configuration};
 use crate::run::{RunArgs, RunOptions};
 use amp_host::write_out;
@@ -74,8 +75,22 @@ fn examine(root: &Path, args: &DoctorArgs, trial: counters::Trial) -> Result<Rep
         checks.extend(counters::checks(root, topology, &trust, ours, trial));
     }
     checks.push(trust.check);
+    checks.push(control_groups(root));
     checks.push(counters::resctrl(root));
     Ok(Report::of(checks))
+}
+
+/// Whether control groups ask for what a loaded scheduler does not keep.
+fn control_groups(root: &Path) -> Check {
+    const NAME: &str = "control groups";
+    match groups::in_a_line(&groups::not_kept(root)) {
+        None => Check::ok(NAME, "no CPU weight or limit differs from the default"),
+        Some(found) => Check::warning(
+            NAME,
+            format!("not kept while scx_amp schedules: {found}"),
+            "Use nice values where weights matter, and the kernel's own scheduler where limits do",
+        ),
+    }
 }
 
 /// The configuration, and what `run` without options does by it, where it can be used.

@@ -48,8 +48,8 @@ pub(super) struct Machine {
     pub cpus: Vec<CpuFacts>,
     /// Last-level cache of each CPU, by number.
     pub llc_of: BTreeMap<u32, u32>,
-    /// Whether some cores run several hardware threads.
-    pub smt: bool,
+    /// Physical core of each CPU, named after the first online CPU that is a thread of it.
+    pub core_of: BTreeMap<u32, u32>,
 }
 
 /// Reads it under `sysfs` (`/sys`).
@@ -63,15 +63,18 @@ pub(super) fn read(sysfs: &Path) -> Result<Machine> {
     let online = cpus.online()?;
     Ok(Machine {
         llc_of: cpus.llcs(&online),
-        smt: online.iter().any(|c| {
-            same_core(sysfs, *c)
-                .iter()
-                .filter(|o| online.contains(o))
-                .count()
-                > 1
-        }),
+        core_of: cores(sysfs, &online),
         cpus: cpus.facts(&online),
     })
+}
+
+/// The core of each CPU of `online`, named after the first of its CPUs there.
+fn cores(sysfs: &Path, online: &[u32]) -> BTreeMap<u32, u32> {
+    let first = |cpu: u32| {
+        let threads = same_core(sysfs, cpu).into_iter();
+        threads.filter(|c| online.contains(c)).min().unwrap_or(cpu)
+    };
+    online.iter().map(|&cpu| (cpu, first(cpu))).collect()
 }
 
 /// CPUs that are threads of the same core as `cpu` (SMT), itself included.
@@ -406,13 +409,19 @@ mod tests {
     }
 
     #[test]
-    fn smt_is_two_online_threads_of_a_core() {
+    fn a_core_is_what_is_online_of_its_threads() {
         let fake = Fake::new("0-1");
-        assert!(!fake.read().smt);
-        fake.each("topology/thread_siblings_list", &["0,2", "1,3"]);
-        assert!(!fake.read().smt, "the other threads are offline");
+        let cores = || Vec::from_iter(fake.read().core_of);
+        assert_eq!(cores(), [(0, 0), (1, 1)]);
+        fake.each(
+            "topology/thread_siblings_list",
+            &["0,2", "1,3", "0,2", "1,3"],
+        );
+        assert_eq!(cores(), [(0, 0), (1, 1)], "the other threads are offline");
         fake.file("devices/system/cpu/online", "0-3");
-        assert!(fake.read().smt);
+        assert_eq!(cores(), [(0, 0), (1, 1), (2, 0), (3, 1)]);
+        fake.file("devices/system/cpu/online", "1-3");
+        assert_eq!(cores(), [(1, 1), (2, 2), (3, 1)]);
     }
 
     #[test]

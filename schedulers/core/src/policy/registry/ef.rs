@@ -207,9 +207,9 @@ impl EfDriven {
             }
         }
         // seats for the ranked ones, in the proportion in which seats are handed out
-        let cpus: usize = view.core_types().map(|t| view.topology.nr_cpus(t)).sum();
+        let cpus: usize = view.core_types().map(|t| view.nr_seats(t)).sum();
         let per_cpu = (view.threads.len() as f64 / cpus.max(1) as f64).max(1.0);
-        let fast = view.topology.nr_cpus(CoreTypeId::FASTEST) as f64;
+        let fast = view.nr_seats(CoreTypeId::FASTEST) as f64;
         let owed = self.turns.owed(CoreTypeId::FASTEST);
         let inside = ((fast - owed) * per_cpu - pinned as f64).round().max(0.0) as usize;
         // the cut: better ones before it, in no order, the best of the others just behind

@@ -240,7 +240,7 @@ impl Pareto {
         let horizon = self.knobs.number(HORIZON) / 1e3;
         let memory = self.knobs.number(MEMORY) / 1e3;
         let rule = speedups::rule(self.knobs.choice(UTILITY));
-        let fast_cpus = view.topology.nr_cpus(CoreTypeId::FASTEST);
+        let fast_cpus = view.nr_seats(CoreTypeId::FASTEST);
         let fast = fast_cpus as f64;
         let first = self.past.update(view.apps);
         self.problem.clear();

@@ -198,7 +198,7 @@ impl Prim {
         let fast: usize = view
             .core_types()
             .filter(|t| *t != slowest)
-            .map(|t| view.topology.nr_cpus(t))
+            .map(|t| view.nr_seats(t))
             .sum();
         let pairs = self.knobs.chosen(PAIRS).unwrap_or(fast as f64) as usize;
         if faster == 0 {

@@ -36,12 +36,13 @@ pub fn run(args: &Args) -> Result<()> {
         std::thread::sleep(Duration::from_nanos(period));
         late.push((machine::now_ns() - t).saturating_sub(period));
     }
-    let [min, p50, p90, p99, max] = super::percentiles(&mut late, [0.0, 50.0, 90.0, 99.0, 100.0]);
+    let [min, p50, p90, p99, p999, max] =
+        super::percentiles(&mut late, [0.0, 50.0, 90.0, 99.0, 99.9, 100.0]);
     let fields = json!({
         "bench": "wake",
         "rounds": args.rounds,
         "period_us": args.period_us,
-        "latency_ns": {"min": min, "p50": p50, "p90": p90, "p99": p99, "max": max},
+        "latency_ns": {"min": min, "p50": p50, "p90": p90, "p99": p99, "p99.9": p999, "max": max},
     });
     report::print("wake", &fields, args.json);
     Ok(())

@@ -1,0 +1,125 @@
+//! What control groups ask of the kernel's own CPU scheduler, and nobody keeps while another one
+//! schedules: weights, quotas, idle groups.
+//!
+//! The kernel leaves all of that to the scheduler that is loaded, and ours goes by the nice values
+//! of threads alone.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where control groups are mounted, below the root.
+const GROUPS: &str = "sys/fs/cgroup";
+/// Groups that are looked at: a container host has thousands.
+const MOST: usize = 10_000;
+
+/// A setting that differs from its default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The group, below the mount.
+    group: PathBuf,
+    /// `cpu.weight 50`.
+    what: String,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{} ({})", self.group.display(), self.what)
+    }
+}
+
+/// The settings of all control groups below `root` (`/`) that are not kept.
+pub fn not_kept(root: &Path) -> Vec<Setting> {
+    let mount = root.join(GROUPS);
+    let mut found = Vec::new();
+    let mut folders = vec![mount.clone()];
+    let mut seen = 0;
+    while let Some(dir) = folders.pop() {
+        seen += 1;
+        if seen > MOST {
+            break;
+        }
+        let group = dir.strip_prefix(&mount).unwrap_or(&dir);
+        found.extend(settings(&dir).map(|what| Setting {
+            group: group.to_owned(),
+            what,
+        }));
+        // a group that has gone meanwhile has none below it
+        let below = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        folders.extend(
+            below
+                .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+                .map(|e| e.path()),
+        );
+    }
+    found.sort_by(|a, b| a.group.cmp(&b.group).then(a.what.cmp(&b.what)));
+    found
+}
+
+/// Those of one group.
+fn settings(dir: &Path) -> impl Iterator<Item = String> {
+    let dir = dir.to_owned();
+    ["cpu.weight", "cpu.max", "cpu.idle"]
+        .into_iter()
+        .filter_map(move |file| {
+            let text = std::fs::read_to_string(dir.join(file)).ok()?;
+            let value = text.trim();
+            let usual = match file {
+                // an idle group has weight 0, which is no setting of its own
+                "cpu.weight" => matches!(value, "100" | "0"),
+                "cpu.max" => value.starts_with("max"),
+                _ => value == "0",
+            };
+            (!usual).then(|| format!("{file} {value}"))
+        })
+}
+
+/// All of them in a line: some by name, the others by number. Nothing where there are none.
+pub fn in_a_line(settings: &[Setting]) -> Option<String> {
+    const NAMED: usize = 3;
+    let named: Vec<String> = settings
+        .iter()
+        .take(NAMED)
+        .map(ToString::to_string)
+        .collect();
+    let others = settings.len().saturating_sub(NAMED);
+    match (named.is_empty(), others) {
+        (true, _) => None,
+        (_, 0) => Some(named.join(", ")),
+        _ => Some(format!("{}, and {others} more", named.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_the_default_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(in_a_line(&not_kept(root.path())), None);
+        let put = |group: &str, file: &str, text: &str| {
+            let dir = root.path().join(GROUPS).join(group);
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join(file), format!("{text}\n")).unwrap();
+        };
+        for group in ["a", "a/b", "c.service"] {
+            put(group, "cpu.weight", "100");
+            put(group, "cpu.max", "max 100000");
+            put(group, "cpu.idle", "0");
+        }
+        assert_eq!(not_kept(root.path()), []);
+        put("a/b", "cpu.weight", "50");
+        put("c.service", "cpu.max", "20000 100000");
+        assert_eq!(
+            in_a_line(&not_kept(root.path())).unwrap(),
+            "/a/b (cpu.weight 50), /c.service (cpu.max 20000 100000)"
+        );
+        put("a", "cpu.idle", "1");
+        put("a", "cpu.weight", "0");
+        put("d", "cpu.weight", "200");
+        assert_eq!(
+            in_a_line(&not_kept(root.path())).unwrap(),
+            "/a (cpu.idle 1), /a/b (cpu.weight 50), /c.service (cpu.max 20000 100000), and 1 more"
+        );
+    }
+}
