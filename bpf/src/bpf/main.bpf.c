@@ -10,7 +10,9 @@
  * counters.bpf.h    hardware counters per thread
  * rest.bpf.h        no timer on an idle machine
  * idle.bpf.h        wake-up: which idle CPU
- * placement.bpf.h   otherwise: which queue, and which thread next
+ * placement.bpf.h   otherwise: which queue
+ * dispatch.bpf.h    which thread next
+ * running.bpf.h     which thread runs where
  * fallback.bpf.h    commit from user space, and the timer for when it is silent
  */
 #include <scx/common.bpf.h>
@@ -28,6 +30,8 @@ UEI_DEFINE(uei);
 #include "rest.bpf.h"
 #include "idle.bpf.h"
 #include "placement.bpf.h"
+#include "dispatch.bpf.h"
+#include "running.bpf.h"
 #include "fallback.bpf.h"
 
 static s32 create_mask(u32 type)

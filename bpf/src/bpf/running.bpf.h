@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What is noted of a thread when it begins to run, and at each tick. */
+#ifndef __AMP_RUNNING_H
+#define __AMP_RUNNING_H
+
+/*
+ * The first run after a switch of core type: a swap took effect, or a thread was taken by a CPU of
+ * another type.
+ */
+static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type)
+{
+	u32 want;
+	struct amp_cpu *c = cpu_record(cpu);
+
+	if (!s)
+		return 0;
+	want = placement_of(s);
+	/* its affinity may exclude that type: then it belongs where it can be, and is in nobody's way */
+	if (want < nr_types)
+		want = nearest_type(want, s->allowed);
+	c->foreign = 0;
+	if (want < nr_types && want != type) {
+		c->foreign = 1;
+		s->nr_stolen++;
+		if (want > type)
+			c->nr_lent++;
+		__sync_fetch_and_or(&shared.foreign, 1U << (type & (AMP_MAX_TYPES - 1)));
+		/* its own work arrived while the CPU was reaching for this */
+		if (scx_bpf_dsq_nr_queued(queue_of(cpu)))
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	} else if (s->placed_at && want == type) {
+		u64 now = bpf_ktime_get_ns();
+		u64 n = __sync_fetch_and_add(&shared.nr_latencies, 1);
+
+		shared.latency[n & (AMP_NR_LATENCIES - 1)] = now - s->placed_at;
+		s->placed_at = 0;
+		s->nr_swaps++;
+	}
+	s->rotation = AMP_ANY;
+	return 0;
+}
+
+void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
+{
+	u32 index = slot_index(p), cpu = cpu_of_task(p), type = type_of(cpu);
+	struct amp_slot *s = slot_at(index);
+	struct amp_cpu *c = cpu_record(cpu);
+
+	if (!s)
+		return;
+	c->slot = index;
+	c->ticked = 0;
+	keep_watch();
+	if (index == AMP_UNTRACKED) {
+		c->foreign = 0;
+		return;
+	}
+	fold(p, s);
+	s->cpu = cpu;
+	s->core_type = type;
+	s->state = AMP_BEGAN;
+	advance_clock(s);
+	if (s->placed_at || c->foreign || s->placement != AMP_ANY || s->rotation != AMP_ANY)
+		note_placement(s, cpu, type);
+}
+
+/* Threads that never stop must show up too. */
+void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
+{
+	u32 index = slot_index(p), cpu = cpu_of_task(p);
+	struct amp_slot *s = slot_at(index);
+	struct amp_cpu *c = cpu_record(cpu);
+	bool again = c->ticked;
+
+	/* take_back() may have cleared it just as this thread began */
+	c->slot = index;
+	c->ticked = 1;
+	keep_watch();
+	if (!s || index == AMP_UNTRACKED)
+		return;
+	/* not any more, whatever its last burst was */
+	s->brief = 0;
+	fold(p, s);
+	/*
+	 * whoever is at his first tick was charged by a switch not long ago, and will be by another
+	 */
+	if (may_count && again)
+		count_tick(cpu, index, p->se.sum_exec_runtime);
+	if ((s->clock == AMP_FAIR_CLOCK) != !!shared.fallback)
+		set_clock(s, clock_for(s->core_type), false);
+}
+
+#endif
