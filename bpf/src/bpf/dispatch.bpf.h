@@ -66,8 +66,11 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 			return false;
 		first = want;
 		end = want + 1;
-		/* who runs there without belonging there leaves by himself, but not what is lent to him */
-		if (!shared.lending)
+		/*
+		 * who runs there without belonging there leaves by himself, but not what is lent to him, and
+		 * with SMT perhaps only to a part of another core
+		 */
+		if (!shared.lending && !smt)
 			displaceable = 0;
 	}
 	/* unplaced: not here if a faster CPU is idle, or runs what is placed elsewhere */

@@ -102,9 +102,20 @@ static __always_inline s32 pick_idle_with(struct task_struct *p, const struct am
 	bpf_for(t, 0, nr_types) {
 		if (t == want || !(s->allowed & 1 << t))
 			continue;
-		/* a slow core for itself is better than a part of a fast one */
-		if (t > want && !short_run && !flags)
-			break;
+		if (t > want && !short_run) {
+			/*
+			 * a slow core for itself is better than a part of a fast one, unless somebody
+			 * has a fast one who belongs elsewhere
+			 */
+			if (!flags || foreign_cpu(p, want, false) >= 0)
+				break;
+		} else if (smt && !flags && want != AMP_ANY && !short_run) {
+			/*
+			 * two that change places would both end up on a part of the fast core: it
+			 * waits for the moment until the other has gone
+			 */
+			continue;
+		}
 		cpu = idle_cpu_of(p, prev_cpu, wake_flags, t, flags);
 		if (cpu >= 0)
 			return cpu;
@@ -128,12 +139,13 @@ static s32 idle_sibling(const struct task_struct *p, const struct amp_slot *s, u
 
 	if (want < nr_types && s->allowed & 1 << want && type_of(prev_cpu) != want)
 		return -EBUSY;
-	bpf_for(i, 1, MAX_SIBLINGS) {
+	/* itself first: it may have gone idle while another thread of the core is busy */
+	bpf_for(i, 0, MAX_SIBLINGS) {
+		if (bpf_cpumask_test_cpu(other, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle(other))
+			return other;
 		other = cpu_sibling[other & (AMP_MAX_CPUS - 1)];
 		if (other == prev_cpu)
 			break;
-		if (bpf_cpumask_test_cpu(other, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle(other))
-			return other;
 	}
 	return -EBUSY;
 }
@@ -142,12 +154,16 @@ static s32 idle_sibling(const struct task_struct *p, const struct amp_slot *s, u
 static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slot *s, s32 prev_cpu,
 				     u64 wake_flags, bool short_run)
 {
+	u32 want = placement_of(s);
 	s32 cpu;
 
 	if (smt) {
 		cpu = pick_idle_with(p, s, prev_cpu, wake_flags, short_run, SCX_PICK_IDLE_CORE);
 		if (cpu >= 0)
 			return cpu;
+		/* choose_queue() has who belongs elsewhere give way */
+		if (want < nr_types && s->allowed & 1 << want && !short_run && foreign_cpu(p, want, false) >= 0)
+			return -EBUSY;
 		cpu = idle_sibling(p, s, prev_cpu);
 		if (cpu >= 0)
 			return cpu;
@@ -157,7 +173,8 @@ static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slo
 
 /*
  * Whether @p, which runs on @cpu, could have a core for itself, of any type, instead of sharing this
- * one with a thread on another of its CPUs.
+ * one with a thread of ours on another of its CPUs: one that has been running for a tick, because
+ * nobody leaves a core for a moment's work.
  */
 static bool core_is_free_for(const struct task_struct *p, u32 cpu)
 {
@@ -170,7 +187,7 @@ static bool core_is_free_for(const struct task_struct *p, u32 cpu)
 		other = cpu_sibling[other & (AMP_MAX_CPUS - 1)];
 		if (other == cpu)
 			break;
-		if (!bpf_cpumask_test_cpu(other, idle)) {
+		if (cpu_record(other)->slot && cpu_record(other)->ticked && !bpf_cpumask_test_cpu(other, idle)) {
 			found = true;
 			break;
 		}

@@ -77,15 +77,18 @@ pub struct AppView {
 }
 
 /// How many CPUs' worth of work these threads have: CPU time in this interval, in intervals. Whoever had
-/// none, because he has just come or others did not let him, counts as if he worked all the time. On
+/// none because others did not let him, and whoever has come in it, counts as if he worked all the time. On
 /// a desktop dozens of threads wake up in any interval for a moment, and need no core each: what they do
 /// together counts from three quarters of a CPU on.
 fn demand(threads: &[ThreadView], interval: Nanos) -> usize {
+    // a thread's time is noted at ticks, now and then: nearly all is all
+    const NEARLY: f64 = 0.9;
     let all = interval.as_secs_f64();
     let of = |th: &ThreadView| {
         let ran: Nanos = th.ran.iter().copied().sum();
-        match ran.as_secs_f64() {
-            ran if ran > 0.0 && all > 0.0 => (ran / all).min(1.0),
+        let ever: Nanos = th.runtime.iter().copied().sum();
+        match ran.as_secs_f64() / all {
+            part if part > 0.0 && part < NEARLY && ever > ran => part,
             _ => 1.0,
         }
     };
@@ -189,7 +192,14 @@ impl<'a> View<'a> {
     pub fn utility(&self, thread: &ThreadView, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
         let n = self.apps.get(thread.app).map_or(1, |a| a.runnable);
         let sf = self.arriving(thread.app, t, sf, rule);
-        rule.of(sf, n, self.nr_seats(t))
+        rule.of(sf, n, self.cores_alone(t, n))
+    }
+
+    /// Cores of type `t` that an application of `n` runnable threads has where it is alone, NB of the
+    /// speedup formulas.
+    pub fn cores_alone(&self, t: CoreTypeId, n: usize) -> usize {
+        let seats = self.topology.seats(n);
+        seats.get(t.index()).copied().unwrap_or(0)
     }
 
     /// What arrives at application `app` (index in [`View::apps`]) of the speedup factor `sf` that its
@@ -197,7 +207,7 @@ impl<'a> View<'a> {
     /// siblings get done on slow cores, where there are more threads than cores of type `t`.
     pub fn arriving(&self, app: usize, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
         let known = self.apps.get(app).filter(|_| rule == Utility::Auto);
-        let waits = known.filter(|a| a.runnable > self.nr_seats(t));
+        let waits = known.filter(|a| a.runnable > self.cores_alone(t, a.runnable));
         let busy = waits.and_then(|a| a.busy.get(t.index()));
         match busy {
             Some(busy) if *busy < UNDISTURBED && sf > 1.0 => (sf * busy).max(1.0),
@@ -217,7 +227,7 @@ impl<'a> View<'a> {
     pub fn gain_per_core(&self, thread: &ThreadView, t: CoreTypeId, sf: f64, rule: Utility) -> f64 {
         let n = self.apps.get(thread.app).map_or(1, |a| a.runnable);
         let sf = self.arriving(thread.app, t, sf, rule);
-        rule.per_core(sf, n, self.nr_seats(t))
+        rule.per_core(sf, n, self.cores_alone(t, n))
     }
 
     /// The application-wide speedup of `app` on `t` [TR5028 §4], from the mean speedup factor of
@@ -228,6 +238,12 @@ impl<'a> View<'a> {
             .iter()
             .filter_map(|th| self.speedup_factor(th, t))
             .fold((0usize, 0.0), |(n, sum), sf| (n + 1, sum + sf));
-        (n > 0).then(|| rule.of(sum / n as f64, app.runnable, self.nr_seats(t)))
+        (n > 0).then(|| {
+            rule.of(
+                sum / n as f64,
+                app.runnable,
+                self.cores_alone(t, app.runnable),
+            )
+        })
     }
 }

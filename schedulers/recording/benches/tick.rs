@@ -65,7 +65,6 @@ fn header() -> Header {
         name: name.into(),
         cpus: cpus.parse().unwrap(),
         capacity,
-        cores: None,
     };
     Header {
         scx_amp_recording: VERSION,

@@ -57,9 +57,6 @@ pub struct RecordedCoreType {
     pub cpus: CpuList,
     /// Capacity, 1024 for the fastest.
     pub capacity: u32,
-    /// Physical cores, where they are fewer than CPUs (SMT).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cores: Option<u32>,
 }
 
 /// One tick: what was done since the line before.

@@ -218,17 +218,8 @@ impl<'a> FileReader<'a> {
             let message = format!("{}: from 1 to {LONGEST_INTERVAL}", header.interval_us);
             return Err(self.bad(1, "interval_us", message));
         }
-        let topology = Topology::new(header.core_types.iter().map(of).collect())
-            .map_err(|e| self.bad(1, "core_types", e.to_string()))?;
-        // how many cores there are is recorded, not which CPUs are threads of which
-        let core_of = |cpu: u32| {
-            let its = |t: &&crate::format::RecordedCoreType| t.cpus.0.contains(&cpu);
-            let t = header.core_types.iter().find(its)?;
-            let cores = t.cores.filter(|n| *n > 0)? as usize;
-            let place = t.cpus.0.iter().position(|c| *c == cpu)?;
-            t.cpus.0.get(place % cores).copied()
-        };
-        Ok(topology.with_cores(|cpu| core_of(cpu).unwrap_or(cpu)))
+        Topology::new(header.core_types.iter().map(of).collect())
+            .map_err(|e| self.bad(1, "core_types", e.to_string()))
     }
 
     /// Adds this file's lines to `all`; `places` has the place of each thread by its number.

@@ -19,7 +19,6 @@ fn header() -> Header {
         name: name.into(),
         cpus: cpus.parse().unwrap(),
         capacity,
-        cores: None,
     };
     Header {
         scx_amp_recording: VERSION,

@@ -106,7 +106,6 @@ fn record(mix: &Workload, policy: &str, counted: bool, provider: &ProviderSpec) 
         name: t.name.clone(),
         cpus: CpuList(t.cpus.clone()),
         capacity: t.capacity,
-        cores: None,
     };
     let header = Header {
         scx_amp_recording: VERSION,

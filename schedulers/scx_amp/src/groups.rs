@@ -27,19 +27,33 @@ impl fmt::Display for Setting {
     }
 }
 
-/// The settings of all control groups below `root` (`/`) that are not kept.
-pub fn not_kept(root: &Path) -> Vec<Setting> {
+/// What a look at all control groups has found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The settings that are not kept, by group.
+    settings: Vec<Setting>,
+    /// Whether there were too many groups to look at all of them.
+    cut: bool,
+}
+
+/// Looks at all control groups below `root` (`/`). Nothing where there is no second version of control
+/// groups.
+pub fn not_kept(root: &Path) -> Option<Found> {
     let mount = root.join(GROUPS);
-    let mut found = Vec::new();
+    if !mount.join("cgroup.controllers").is_file() {
+        return None;
+    }
+    let mut found = Found::default();
     let mut folders = vec![mount.clone()];
     let mut seen = 0;
     while let Some(dir) = folders.pop() {
         seen += 1;
         if seen > MOST {
+            found.cut = true;
             break;
         }
         let group = dir.strip_prefix(&mount).unwrap_or(&dir);
-        found.extend(settings(&dir).map(|what| Setting {
+        found.settings.extend(settings(&dir).map(|what| Setting {
             group: group.to_owned(),
             what,
         }));
@@ -51,8 +65,9 @@ pub fn not_kept(root: &Path) -> Vec<Setting> {
                 .map(|e| e.path()),
         );
     }
-    found.sort_by(|a, b| a.group.cmp(&b.group).then(a.what.cmp(&b.what)));
-    found
+    let by_group = |a: &Setting, b: &Setting| a.group.cmp(&b.group).then(a.what.cmp(&b.what));
+    found.settings.sort_by(by_group);
+    Some(found)
 }
 
 /// Those of one group.
@@ -73,19 +88,27 @@ fn settings(dir: &Path) -> impl Iterator<Item = String> {
         })
 }
 
-/// All of them in a line: some by name, the others by number. Nothing where there are none.
-pub fn in_a_line(settings: &[Setting]) -> Option<String> {
-    const NAMED: usize = 3;
-    let named: Vec<String> = settings
-        .iter()
-        .take(NAMED)
-        .map(ToString::to_string)
-        .collect();
-    let others = settings.len().saturating_sub(NAMED);
-    match (named.is_empty(), others) {
-        (true, _) => None,
-        (_, 0) => Some(named.join(", ")),
-        _ => Some(format!("{}, and {others} more", named.join(", "))),
+impl Found {
+    /// All of it in a line: some by name, the others by number. Nothing where nothing was found.
+    pub fn in_a_line(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let some = self.settings.iter().take(NAMED);
+        let named: Vec<String> = some.map(ToString::to_string).collect();
+        let others = self.settings.len().saturating_sub(NAMED);
+        let cut = match self.cut {
+            true => format!(" (of the first {MOST} groups)"),
+            false => String::new(),
+        };
+        match (named.is_empty(), others) {
+            (true, _) => None,
+            (_, 0) => Some(format!("{}{cut}", named.join(", "))),
+            _ => Some(format!("{}, and {others} more{cut}", named.join(", "))),
+        }
+    }
+
+    /// Whether all groups were looked at.
+    pub fn whole(&self) -> bool {
+        !self.cut
     }
 }
 
@@ -96,29 +119,31 @@ mod tests {
     #[test]
     fn what_differs_from_the_default_is_named() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(in_a_line(&not_kept(root.path())), None);
+        assert!(not_kept(root.path()).is_none(), "no control groups");
+        let said = || not_kept(root.path()).unwrap().in_a_line();
         let put = |group: &str, file: &str, text: &str| {
             let dir = root.path().join(GROUPS).join(group);
             std::fs::create_dir_all(&dir).unwrap();
             std::fs::write(dir.join(file), format!("{text}\n")).unwrap();
         };
+        put("", "cgroup.controllers", "cpu memory");
         for group in ["a", "a/b", "c.service"] {
             put(group, "cpu.weight", "100");
             put(group, "cpu.max", "max 100000");
             put(group, "cpu.idle", "0");
         }
-        assert_eq!(not_kept(root.path()), []);
+        assert_eq!(said(), None);
         put("a/b", "cpu.weight", "50");
         put("c.service", "cpu.max", "20000 100000");
         assert_eq!(
-            in_a_line(&not_kept(root.path())).unwrap(),
+            said().unwrap(),
             "/a/b (cpu.weight 50), /c.service (cpu.max 20000 100000)"
         );
         put("a", "cpu.idle", "1");
         put("a", "cpu.weight", "0");
         put("d", "cpu.weight", "200");
         assert_eq!(
-            in_a_line(&not_kept(root.path())).unwrap(),
+            said().unwrap(),
             "/a (cpu.idle 1), /a/b (cpu.weight 50), /c.service (cpu.max 20000 100000), and 1 more"
         );
     }

@@ -3,7 +3,7 @@
 use crate::scheduling::Scheduling;
 use amp_host::bad_input;
 use amp_machine::CpuList;
-use amp_metrics::{CoreTypeId, Nanos};
+use amp_metrics::Nanos;
 use amp_recording::file::Offer;
 use amp_recording::format::{Change, RecordedCoreType, Who, VERSION};
 use amp_recording::{Header, Recorder, RecordingFile};
@@ -177,15 +177,12 @@ fn how(engine: &Engine) -> Change {
 }
 
 fn core_types(topology: &Topology) -> Vec<RecordedCoreType> {
-    let types = topology.core_types().iter().enumerate();
+    let types = topology.core_types().iter();
     types
-        .map(|(i, t)| RecordedCoreType {
+        .map(|t| RecordedCoreType {
             name: t.name.clone(),
             cpus: CpuList(t.cpus.clone()),
             capacity: t.capacity.max(1),
-            cores: Some(topology.nr_cores(CoreTypeId(i as u8)))
-                .filter(|n| *n < t.cpus.len())
-                .map(|n| n as u32),
         })
         .collect()
 }

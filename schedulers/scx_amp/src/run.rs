@@ -71,7 +71,7 @@ fn signals() -> Result<(Sender<Event>, Receiver<Event>)> {
 }
 
 fn not_kept() -> Option<String> {
-    groups::in_a_line(&groups::not_kept(Path::new("/")))
+    groups::not_kept(Path::new("/"))?.in_a_line()
 }
 
 /// Runs until a signal ends it.
@@ -130,12 +130,13 @@ pub fn run(args: RunArgs) -> Result<()> {
         Endpoint::start(listener, move |call| sender.send(Event::Call(call)).is_ok())
     });
     let endpoint = endpoint.transpose()?;
-    let mut running = Running::begin(&options, &detected, only.is_some())?;
+    // before anything is loaded: it may take long where there are thousands of groups
     if let (true, Some(groups)) = (only.is_none(), not_kept()) {
         log::warn!(
             "weights and limits of control groups are not kept while scx_amp schedules: {groups}"
         );
     }
+    let mut running = Running::begin(&options, &detected, only.is_some())?;
     if !rules.is_empty() {
         log::info!("{}", rules.what());
         running.set_rules(rules);

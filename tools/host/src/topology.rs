@@ -67,13 +67,34 @@ fn look(sysfs: &Path, big_cpus: Option<&CpuList>, strict: bool) -> Result<Detect
         Some(list) => split_online(&facts, list),
         None => group(&facts),
     };
-    let core_of = machine.core_of;
     let topology = Topology::new(core_types)?;
+    let core_of = whole(machine.core_of, &topology);
     Ok(Detected {
         topology: topology.with_cores(|cpu| core_of.get(&cpu).copied().unwrap_or(cpu)),
         llc_of: machine.llc_of,
         core_of,
     })
+}
+
+/// The cores, but for those whose hardware threads are of two core types, by `--big-cpus`: their threads
+/// count as cores.
+fn whole(mut core_of: BTreeMap<u32, u32>, topology: &Topology) -> BTreeMap<u32, u32> {
+    let split: Vec<u32> = core_of
+        .iter()
+        .filter(|(cpu, core)| topology.core_type_of(**cpu) != topology.core_type_of(**core))
+        .map(|(_, core)| *core)
+        .collect();
+    if let Some(core) = split.first() {
+        log::warn!(
+            "the hardware threads of CPU {core}'s core are of two core types: each counts as a core"
+        );
+    }
+    for (cpu, core) in &mut core_of {
+        if split.contains(core) {
+            *core = *cpu;
+        }
+    }
+    core_of
 }
 
 /// As [`split_by_list`], with what is online of the list; one core type where that tells nothing
@@ -310,6 +331,15 @@ mod tests {
         assert!(e.contains("CPU 7") && e.contains("0-3"), "{e}");
         let e = split_by_list(&f, &list("0-3")).unwrap_err();
         assert!(e.is::<crate::BadInput>() && e.to_string().contains("every online CPU"));
+    }
+
+    #[test]
+    fn a_core_of_two_types_is_two() {
+        let types = split_by_list(&cpus(&[1024; 6]), &list("0-2")).unwrap();
+        let topology = Topology::new(types).unwrap();
+        let core_of = BTreeMap::from([(0, 0), (1, 0), (2, 2), (3, 2), (4, 4), (5, 4)]);
+        let whole = Vec::from_iter(whole(core_of, &topology));
+        assert_eq!(whole, [(0, 0), (1, 0), (2, 2), (3, 3), (4, 4), (5, 4)]);
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Probes {
                 }
             }
         }
-        let most = (now.topology.nr_cpus(CoreTypeId::FASTEST) / 2).max(1);
+        let most = (now.topology.nr_cores(CoreTypeId::FASTEST) / 2).max(1);
         let mut begun = 0;
         for wish in &wanted {
             if self.running.len() >= most {

@@ -83,8 +83,16 @@ fn examine(root: &Path, args: &DoctorArgs, trial: counters::Trial) -> Result<Rep
 /// Whether control groups ask for what a loaded scheduler does not keep.
 fn control_groups(root: &Path) -> Check {
     const NAME: &str = "control groups";
-    match groups::in_a_line(&groups::not_kept(root)) {
-        None => Check::ok(NAME, "no CPU weight or limit differs from the default"),
+    let Some(found) = groups::not_kept(root) else {
+        let found = "not looked at: version 2 of control groups is not mounted at /sys/fs/cgroup";
+        return Check::ok(NAME, found);
+    };
+    match found.in_a_line() {
+        None if found.whole() => Check::ok(NAME, "no CPU weight or limit differs from the default"),
+        None => Check::ok(
+            NAME,
+            "no CPU weight or limit among the first groups; there are more",
+        ),
         Some(found) => Check::warning(
             NAME,
             format!("not kept while scx_amp schedules: {found}"),

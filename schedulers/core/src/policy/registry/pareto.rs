@@ -240,8 +240,7 @@ impl Pareto {
         let horizon = self.knobs.number(HORIZON) / 1e3;
         let memory = self.knobs.number(MEMORY) / 1e3;
         let rule = speedups::rule(self.knobs.choice(UTILITY));
-        let fast_cpus = view.nr_seats(CoreTypeId::FASTEST);
-        let fast = fast_cpus as f64;
+        let fast = view.nr_seats(CoreTypeId::FASTEST) as f64;
         let first = self.past.update(view.apps);
         self.problem.clear();
         self.apps.clear();
@@ -256,11 +255,12 @@ impl Pareto {
             let each = 1.0 / s.n;
             let (sf, weight) = (s.sf * each, s.weight * each / 100.0);
             let arriving = view.arriving(i, CoreTypeId::FASTEST, sf, rule);
-            let sp = rule.of(arriving, app.runnable, fast_cpus);
+            let fast_alone = view.cores_alone(CoreTypeId::FASTEST, app.runnable);
+            let sp = rule.of(arriving, app.runnable, fast_alone);
             // what a fast core adds for a thread, as the application as a whole has it, per SF-1
             let runnable = app.runnable.max(1) as f64;
-            let mut worth =
-                (rule.of(2.0, app.runnable, fast_cpus) - 1.0) * runnable / fast.min(runnable);
+            let mut worth = (rule.of(2.0, app.runnable, fast_alone) - 1.0) * runnable
+                / (fast_alone as f64).min(runnable);
             // threads that wait on fast cores have done their work there all the same
             let credited = worth;
             if sf > 1.0 {

@@ -43,6 +43,18 @@ pub fn name_thread(name: &str) {
     }
 }
 
+/// The core of a CPU, named after the first CPU that is a thread of it; the CPU itself when that cannot be
+/// read.
+pub fn core_of(cpu: u32) -> u32 {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let first = text
+        .split([',', '-'])
+        .next()
+        .and_then(|n| n.trim().parse().ok());
+    first.unwrap_or(cpu)
+}
+
 /// CPUs that are online, from sysfs; empty when that cannot be read.
 pub fn online_cpus() -> Vec<u32> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();

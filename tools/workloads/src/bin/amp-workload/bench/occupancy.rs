@@ -49,17 +49,23 @@ pub struct Occupancy {
     pub idle_in_all: Vec<u64>,
     /// Per CPU: the longest such time in one piece.
     pub longest_idle: Vec<u64>,
+    /// Time in which a core ran two of them at once, on CPUs of its own each, while another core ran none.
+    pub crowded: u64,
 }
 
 impl Occupancy {
-    /// Sums up `threads` on `cpus`.
-    pub fn of(threads: &[Presence], cpus: &[u32]) -> Occupancy {
+    /// Sums up `threads` on `cpus`, each with its core: hardware threads of one core have the same.
+    pub fn of(threads: &[Presence], cpus: &[(u32, u32)]) -> Occupancy {
         let n = cpus.len();
+        let mut cores: Vec<u32> = cpus.iter().map(|c| c.1).collect();
+        cores.sort_unstable();
+        cores.dedup();
         let mut o = Occupancy {
             longest_gap: threads.iter().map(|t| t.longest_gap).collect(),
             ran: vec![0; n],
             idle_in_all: vec![0; n],
             longest_idle: vec![0; n],
+            crowded: 0,
         };
         // What changes when: a thread wants to run (±1), or runs on a CPU (±1).
         let mut events: Vec<(u64, Option<usize>, i32)> = Vec::new();
@@ -69,7 +75,7 @@ impl Occupancy {
                 events.push((last.to, None, -1));
             }
             for s in &t.spans {
-                if let Some(cpu) = cpus.iter().position(|c| *c == s.cpu) {
+                if let Some(cpu) = cpus.iter().position(|c| c.0 == s.cpu) {
                     events.push((s.from, Some(cpu), 1));
                     events.push((s.to, Some(cpu), -1));
                 }
@@ -89,6 +95,13 @@ impl Occupancy {
                 } else if wanting > running {
                     o.idle_in_all[cpu] += now - at;
                 }
+            }
+            let busy_cpus = |core: &u32| {
+                let its = cpus.iter().zip(&on).filter(|(c, _)| c.1 == *core);
+                its.filter(|(_, on)| **on > 0).count()
+            };
+            if cores.iter().any(|c| busy_cpus(c) > 1) && cores.iter().any(|c| busy_cpus(c) == 0) {
+                o.crowded += now - at;
             }
             at = now;
             match what {
@@ -133,6 +146,20 @@ mod tests {
     }
 
     #[test]
+    fn a_core_is_crowded_while_it_runs_two_and_another_none() {
+        // on CPUs 0 and 1, threads of one core, for 10 ms; then the second is on a core of its own
+        let looks = |from, to, cpu: u32| (from..to).map(move |ms| (ms, cpu));
+        let a: Vec<_> = looks(0, 30, 0).collect();
+        let b: Vec<_> = looks(0, 10, 1).chain(looks(10, 30, 2)).collect();
+        let cpus = [(0, 0), (1, 0), (2, 2), (3, 2)];
+        let o = Occupancy::of(&[presence(&a), presence(&b)], &cpus);
+        assert_eq!(o.crowded, 9 * MS);
+        // without a core to go to nobody is crowded
+        let o = Occupancy::of(&[presence(&a), presence(&b)], &cpus[..2]);
+        assert_eq!(o.crowded, 0);
+    }
+
+    #[test]
     fn spans_end_at_gaps_and_changes_of_cpu() {
         let p = presence(&[(0, 0), (1, 0), (2, 0), (10, 0), (11, 0), (12, 3)]);
         let spans: Vec<_> = p
@@ -149,7 +176,7 @@ mod tests {
         let a: Vec<(u64, u32)> = (0..=20).map(|ms| (ms, 0)).collect();
         // waits from 4 to 12, while CPU 1 is idle
         let b: Vec<(u64, u32)> = (0..=4).chain(12..=20).map(|ms| (ms, 1)).collect();
-        let o = Occupancy::of(&[presence(&a), presence(&b)], &[0, 1, 2]);
+        let o = Occupancy::of(&[presence(&a), presence(&b)], &[(0, 0), (1, 1), (2, 2)]);
         assert_eq!(o.longest_gap, [0, 8 * MS]);
         assert_eq!(o.ran, [20 * MS, 12 * MS, 0]);
         assert_eq!(o.longest_idle, [0, 8 * MS, 8 * MS]);
@@ -165,7 +192,7 @@ mod tests {
                 .collect();
             presence(&looks)
         };
-        let o = Occupancy::of(&[turn(0), turn(1)], &[0]);
+        let o = Occupancy::of(&[turn(0), turn(1)], &[(0, 0)]);
         assert_eq!(o.longest_idle, [0]);
         assert_eq!(o.longest_gap, [10 * MS, 10 * MS]);
         assert_eq!(o.ran, [100 * MS]);

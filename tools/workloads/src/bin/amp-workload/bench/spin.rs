@@ -69,7 +69,8 @@ pub fn run(args: &Args) -> Result<()> {
         Some(cpu) => vec![cpu],
         None => machine::online_cpus(),
     };
-    let seen = Occupancy::of(&presences, &cpus);
+    let with_cores: Vec<(u32, u32)> = cpus.iter().map(|c| (*c, machine::core_of(*c))).collect();
+    let seen = Occupancy::of(&presences, &with_cores);
     let per_cpu = |f: &dyn Fn(usize) -> u64| {
         let of: serde_json::Map<_, _> = cpus
             .iter()
@@ -87,6 +88,7 @@ pub fn run(args: &Args) -> Result<()> {
         "ran_ns": per_cpu(&|i| seen.ran[i]),
         "idle_while_waiting_ns": per_cpu(&|i| seen.idle_in_all[i]),
         "longest_idle_while_waiting_ns": per_cpu(&|i| seen.longest_idle[i]),
+        "crowded_core_beside_idle_core_ns": seen.crowded,
     });
     report::print("spin", &fields, args.json);
     Ok(())
