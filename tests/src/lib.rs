@@ -280,9 +280,9 @@ impl Lab {
 
 /// How a guest's x86_64 kernel dies when one CPU executes code that another one is patching. The
 /// kernel looks at such a breakpoint and goes on if the place is being patched; in a guest of
-/// several emulated CPUs it seems to look too late. Seen in a test that loads and unloads schedulers,
-/// in `__schedule` of idle CPUs; that the emulation is at fault is a guess. Any other end of a
-/// kernel is a failure.
+/// several emulated CPUs it seems to look too late. Seen when schedulers are loaded and unloaded, in
+/// `__schedule` and `scx_tick`, on CPUs that idle; that the emulation is at fault is a guess. Any other
+/// end of a kernel is a failure.
 const PATCHED: &str = "Oops: int3";
 /// Boots before a guest that dies so is a failure, too.
 const BOOTS: usize = 3;
