@@ -166,9 +166,7 @@ impl Config {
             type_queue,
         })
     }
-}
 
-impl Config {
     /// For each CPU the next of the same core, round in a circle; itself where there is no other.
     /// And whether there is any.
     fn siblings(&self, cpus: impl Iterator<Item = usize>) -> (Vec<u16>, bool) {

@@ -91,6 +91,12 @@ impl Topology {
         self.cores.get(t.index()).copied().unwrap_or(0)
     }
 
+    /// Whether some cores run several hardware threads.
+    pub fn smt(&self) -> bool {
+        let mut types = self.core_types.iter().zip(&self.cores);
+        types.any(|(t, cores)| *cores < t.cpus.len())
+    }
+
     /// The seats of each core type for `threads` threads: a core is one seat while there are no more
     /// threads than cores. Beyond that the other hardware threads of the cores become seats, fast
     /// cores' first and only as many as are needed: two threads on one fast core get less done each
@@ -157,7 +163,9 @@ mod tests {
         ]);
         let t = t.unwrap();
         assert_eq!(t.seats(1)[..3], [4, 2, 0], "every CPU is a core");
+        assert!(!t.smt());
         let t = t.with_cores(|cpu| if cpu < 4 { cpu / 2 } else { cpu });
+        assert!(t.smt());
         let cores = |t: &Topology, k| t.nr_cores(CoreTypeId(k));
         assert_eq!((cores(&t, 0), cores(&t, 1), cores(&t, 2)), (2, 2, 0));
         let seats: Vec<_> = (0..9).map(|n| [t.seats(n)[0], t.seats(n)[1]]).collect();

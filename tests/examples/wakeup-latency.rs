@@ -30,7 +30,7 @@ const BESIDE: [(&str, &str); 5] = [
 /// Threads that wake up every 4 to 7 ms, 1000 times each.
 const WAKERS: [u32; 4] = [4000, 5000, 6000, 7000];
 const FIGURES: [&str; 3] = ["p50", "p99", "p99.9"];
-/// Six processes that write to six others, 20 × 300 messages each.
+/// Six processes that write 300 messages to each of six others.
 const HACKBENCH: &str = "hackbench -g 1 -f 6 -l 300";
 
 fn script(policies: &[String]) -> String {

@@ -252,7 +252,8 @@ impl Lab {
         });
         self.run.script = format!("{FUNCTIONS}{script}");
         let cache = Cache::open().expect("the cache folder");
-        for boot in 1.. {
+        let mut boot = 1;
+        loop {
             let mut patched = false;
             let outcome = self.run.execute(&cache, &AtomicBool::new(false), &mut |e| {
                 let Event::Console { line, from } = e else {
@@ -266,6 +267,7 @@ impl Lab {
             match outcome {
                 Err(BoardError::GuestPanic { message, .. }) if patched && boot < BOOTS => {
                     amp_skips::booted_again(&format!("{PATCHED}; {message}"));
+                    boot += 1;
                 }
                 Err(e) => panic!("{e}"),
                 Ok(outcome) => {
@@ -274,7 +276,6 @@ impl Lab {
                 }
             }
         }
-        unreachable!("the last boot returns or panics")
     }
 }
 

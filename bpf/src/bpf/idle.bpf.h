@@ -195,7 +195,6 @@ static bool core_is_free_for(const struct task_struct *p, u32 cpu)
 	scx_bpf_put_idle_cpumask(idle);
 	if (!found)
 		return false;
-	found = false;
 	idle = scx_bpf_get_idle_smtmask();
 	found = bpf_cpumask_intersects(p->cpus_ptr, idle);
 	scx_bpf_put_idle_cpumask(idle);

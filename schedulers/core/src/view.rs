@@ -114,6 +114,7 @@ pub struct View<'a> {
     /// Their applications, ascending by id.
     pub apps: &'a [AppView],
     seats: [usize; MAX_CORE_TYPES],
+    smt: bool,
     metrics: &'a dyn Provider,
 }
 
@@ -127,6 +128,8 @@ impl<'a> View<'a> {
         apps: &'a [AppView],
         metrics: &'a dyn Provider,
     ) -> View<'a> {
+        // without it seats are CPUs, however much there is to do
+        let smt = topology.smt();
         View {
             topology,
             now,
@@ -134,7 +137,8 @@ impl<'a> View<'a> {
             period: interval,
             threads,
             apps,
-            seats: topology.seats(demand(threads, interval)),
+            seats: topology.seats(if smt { demand(threads, interval) } else { 0 }),
+            smt,
             metrics,
         }
     }
@@ -198,8 +202,11 @@ impl<'a> View<'a> {
     /// Cores of type `t` that an application of `n` runnable threads has where it is alone, NB of the
     /// speedup formulas.
     pub fn cores_alone(&self, t: CoreTypeId, n: usize) -> usize {
-        let seats = self.topology.seats(n);
-        seats.get(t.index()).copied().unwrap_or(0)
+        // asked for each thread: without SMT there is nothing to work out
+        match self.smt {
+            false => self.topology.nr_cpus(t),
+            true => self.topology.seats(n).get(t.index()).copied().unwrap_or(0),
+        }
     }
 
     /// What arrives at application `app` (index in [`View::apps`]) of the speedup factor `sf` that its

@@ -48,11 +48,11 @@ pub fn name_thread(name: &str) {
 pub fn core_of(cpu: u32) -> u32 {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list");
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let first = text
-        .split([',', '-'])
-        .next()
-        .and_then(|n| n.trim().parse().ok());
-    first.unwrap_or(cpu)
+    let threads = text.trim().parse::<amp_machine::CpuList>();
+    threads
+        .ok()
+        .and_then(|l| l.0.first().copied())
+        .unwrap_or(cpu)
 }
 
 /// CPUs that are online, from sysfs; empty when that cannot be read.
