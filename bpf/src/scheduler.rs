@@ -543,8 +543,10 @@ fn open_and_load(
         // threads pinned to that CPU are not our stall: the longest wait that the kernel allows.
         ops.timeout_ms = 30_000;
     }
-    skel.struct_ops.amp_ops_mut().flags =
-        *compat::SCX_OPS_ENQ_LAST | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED | partial;
+    skel.struct_ops.amp_ops_mut().flags = *compat::SCX_OPS_ENQ_LAST
+        | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED
+        | *compat::SCX_OPS_ALLOW_QUEUED_WAKEUP
+        | partial;
     scx_ops_load!(skel, amp_ops, uei).map_err(|e| ("loading the BPF programs", e))
 }
 

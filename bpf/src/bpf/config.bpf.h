@@ -103,6 +103,15 @@ static __always_inline u64 now_ns(void)
 	return bpf_ktime_get_ns();
 }
 
+/*
+ * How long ago @then was at @now, or 0: another CPU may have written it since @now was read, and the
+ * difference of the two would be a very long time.
+ */
+static __always_inline u64 elapsed(u64 now, u64 then)
+{
+	return time_before(now, then) ? 0 : now - then;
+}
+
 struct amp_shared shared;
 struct amp_cpu cpus[AMP_MAX_CPUS] __attribute__((aligned(64)));
 

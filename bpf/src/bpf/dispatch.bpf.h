@@ -62,7 +62,7 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 		if (want > type || s->placed_at)
 			return false;
 		/* with SMT it may be here for want of a whole core, and not from a backlog */
-		if (now_ns() - s->queued_at > 2 * steal_ns && (!smt || somebody_waits(want)))
+		if (elapsed(now_ns(), s->queued_at) > 2 * steal_ns && (!smt || somebody_waits(want)))
 			return false;
 		first = want;
 		end = want + 1;
@@ -124,7 +124,7 @@ static bool comes_first(u64 q, s32 cpu, struct amp_slot *s, u32 index, u32 clock
  */
 static __always_inline bool steal_due(u64 since, u64 now)
 {
-	return now - since + timer_ns >= steal_ns;
+	return elapsed(now, since) + timer_ns >= steal_ns;
 }
 
 /* Whether somebody has been waiting in @q all that long, be it each for one slice only. */
@@ -145,7 +145,7 @@ static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool 
 	if (!s || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 		return false;
 	/* on its way there by user space's order */
-	if (s->placed_at && now - s->queued_at < slice_ns)
+	if (s->placed_at && elapsed(now, s->queued_at) < slice_ns)
 		return false;
 	return any || placement_of(s) >= nr_types || steal_due(s->queued_at, now);
 }

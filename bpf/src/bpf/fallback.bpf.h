@@ -401,7 +401,7 @@ __noinline int at_rest(void)
 
 static int amp_timer(void *map, int *key, struct timer_cell *cell)
 {
-	u64 now = now_ns(), silent = now - shared.heartbeat;
+	u64 now = now_ns(), silent = elapsed(now, shared.heartbeat);
 	u32 i, types = 0;
 
 	if (heartbeat_ns && !shared.fallback && silent > heartbeat_ns) {

@@ -68,7 +68,7 @@ static s32 lent_cpu(const struct task_struct *p, u32 type, bool claim)
 	bpf_for(cpu, 0, nr_cpus) {
 		struct amp_cpu *c = cpu_record(cpu);
 
-		if (type_of(cpu) >= type || c->slot || now - c->idle_since < slice_ns)
+		if (type_of(cpu) >= type || c->slot || elapsed(now, c->idle_since) < slice_ns)
 			continue;
 		if (!bpf_cpumask_test_cpu(cpu, idle) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
@@ -238,15 +238,11 @@ static __always_inline bool hand_over(struct task_struct *p, const struct amp_sl
 	return !scx_bpf_dsq_nr_queued(dsq_local());
 }
 
-s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+/* Notes that @p wakes up; returns whether it is known to run only for moments. */
+static __always_inline bool note_wakeup(const struct task_struct *p, struct amp_slot *s)
 {
-	struct amp_slot *s = slot_of(p);
 	u64 exec = p->se.sum_exec_runtime, burst;
-	s32 cpu = bpf_get_smp_processor_id();
-	u64 immed = 0;
 
-	if (!s)
-		return prev_cpu;
 	/* of a new thread nothing is known: not that it is a short runner, either */
 	burst = s->state == AMP_NEW ? short_run_ns : exec - s->burst_start;
 	s->burst_start = exec;
@@ -255,6 +251,19 @@ s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake
 	s->placed_at = 0;
 	if (slot_index(p) != AMP_UNTRACKED)
 		forget_sleep(s);
+	return burst < short_run_ns;
+}
+
+s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct amp_slot *s = slot_of(p);
+	s32 cpu = bpf_get_smp_processor_id();
+	bool short_run;
+	u64 immed = 0;
+
+	if (!s)
+		return prev_cpu;
+	short_run = note_wakeup(p, s);
 	if (!(wake_flags & wake_sync()) || !hand_over(p, s, cpu, prev_cpu)) {
 		if (claim_prev(s, prev_cpu)) {
 			cpu = prev_cpu;
@@ -263,7 +272,7 @@ s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake
 			 * not SCX_WAKE_SYNC, which here was refused or not said: the kernel's own
 			 * search would hand the waker's CPU over all the same
 			 */
-			cpu = pick_idle(p, s, prev_cpu, wake_flags & ~wake_sync(), burst < short_run_ns);
+			cpu = pick_idle(p, s, prev_cpu, wake_flags & ~wake_sync(), short_run);
 			if (cpu < 0)
 				return prev_cpu;
 		}

@@ -384,7 +384,13 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_kick_cpu(cpu, 0);
 	}
 	if (!__COMPAT_is_enq_cpu_selected(enq_flags)) {
-		idle = pick_idle(p, s, cpu, 0, false);
+		/*
+		 * Woken up before it had left its CPU, which is left to that CPU: amp_select_cpu() is
+		 * not asked. A waker that waited for the switch would burn as much time as it takes.
+		 */
+		bool short_run = enq_flags & enq_wakeup() && p->nr_cpus_allowed > 1 && note_wakeup(p, s);
+
+		idle = pick_idle(p, s, cpu, 0, short_run);
 		if (idle >= 0) {
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | idle, slice_ns, enq_flags | enq_immed);
 			return;
@@ -416,13 +422,15 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
 	/*
 	 * A CPU may have found the queue empty a moment ago and be going idle now. A thread on its
-	 * way to another core type is in a hurry, so all of them are asked; otherwise only the
-	 * likeliest and one that has gone idle by now, and the timer catches the rest.
+	 * way to another core type is in a hurry, so all of them are asked; otherwise only one that
+	 * has gone idle by now, and the timer catches the rest. Its own CPU needs no kick: a
+	 * wake-up has the kernel reschedule it if it is idle, and otherwise it is switching now.
 	 */
 	if (s->placed_at || s->rotation != AMP_ANY) {
 		kick_idle(queue_type[q & 63]);
 	} else {
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		if (!(enq_flags & enq_wakeup()) && cpu != bpf_get_smp_processor_id())
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		if (victim < 0 && p->nr_cpus_allowed > 1)
 			rouse(p, s, q);
 	}

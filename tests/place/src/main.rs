@@ -10,6 +10,7 @@
 //!   lend=1         idle CPUs run what is placed on slower types
 //!   silent=A-B     no commits between seconds A and B
 //!   heartbeat=500  ms of silence before the fallback
+//!   pause=20       ms between two commits
 //!   counters=A,B   raw events (hexadecimal numbers) to count on every CPU; shows what threads named PREFIX… had of them
 //!   watch=NAME     and the same of the first thread named NAME… by perf's own account, over the same time
 //!   watched=A,B    those of the events that perf counts for it: a PMU has not enough counters for all of them twice
@@ -115,6 +116,7 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
         |key: &str, default: f64| options.get(key).map_or(Ok(default), |v| v.parse::<f64>());
     let secs = number("secs", 10.0)?;
     let swap = number("swap", 100.0)? / 1e3;
+    let pause = Duration::try_from_secs_f64(number("pause", 20.0)? / 1e3)?;
     let panic_after = number("panic", f64::MAX)?;
     let prefix = options.get("prefix").copied().unwrap_or("spin");
     let pins: Vec<(&str, u8)> = match options.get("pin") {
@@ -252,7 +254,7 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
             hear(&mut scheduler, prefix, &mut gone);
         }
         ended = scheduler.exited();
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(pause);
     }
     println!(
         "ROUNDS {commits}, {:.0} us each",

@@ -177,6 +177,26 @@ sleep 1
     assert_eq!((r.line("status"), r.line("state")), ("0", "disabled"));
 }
 
+/// A commit may come between the timer's look at the clock and its look at the last commit, which then
+/// is later than now.
+#[test]
+fn a_commit_at_the_moment_of_the_timer_is_no_silence() {
+    let r = Lab::board("juno")
+        .program("place")
+        .run("/place run 0-1:1024,2-5:446 secs=20 swap=0 pause=0 heartbeat=500\n")
+        .ok();
+    let commits: u32 = r
+        .line("ROUNDS")
+        .split(',')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .expect("how many commits");
+    println!("{commits} commits");
+    assert!(commits >= 20_000, "one every ms: {commits}");
+    let stats = r.line("STATS");
+    assert!(stats.contains("fallbacks: 0,"), "{stats}");
+}
+
 #[test]
 fn while_user_space_is_stopped_everybody_gets_a_fair_share() {
     let load = r#"
