@@ -18,6 +18,8 @@ pub struct Ended {
     pub tgid: i32,
     /// Command name, NUL-padded.
     pub comm: [u8; 16],
+    /// Hash of the arguments of its process, 0 if not known.
+    pub arguments: u64,
     /// CPU time on each core type in ns.
     pub runtime: [u64; MAX_TYPES],
 }
@@ -59,6 +61,7 @@ fn parse(message: &[u8]) -> Option<Ended> {
         pid: raw.pid as i32,
         tgid: raw.tgid as i32,
         comm: raw.comm,
+        arguments: raw.arguments,
         runtime: raw.runtime,
     })
 }
@@ -74,12 +77,14 @@ mod tests {
             message.extend(n.to_ne_bytes());
         }
         message.extend(*b"make\0\0\0\0\0\0\0\0\0\0\0\0");
+        message.extend(99u64.to_ne_bytes());
         for n in 1..=MAX_TYPES as u64 {
             message.extend((n * 1000).to_ne_bytes());
         }
         let e = parse(&message).unwrap();
         assert_eq!((e.slot, e.generation, e.pid, e.tgid), (7, 3, 42, 40));
         assert_eq!((&e.comm[..5], e.runtime[1]), (&b"make\0"[..], 2000));
+        assert_eq!(e.arguments, 99);
         assert_eq!(parse(&message[1..]), None);
         message.push(0);
         assert_eq!(parse(&message), None);

@@ -63,6 +63,6 @@ const _: () = {
     assert!(size_of::<Meter>() == size_of::<skel::types::amp_meter>());
     assert!(size_of::<Meter>() == 64 + 8 * MAX_EVENTS);
     assert!(offset_of!(Meter, generation) == 24);
-    assert!(size_of::<RawEnded>() == 32 + 8 * MAX_TYPES);
+    assert!(size_of::<RawEnded>() == 40 + 8 * MAX_TYPES);
     assert!(size_of::<Counts>() == 32 + 8 * MAX_EVENTS);
 };

@@ -31,6 +31,8 @@ pub struct Thread {
     pub tgid: i32,
     /// Command name, NUL-padded.
     pub comm: [u8; 16],
+    /// Hash of the arguments of its process, 0 if not known.
+    pub arguments: u64,
     /// Scheduling weight, 100 = nice 0.
     pub weight: u32,
     /// Bit `t`: its affinity admits a CPU of core type `t`.
@@ -167,6 +169,7 @@ impl Table {
             pid: s.pid as i32,
             tgid: s.tgid as i32,
             comm: s.comm,
+            arguments: s.arguments,
             weight: s.weight,
             allowed: s.allowed,
             state: state(s.state, index, || current(s.cpu)),

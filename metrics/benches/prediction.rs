@@ -31,6 +31,7 @@ fn snapshot(threads: u32, n: u64, sets: [u32; 2]) -> Snapshot {
         tid: slot as i32,
         app: AppId(slot.into()),
         comm: [0; 16],
+        arguments: 0,
         weight: 100,
         allowed: CoreTypeSet::ALL,
         runnable: true,

@@ -41,8 +41,8 @@ pub use pmu::{Pmu, Pmus};
 pub use provider::{Caveats, Health, MetricId, Phase, Provider};
 pub use providers::{Declarations, Declared, DeclaredFactors, Efficiencies, Speedups};
 pub use sample::{
-    EndedThread, Reading, Snapshot, Subject, ThreadSample, VirtualCounter, VirtualReading,
-    RESTING_AFTER,
+    EndedThread, ProgramName, Reading, Snapshot, Subject, ThreadSample, VirtualCounter,
+    VirtualReading, RESTING_AFTER,
 };
 pub use thread_map::ThreadMap;
 pub use topology::{CoreType, Topology, TopologyError};

@@ -1,7 +1,7 @@
 //! What is remembered of programs from one run of the scheduler to the next.
 //!
-//! A program is an executable (path, size, time of its last change) under a command name, on a
-//! machine with certain core types. Of each program the memory holds its factors per core type with
+//! A program is an executable (path, size, time of its last change) under a command name and with certain
+//! arguments, on a machine with certain core types; and once more with any arguments. Of each program the memory holds its factors per core type with
 //! their uncertainties. What is old counts less, and how many programs there are is bounded.
 //!
 //! This module is pure: no file, no clock, no process. Who fills a memory and asks it is
@@ -15,10 +15,12 @@ pub use known::Known;
 
 use crate::estimate::Estimate;
 use crate::ids::{AppId, MAX_CORE_TYPES};
+use crate::sample::ProgramName;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Programs that are remembered; the one that was met longest ago makes room.
+/// Programs that are remembered; of those that were met once, then of all, the one that was met longest ago
+/// makes room.
 pub const MOST_PROGRAMS: usize = 2048;
 /// Bytes that their paths may have together.
 pub const MOST_PATH_BYTES: usize = 256 << 10;
@@ -46,8 +48,9 @@ pub struct Key {
     pub on: Arc<str>,
     /// The executable.
     pub executable: Executable,
-    /// The command name: threads of a program may do different things under different names.
-    pub comm: Comm,
+    /// The command name, as threads of a program may do different things under different names, and the
+    /// arguments; or the name alone, for what programs of that name have in common.
+    pub name: ProgramName,
 }
 
 /// The core types of a machine in a word, such as `big=1024 little=446`: factors that were measured
@@ -128,7 +131,7 @@ pub struct Memory {
     programs: FxHashMap<u64, Program>,
     ids: FxHashMap<Key, u64>,
     /// The program of a name that was met last.
-    by_name: FxHashMap<(Arc<str>, Comm), u64>,
+    by_name: FxHashMap<(Arc<str>, ProgramName), u64>,
     next: u64,
     path_bytes: usize,
     changes: u64,
@@ -160,7 +163,7 @@ impl Memory {
     pub fn programs(&self) -> Vec<&Program> {
         let mut all: Vec<&Program> = self.programs.values().collect();
         all.sort_by(|a, b| {
-            let name = |p: &Program| (p.key.executable.clone(), p.key.comm);
+            let name = |p: &Program| (p.key.executable.clone(), p.key.name);
             b.met.cmp(&a.met).then_with(|| name(a).cmp(&name(b)))
         });
         all
@@ -171,9 +174,10 @@ impl Memory {
         self.ids.get(key).copied()
     }
 
-    /// The program of this name that was met last.
-    pub fn of_name(&self, on: &Arc<str>, comm: Comm) -> Option<u64> {
-        self.by_name.get(&(on.clone(), comm)).copied()
+    /// The program of this name that was met last, or else one of the same command name.
+    pub fn of_name(&self, on: &Arc<str>, name: ProgramName) -> Option<u64> {
+        let of = |name| self.by_name.get(&(on.clone(), name)).copied();
+        of(name).or_else(|| of(name.kin()))
     }
 
     /// What is remembered of a program: its speedup (0) or efficiency (1) factor on core type `c`.
@@ -193,7 +197,7 @@ impl Memory {
             p.last = Some(app);
         }
         p.met = p.met.max(now);
-        let name = (p.key.on.clone(), p.key.comm);
+        let name = (p.key.on.clone(), p.key.name);
         self.by_name.insert(name, id);
         self.changes += 1;
     }
@@ -217,7 +221,7 @@ impl Memory {
         self.next += 1;
         self.path_bytes += program.key.executable.path.len();
         self.ids.insert(program.key.clone(), id);
-        let name = (program.key.on.clone(), program.key.comm);
+        let name = (program.key.on.clone(), program.key.name);
         let newer = |other: &u64| {
             let other = self.programs.get(other);
             other.is_some_and(|o| o.met > program.met)
@@ -246,10 +250,13 @@ impl Memory {
     fn make_room(&mut self, but: u64) {
         while self.programs.len() > MOST_PROGRAMS || self.path_bytes > MOST_PATH_BYTES {
             let others = self.programs.iter().filter(|(id, _)| **id != but);
-            let Some(oldest) = others.map(|(id, p)| (p.met, *id)).min() else {
+            // of a build, each process has arguments of its own, which are never met again
+            let again = |p: &Program| p.key.name.is_any() || p.runs > 1;
+            let oldest = others.map(|(id, p)| (again(p), p.met, *id)).min();
+            let Some((.., oldest)) = oldest else {
                 return;
             };
-            self.remove(oldest.1);
+            self.remove(oldest);
         }
     }
 
@@ -259,7 +266,7 @@ impl Memory {
         };
         self.path_bytes -= p.key.executable.path.len();
         self.ids.remove(&p.key);
-        let name = (p.key.on, p.key.comm);
+        let name = (p.key.on, p.key.name);
         if self.by_name.get(&name) == Some(&id) {
             self.by_name.remove(&name);
         }
@@ -292,7 +299,7 @@ mod tests {
                 size: 10,
                 mtime_ns,
             },
-            comm,
+            name: ProgramName::any(comm),
         }
     }
 
@@ -346,12 +353,12 @@ mod tests {
         m.meet(first, AppId(2), NOW + 2);
         assert_eq!(m.programs()[0].runs, 2);
         let second = m.enter(&b, NOW + 3).unwrap();
-        assert_eq!(m.of_name(&a.on, a.comm), Some(second));
+        assert_eq!(m.of_name(&a.on, a.name), Some(second));
         m.meet(first, AppId(3), NOW + 4);
-        assert_eq!(m.of_name(&a.on, a.comm), Some(first));
+        assert_eq!(m.of_name(&a.on, a.name), Some(first));
         assert_eq!(m.forget(|p| p.key.executable.path == "/bin/a"), 1);
         assert_eq!((m.find(&a), m.forgotten()), (None, 1));
-        assert_eq!(m.of_name(&a.on, a.comm), None);
+        assert_eq!(m.of_name(&a.on, a.name), None);
         assert_eq!(m.forget(|_| true), 1);
         assert!(m.is_empty() && m.path_bytes == 0);
     }

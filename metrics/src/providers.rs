@@ -4,6 +4,7 @@
 //! of the machine. Only what it returns is put in place, so a provider that cannot work here never
 //! replaces one that does.
 
+mod costs;
 pub mod declared;
 mod energy;
 mod exec;
@@ -13,6 +14,7 @@ mod history;
 mod ipc_sampling;
 mod lasting;
 mod model;
+mod neighbours;
 mod remembered;
 mod shipped;
 #[cfg(test)]
@@ -20,6 +22,7 @@ pub(crate) mod testing;
 mod threads;
 mod windowed;
 
+pub use costs::WithCosts;
 pub use declared::{Declarations, Declared, DeclaredFactors, Efficiencies, Speedups};
 pub use energy::WithEnergy;
 pub use exec::{Exec, ExecFile, PROTOCOL};
@@ -363,11 +366,19 @@ fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
             _ => Ok(()),
         };
         match rough.and_then(|()| prepare(name, context)) {
-            Ok(prepared) => {
+            Ok(Prepared {
+                mut provider, sets, ..
+            }) => {
+                // without counters there is nothing to learn from
+                if !sets.is_empty() {
+                    let types = context.pmus.core_types().count();
+                    provider = Box::new(WithCosts::new(provider, types));
+                }
                 return Ok(Prepared {
+                    provider,
+                    sets,
                     passed_over,
-                    ..prepared
-                })
+                });
             }
             Err(e) => {
                 passed_over.push((*name, e.to_string()));

@@ -4,6 +4,34 @@ use crate::event::MAX_EVENTS;
 use crate::ids::{AppId, CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};
 use std::fmt;
 
+/// What tells programs apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProgramName {
+    /// Command name, NUL-padded.
+    pub comm: [u8; 16],
+    /// A hash of the arguments that its process was started with: of an interpreter they say what the
+    /// program is. 0: whatever they are, or not known.
+    pub arguments: u64,
+}
+
+impl ProgramName {
+    /// All programs of this command name.
+    pub fn any(comm: [u8; 16]) -> ProgramName {
+        ProgramName { comm, arguments: 0 }
+    }
+
+    /// Whether it stands for all programs of its command name.
+    pub fn is_any(&self) -> bool {
+        self.arguments == 0
+    }
+
+    /// What stands for all programs of its command name.
+    #[must_use]
+    pub fn kin(&self) -> ProgramName {
+        ProgramName::any(self.comm)
+    }
+}
+
 /// One thread as seen at the end of an interval. All totals are since the thread was first seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThreadSample {
@@ -15,6 +43,8 @@ pub struct ThreadSample {
     pub app: AppId,
     /// Command name, NUL-padded, as the kernel shows it.
     pub comm: [u8; 16],
+    /// Hash of the arguments of its process, see [`ProgramName`].
+    pub arguments: u64,
     /// Scheduling weight, 100 = default (nice 0).
     pub weight: u32,
     /// Core types on which its affinity allows at least one CPU.
@@ -29,6 +59,16 @@ pub struct ThreadSample {
     pub runtime: [Nanos; MAX_CORE_TYPES],
 }
 
+impl ThreadSample {
+    /// The program that it runs.
+    pub fn program(&self) -> ProgramName {
+        ProgramName {
+            comm: self.comm,
+            arguments: self.arguments,
+        }
+    }
+}
+
 /// A thread that has ended, as it was at its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EndedThread {
@@ -40,8 +80,20 @@ pub struct EndedThread {
     pub app: AppId,
     /// Command name, NUL-padded, as the kernel showed it.
     pub comm: [u8; 16],
+    /// Hash of the arguments of its process, see [`ProgramName`].
+    pub arguments: u64,
     /// CPU time per core type since it was first seen.
     pub runtime: [Nanos; MAX_CORE_TYPES],
+}
+
+impl EndedThread {
+    /// The program that it ran.
+    pub fn program(&self) -> ProgramName {
+        ProgramName {
+            comm: self.comm,
+            arguments: self.arguments,
+        }
+    }
 }
 
 /// The state of a machine at one moment.

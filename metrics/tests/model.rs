@@ -116,6 +116,7 @@ fn snapshot(ms: u64, readings: &[(u8, u32, &[u64])]) -> Snapshot {
             tid: 1,
             app: AppId(1),
             comm: [0; 16],
+            arguments: 0,
             weight: 100,
             allowed: CoreTypeSet::ALL,
             runnable: true,

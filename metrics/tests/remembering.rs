@@ -45,6 +45,7 @@ fn snapshot(ms: u64) -> Snapshot {
         tid: slot as i32,
         app: AppId(u64::from(slot)),
         comm,
+        arguments: 0,
         weight: 100,
         allowed: CoreTypeSet::ALL,
         runnable: true,

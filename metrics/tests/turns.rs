@@ -46,6 +46,7 @@ fn sets(intervals: &[&[(u32, f64)]]) -> Vec<usize> {
             tid: slot as i32,
             app: AppId(u64::from(slot)),
             comm: [0; 16],
+            arguments: 0,
             weight: 100,
             allowed: CoreTypeSet::ALL,
             runnable: true,

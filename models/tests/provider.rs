@@ -130,6 +130,7 @@ fn ask(provider: &mut Model, on: CoreTypeId, readings: &[Vec<u64>], metric: Metr
             tid: 1,
             app: AppId(1),
             comm: [0; 16],
+            arguments: 0,
             weight: 100,
             allowed: CoreTypeSet::ALL,
             runnable: true,

@@ -34,6 +34,7 @@ static __noinline int tell_end(struct amp_slot *s, u32 index)
 	e->pid = s->pid;
 	e->tgid = s->tgid;
 	__builtin_memcpy(e->comm, s->comm, sizeof(e->comm));
+	e->arguments = s->arguments;
 	__builtin_memcpy(e->runtime, s->runtime, sizeof(e->runtime));
 	/* it is read at the next look: nobody is woken */
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);

@@ -76,8 +76,9 @@ struct amp_slot {
 	u64 nr_stolen;		/* runs that began on a core type other than the one it is placed on */
 	u64 nr_swaps;		/* placements that took effect */
 	u8 comm[16];
+	u64 arguments;		/* a hash of what its process was started with, see arguments.bpf.h; 0: not known */
 	u32 next_free;
-	u32 pad[5];
+	u32 pad[3];
 };
 
 /* A thread that has gone: how it was called, and what it had run by then. */
@@ -87,6 +88,7 @@ struct amp_ended {
 	u32 pid;
 	u32 tgid;
 	u8 comm[16];
+	u64 arguments;
 	u64 runtime[8];		/* ns on each core type, AMP_MAX_TYPES */
 };
 

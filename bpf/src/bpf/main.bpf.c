@@ -23,6 +23,7 @@ UEI_DEFINE(uei);
 
 #include "config.bpf.h"
 #include "ended.bpf.h"
+#include "arguments.bpf.h"
 #include "seats.bpf.h"
 #include "accounting.bpf.h"
 #include "slots.bpf.h"

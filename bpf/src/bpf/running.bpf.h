@@ -80,6 +80,9 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 		return;
 	/* not any more, whatever its last burst was */
 	s->brief = 0;
+	/* it was there before us */
+	if (!s->arguments)
+		s->arguments = own_arguments();
 	fold(p, s);
 	/*
 	 * whoever is at his first tick was charged by a switch not long ago, and will be by another

@@ -9,6 +9,11 @@
 #ifndef __AMP_SLOTS_H
 #define __AMP_SLOTS_H
 
+/* linux/sched.h: forked, and no exec since */
+#ifndef PF_FORKNOEXEC
+#define PF_FORKNOEXEC 0x40
+#endif
+
 #define SLOT_MASK ((1ULL << AMP_SLOT_BITS) - 1)
 
 struct {
@@ -128,6 +133,19 @@ static __always_inline void set_comm(struct amp_slot *s, const char *comm)
 	__builtin_memcpy(s->comm, padded, sizeof(padded));
 }
 
+/* Those of @p, which begins, as far as they are known: it does not have its own before an exec. */
+static __always_inline u64 inherited_arguments(const struct task_struct *p)
+{
+	struct task_struct *parent = bpf_get_current_task_btf();
+	struct amp_slot *s = slot_of(parent);
+	bool same = parent->tgid == p->tgid;
+	bool child = p->flags & PF_FORKNOEXEC && p->real_parent && p->real_parent->tgid == parent->tgid;
+
+	if (!s || !slot_index(parent) || s->pid != parent->pid || (!same && !child))
+		return 0;
+	return s->arguments;
+}
+
 void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 {
 	u32 index = slot_take(), type = type_of(cpu_of_task(p));
@@ -162,6 +180,7 @@ void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 	s->nr_swaps = 0;
 	/* the parent's until an exec or prctl, see amp_task_rename() */
 	set_comm(s, p->comm);
+	s->arguments = inherited_arguments(p);
 	/* odd: readers may believe what they see */
 	__sync_fetch_and_add(&s->generation, 1);
 }
@@ -201,10 +220,16 @@ void BPF_STRUCT_OPS(amp_set_cpumask, struct task_struct *p, const struct cpumask
 		s->allowed = allowed_types(mask);
 }
 
+static __always_inline bool in_exec(const struct task_struct *task)
+{
+	return BPF_CORE_READ_BITFIELD(task, in_execve);
+}
+
 /*
  * exec and prctl rename a thread; following them here keeps the name out of every switch. A thread
  * that is not ours may carry any index, and an exec off the main thread takes over the leader's
- * pid: hence the two comparisons.
+ * pid: hence the two comparisons. At an exec the arguments are still the old ones, so that the seat
+ * has to wait for amp_process_exec().
  */
 SEC("tp_btf/task_rename")
 int BPF_PROG(amp_task_rename, struct task_struct *p, const char *comm)
@@ -219,6 +244,21 @@ int BPF_PROG(amp_task_rename, struct task_struct *p, const char *comm)
 	s->pid = p->pid;
 	s->tgid = p->tgid;
 	set_comm(s, comm);
+	if (!in_exec(p))
+		take_seat(s, index);
+	return 0;
+}
+
+/* @p runs another program from now on. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(amp_process_exec, struct task_struct *p)
+{
+	u32 index = slot_index(p);
+	struct amp_slot *s = slot_at(index);
+
+	if (!index || !s || s->pid != p->pid)
+		return 0;
+	s->arguments = own_arguments();
 	take_seat(s, index);
 	return 0;
 }

@@ -234,6 +234,7 @@ fn threads(pid: i32) -> Vec<ThreadSample> {
             tid,
             app: AppId(pid.unsigned_abs().into()),
             comm: [0; 16],
+            arguments: 0,
             weight: 100,
             allowed: CoreTypeSet::default(),
             runnable: true,

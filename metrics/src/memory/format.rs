@@ -5,13 +5,14 @@ use super::{
     names, Comm, Executable, Key, Memory, Program, LONGEST_PATH, MOST_PATH_BYTES, MOST_PROGRAMS,
 };
 use crate::ids::MAX_CORE_TYPES;
+use crate::sample::ProgramName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
 
 /// Version of the format that is written, and the newest that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Why a text is not a memory.
 #[derive(Debug, Error)]
@@ -52,6 +53,9 @@ struct Line {
     size: u64,
     mtime_ns: i64,
     comm: String,
+    /// Hash of the arguments, in hexadecimal digits; not there: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    arguments: Option<String>,
     runs: u32,
     met: u64,
     speedup: BTreeMap<String, Factor>,
@@ -100,8 +104,12 @@ impl From<Factor> for Known {
 /// None that can happen: every number in a memory is one that JSON has.
 pub fn write(memory: &Memory) -> Result<String, serde_json::Error> {
     let line = |p: &Program| {
-        let end = p.key.comm.iter().position(|b| *b == 0);
-        let comm = p.key.comm.get(..end.unwrap_or(p.key.comm.len()))?;
+        let end = p.key.name.comm.iter().position(|b| *b == 0);
+        let comm = p
+            .key
+            .name
+            .comm
+            .get(..end.unwrap_or(p.key.name.comm.len()))?;
         let row = |which: usize| -> BTreeMap<String, Factor> {
             let row = p.factors[which].iter().zip(names(&p.key.on));
             row.filter_map(|(k, name)| Some((name.to_owned(), k.as_ref()?.into())))
@@ -117,6 +125,7 @@ pub fn write(memory: &Memory) -> Result<String, serde_json::Error> {
             size: p.key.executable.size,
             mtime_ns: p.key.executable.mtime_ns,
             comm: std::str::from_utf8(comm).ok()?.to_owned(),
+            arguments: (!p.key.name.is_any()).then(|| format!("{:016x}", p.key.name.arguments)),
             runs: p.runs,
             met: p.met,
             speedup,
@@ -160,6 +169,12 @@ pub fn read(text: &str, now: u64) -> Result<Memory, MemoryFormatError> {
     Ok(memory)
 }
 
+fn hash(text: &str) -> Option<u64> {
+    let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let value = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+    value.filter(|v| *v != 0)
+}
+
 fn program(line: Line, now: u64, machines: &mut Vec<Arc<str>>) -> Result<Program, String> {
     let of = |what: &str, why: &str| format!("{what}: {why}");
     let types: Vec<&str> = names(&line.on).collect();
@@ -200,6 +215,11 @@ fn program(line: Line, now: u64, machines: &mut Vec<Arc<str>>) -> Result<Program
         Some(place) if !name.is_empty() && !name.contains(&0) => place.copy_from_slice(name),
         _ => return Err(of("comm", "want a command name of 1 to 16 bytes")),
     }
+    let arguments = match line.arguments.as_deref() {
+        None => 0,
+        Some(text) => hash(text)
+            .ok_or_else(|| of("arguments", "want 16 hexadecimal digits, not all of them 0"))?,
+    };
     let on = match machines.iter().find(|m| ***m == *line.on) {
         Some(known) => known.clone(),
         None => {
@@ -221,7 +241,7 @@ fn program(line: Line, now: u64, machines: &mut Vec<Arc<str>>) -> Result<Program
             Key {
                 on,
                 executable,
-                comm,
+                name: ProgramName { comm, arguments },
             },
             now,
         )
@@ -249,7 +269,10 @@ mod tests {
                     size: 7,
                     mtime_ns: -5,
                 },
-                comm,
+                name: ProgramName {
+                    comm,
+                    arguments: n as u64,
+                },
             };
             let id = m.enter(&key, NOW).unwrap();
             m.meet(id, AppId(n as u64), NOW + n as u64);
@@ -270,7 +293,7 @@ mod tests {
         let factor = &first.factors_at(0, NOW)[0];
         assert_eq!((factor.core_type.as_str(), factor.value), ("big", 2.5));
         assert_eq!(
-            again.of_name(&first.key.on, first.key.comm),
+            again.of_name(&first.key.on, first.key.name),
             again.find(&first.key)
         );
         // a clock that was wrong then
@@ -283,11 +306,21 @@ mod tests {
         let good = write(&some()).unwrap();
         for (from, to, wants) in [
             (
-                "{\"scx_amp_memory\":1",
                 "{\"scx_amp_memory\":2",
-                "version 2",
+                "{\"scx_amp_memory\":3",
+                "version 3",
             ),
-            ("{\"scx_amp_memory\":1,", "{", "scx_amp_memory"),
+            ("{\"scx_amp_memory\":2,", "{", "scx_amp_memory"),
+            (
+                "\"arguments\":\"0000000000000001\"",
+                "\"arguments\":\"1\"",
+                "arguments: want",
+            ),
+            (
+                "\"arguments\":\"0000000000000001\"",
+                "\"arguments\":\"0000000000000000\"",
+                "arguments: want",
+            ),
             ("\"size\":7", "\"size\":7,\"colour\":1", "colour"),
             (
                 "\"mean\":2.5",

@@ -325,6 +325,7 @@ mod tests {
             tid: slot as i32,
             app: AppId(app),
             comm: comm_key(comm).unwrap(),
+            arguments: 0,
             weight: 100,
             allowed: CoreTypeSet::ALL,
             runnable: true,

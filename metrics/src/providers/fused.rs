@@ -36,7 +36,6 @@
 //! Without a model there are the measured factors alone, and none until a program was on two core
 //! types. Without counters on a core type there is the model alone.
 
-mod neighbours;
 mod program;
 mod rates;
 #[cfg(test)]
@@ -44,6 +43,7 @@ mod tests;
 
 use super::ipc_sampling::instructions_and_cycles;
 use super::model::Model;
+use super::neighbours::Neighbours;
 use super::threads::Threads;
 use crate::contention::{Cost, ProgramId};
 use crate::estimate::{Estimate, Quality};
@@ -51,14 +51,16 @@ use crate::event::{EventError, EventSets};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
 use crate::provider::{Caveats, MetricId, Phase, Provider};
-use crate::sample::{Reading, Snapshot};
-use neighbours::Neighbours;
+use crate::sample::{ProgramName, Reading, Snapshot};
 use program::Program;
 use rates::{Move, Sides};
 use rustc_hash::FxHashMap;
 
 /// Standard deviation of the logarithm of a program's factor between its phases.
 const PHASE: f64 = 0.1;
+/// Standard deviation of the logarithm of the factors of programs that have the same command name and other
+/// arguments.
+const KIN: f64 = 0.3;
 /// Standard deviation of the logarithm of what a move shows beside the factor, beyond its scatter:
 /// phases that begin with it, neighbours that change. Many moves do not make it less.
 const ASIDE: f64 = 0.07;
@@ -110,6 +112,14 @@ impl Said {
         }
     }
 
+    /// The same of another program that has the same command name.
+    fn of_kin(self) -> Said {
+        Said {
+            variance: self.variance + KIN * KIN,
+            ..self
+        }
+    }
+
     fn estimate(self) -> Option<Estimate> {
         let value = self.ln.exp();
         let uncertainty = value * self.variance.sqrt();
@@ -153,7 +163,7 @@ struct Told {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
-    comm: [u8; 16],
+    program: ProgramName,
     sides: Sides,
     /// By core type of the factor: from where the model was heard last, and before that from
     /// another core type.
@@ -171,7 +181,9 @@ pub struct Fused {
     /// Whether the core type has counters.
     counted: [bool; MAX_CORE_TYPES],
     threads: Threads<Thread>,
-    programs: FxHashMap<[u8; 16], Program>,
+    programs: FxHashMap<ProgramName, Program>,
+    /// The program of a command name that was counted last.
+    latest: FxHashMap<[u8; 16], ProgramName>,
     neighbours: Neighbours,
     now: Nanos,
 }
@@ -198,6 +210,7 @@ impl Fused {
             counted: [false; MAX_CORE_TYPES],
             threads: Threads::default(),
             programs: FxHashMap::default(),
+            latest: FxHashMap::default(),
             neighbours: Neighbours::default(),
             now: Nanos::ZERO,
         }
@@ -222,9 +235,10 @@ impl Fused {
         let whole = time >= interval.0 as f64 * WHOLE;
         thread.ran = true;
         // as if alone: neighbours come and go, and are accounted for by themselves
-        let ln = (instructions / time).ln() + self.neighbours.paid(&thread.comm, r.core_type);
+        let ln = (instructions / time).ln() + self.neighbours.paid(&thread.program, r.core_type);
         thread.sides.take_in(t, ln, whole, self.now);
-        let program = self.programs.entry(thread.comm).or_default();
+        self.latest.insert(thread.program.comm, thread.program);
+        let program = self.programs.entry(thread.program).or_default();
         program.met = self.now;
         program.window(t, instructions, time, self.now);
     }
@@ -235,7 +249,7 @@ impl Fused {
         let Some(thread) = self.threads.get_mut(key).filter(|t| t.ran) else {
             return;
         };
-        let Some(program) = self.programs.get_mut(&thread.comm) else {
+        let Some(program) = self.programs.get_mut(&thread.program) else {
             return;
         };
         let mut moved = thread.sides.take_move();
@@ -289,7 +303,7 @@ impl Fused {
         for which in 0..2 {
             for c in 0..slowest {
                 if let Some(ln) = self.present(key, which, c).map(|s| s.ln) {
-                    if let Some(p) = self.comm(key).and_then(|n| self.programs.get_mut(&n)) {
+                    if let Some(p) = self.name(key).and_then(|n| self.programs.get_mut(&n)) {
                         p.remember(which, c, ln, now);
                     }
                 }
@@ -307,20 +321,20 @@ impl Fused {
             };
             let counted = (*instructions as f64, r.counted.0 as f64);
             if r.counted > Nanos::ZERO {
-                let of = (r.thread, thread.comm);
+                let of = (r.thread, thread.program);
                 self.neighbours.take_in(of, r.core_type, counted, self.now);
             }
         }
         let (neighbours, programs) = (&mut self.neighbours, &mut self.programs);
-        for comm in neighbours.learn(interval, self.now) {
-            if let Some(p) = programs.get_mut(&comm) {
+        for name in neighbours.learn(interval, self.now) {
+            if let Some(p) = programs.get_mut(&name) {
                 p.unlearn();
             }
         }
     }
 
-    fn comm(&self, key: ThreadKey) -> Option<[u8; 16]> {
-        self.threads.get(key).map(|t| t.comm)
+    fn name(&self, key: ThreadKey) -> Option<ProgramName> {
+        self.threads.get(key).map(|t| t.program)
     }
 
     /// What the model says, with the program's bias; and whether that is known.
@@ -354,7 +368,7 @@ impl Fused {
     /// factor (1).
     fn present(&self, key: ThreadKey, which: usize, c: usize) -> Option<Said> {
         let thread = self.threads.get(key)?;
-        let program = self.programs.get(&thread.comm);
+        let program = self.programs.get(&thread.program);
         let prior = self.prior(key, thread, program, c);
         let measured = program
             .filter(|_| thread.sides.here().is_some())
@@ -382,11 +396,14 @@ impl Fused {
 
     fn make_room(&mut self) {
         while self.programs.len() > MOST_NAMES {
-            let oldest = self.programs.iter().min_by_key(|(comm, p)| (p.met, **comm));
-            let Some(comm) = oldest.map(|(comm, _)| *comm) else {
+            let oldest = self.programs.iter().min_by_key(|(name, p)| (p.met, **name));
+            let Some(name) = oldest.map(|(name, _)| *name) else {
                 return;
             };
-            self.programs.remove(&comm);
+            self.programs.remove(&name);
+            if self.latest.get(&name.comm) == Some(&name) {
+                self.latest.remove(&name.comm);
+            }
         }
     }
 }
@@ -445,9 +462,9 @@ impl Provider for Fused {
             };
             thread.ran = false;
             // an exec makes it another program
-            if thread.comm != t.comm {
+            if thread.program != t.program() {
                 *thread = Thread {
-                    comm: t.comm,
+                    program: t.program(),
                     ..Thread::default()
                 };
                 thread.sides.since = snapshot.now;
@@ -473,8 +490,10 @@ impl Provider for Fused {
             return None;
         }
         let recalled = || {
-            let program = self.programs.get(&self.comm(thread)?)?;
-            program.recall(which, c, self.now)
+            let name = self.name(thread)?;
+            let recall = |name| self.programs.get(name)?.recall(which, c, self.now);
+            // one of the same name, until it has been counted
+            recall(&name).or_else(|| recall(self.latest.get(&name.comm)?).map(Said::of_kin))
         };
         self.present(thread, which, c).or_else(recalled)?.estimate()
     }
@@ -499,11 +518,11 @@ impl Provider for Fused {
     }
 
     fn program(&self, thread: ThreadKey) -> Option<ProgramId> {
-        self.neighbours.program(&self.comm(thread)?)
+        self.neighbours.program(&self.name(thread)?)
     }
 
     fn program_name(&self, program: ProgramId) -> Option<[u8; 16]> {
-        self.neighbours.name(program)
+        self.neighbours.name(program).map(|n| n.comm)
     }
 
     fn suspects(&self, thread: ThreadKey) -> bool {
@@ -514,9 +533,9 @@ impl Provider for Fused {
         let on = self
             .threads
             .get(thread)
-            .and_then(|t| Some((t.comm, t.sides.last?)));
-        let paid = on.map_or(0.0, |(comm, t)| {
-            self.neighbours.paid(&comm, CoreTypeId(t as u8)) // below MAX_CORE_TYPES
+            .and_then(|t| Some((t.program, t.sides.last?)));
+        let paid = on.map_or(0.0, |(name, t)| {
+            self.neighbours.paid(&name, CoreTypeId(t as u8)) // below MAX_CORE_TYPES
         });
         (-paid).exp()
     }
@@ -542,7 +561,7 @@ impl Provider for Fused {
         if c == slowest || !self.counted[want] {
             return None;
         }
-        let program = self.programs.get(&t.comm)?;
+        let program = self.programs.get(&t.program)?;
         let measured = program.measured(&t.sides, c, slowest, self.now);
         let sure = |s: Said| s.variance <= SURE * SURE;
         let corrected = self

@@ -2,7 +2,7 @@
 //! knows nothing of its own yet.
 //!
 //! ```text
-//! inner provider ─ fresh estimates ─► Memory (by executable and name) ─► written, read at the next start
+//! inner provider ─ fresh estimates ─► Memory (by executable, name and arguments) ─► written, read at the next start
 //!        │                              │
 //!        └── has one of its own ──► it  └── has none yet, and not for long ──► what is remembered
 //! ```
@@ -14,7 +14,7 @@ use crate::ids::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::memory::{Comm, Executable, Key, Memory};
 use crate::pmu::Pmus;
 use crate::provider::{Health, MetricId, Provider};
-use crate::sample::{Snapshot, ThreadSample};
+use crate::sample::{ProgramName, Snapshot, ThreadSample};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// CPU time of a thread for which the memory speaks in place of the inner provider, at most. A
@@ -81,15 +81,31 @@ enum Bound {
     Asked,
     /// There is no executable to remember it by.
     Nameless,
-    /// A program that is not in the memory yet.
-    New(Box<Key>),
-    /// A program in the memory.
+    /// The program, and what those of its name have in common.
+    To(Vec<Record>),
+}
+
+/// A program that is remembered, or will be.
+#[derive(Clone, Debug)]
+enum Record {
+    /// It is not in the memory yet.
+    New(Key),
+    /// It is in the memory.
     Known(u64),
+}
+
+impl Record {
+    fn known(&self) -> Option<u64> {
+        match self {
+            Record::New(_) => None,
+            Record::Known(id) => Some(*id),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
 struct Thread {
-    comm: Comm,
+    name: ProgramName,
     runtime: [Nanos; MAX_CORE_TYPES],
     /// CPU time when it began the program.
     began: Nanos,
@@ -167,7 +183,7 @@ impl Lasting {
             let Some(t) = self.threads.get_mut(found.thread) else {
                 continue;
             };
-            if t.comm != found.comm || !matches!(t.bound, Bound::Asked) {
+            if t.name.comm != found.comm || !matches!(t.bound, Bound::Asked) {
                 continue;
             }
             // what its name alone has promised was perhaps another program
@@ -177,20 +193,23 @@ impl Lasting {
                 Finding::Changed => Bound::Unknown,
                 Finding::None => Bound::Nameless,
                 Finding::Executable(executable) => {
-                    let key = Key {
-                        on: self.on.clone(),
-                        executable,
-                        comm: t.comm,
-                    };
-                    match memory.find(&key) {
-                        None => Bound::New(Box::new(key)),
-                        Some(id) => {
-                            // what earlier runs say, before this one is among them
-                            t.recall(memory, id, now);
-                            memory.meet(id, found.app, now);
-                            Bound::Known(id)
-                        }
+                    let mut names = vec![t.name, t.name.kin()];
+                    names.dedup();
+                    let records = names.into_iter().map(|name| {
+                        let key = Key {
+                            on: self.on.clone(),
+                            executable: executable.clone(),
+                            name,
+                        };
+                        memory.find(&key).map_or(Record::New(key), Record::Known)
+                    });
+                    let records: Vec<Record> = records.collect();
+                    // what earlier runs say, before this one is among them
+                    t.recall_first(memory, &records, now);
+                    for id in records.iter().filter_map(Record::known) {
+                        memory.meet(id, found.app, now);
                     }
+                    Bound::To(records)
                 }
             };
         }
@@ -206,16 +225,16 @@ impl Lasting {
         let Some(t) = self.threads.get_mut(s.key) else {
             return;
         };
-        if !t.met || t.comm != s.comm {
+        if !t.met || t.name != s.program() {
             // an exec makes it another program
             *t = Thread {
-                comm: s.comm,
+                name: s.program(),
                 runtime: t.runtime,
                 began: s.runtime.iter().copied().sum(),
                 met: true,
                 ..Thread::default()
             };
-            if let Some(id) = memory.of_name(&self.on, s.comm) {
+            if let Some(id) = memory.of_name(&self.on, s.program()) {
                 t.recall(memory, id, now);
                 t.by_name = true;
             }
@@ -240,16 +259,20 @@ impl Lasting {
                 let Some(u) = e.uncertainty else {
                     continue;
                 };
-                if let Bound::New(key) = &t.bound {
-                    t.bound = match memory.enter(key, now) {
-                        None => Bound::Nameless,
-                        Some(id) => {
-                            memory.meet(id, s.app, now);
-                            Bound::Known(id)
-                        }
-                    };
-                }
-                if let Bound::Known(id) = t.bound {
+                let Bound::To(records) = &mut t.bound else {
+                    continue;
+                };
+                records.retain_mut(|record| {
+                    if let Record::New(key) = record {
+                        let Some(id) = memory.enter(key, now) else {
+                            return false;
+                        };
+                        memory.meet(id, s.app, now);
+                        *record = Record::Known(id);
+                    }
+                    true
+                });
+                for id in records.iter().filter_map(Record::known) {
                     memory.learn(id, (which, c), (e.value, u), now);
                 }
             }
@@ -268,6 +291,13 @@ impl Lasting {
 }
 
 impl Thread {
+    /// Of the first of them that is in the memory.
+    fn recall_first(&mut self, memory: &Memory, records: &[Record], now: u64) {
+        if let Some(id) = records.iter().find_map(Record::known) {
+            self.recall(memory, id, now);
+        }
+    }
+
     fn recall(&mut self, memory: &Memory, id: u64, now: u64) {
         for (which, row) in self.recalled.iter_mut().enumerate() {
             for (c, cell) in row.iter_mut().enumerate() {
@@ -317,8 +347,9 @@ impl Provider for Lasting {
                     continue;
                 };
                 t.recalled = Default::default();
-                if let Bound::Known(id) = t.bound {
-                    t.recall(&memory, id, now);
+                if let Bound::To(records) = std::mem::take(&mut t.bound) {
+                    t.recall_first(&memory, &records, now);
+                    t.bound = Bound::To(records);
                 }
             }
         }

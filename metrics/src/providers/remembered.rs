@@ -1,5 +1,5 @@
 //! What programs of the same name were like: for threads of which another provider knows nothing
-//! yet.
+//! yet. Those of the same arguments go first.
 //!
 //! Counters need time: five samples on each core type, or the first rounds of a model. A compiler,
 //! a shell pipeline's parts, the programs of a benchmark are over by then, and the next of the same
@@ -12,7 +12,7 @@ use crate::event::{EventError, EventSets};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
 use crate::provider::{Health, MetricId, Provider};
-use crate::sample::Snapshot;
+use crate::sample::{ProgramName, Snapshot};
 use rustc_hash::FxHashMap;
 
 /// Names that are remembered; the one that was met longest ago makes room.
@@ -60,7 +60,7 @@ struct Program {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
-    comm: [u8; 16],
+    name: ProgramName,
     runtime: [Nanos; MAX_CORE_TYPES],
 }
 
@@ -73,7 +73,7 @@ struct Thread {
 pub struct Remembered {
     name: String,
     inner: Box<dyn Provider>,
-    programs: FxHashMap<[u8; 16], Program>,
+    programs: FxHashMap<ProgramName, Program>,
     threads: Threads<Thread>,
     core_types: usize,
     now: Nanos,
@@ -118,7 +118,8 @@ impl Remembered {
     }
 
     /// Takes in what the inner provider says of a thread that ran.
-    fn learn(&mut self, thread: ThreadKey, comm: [u8; 16]) {
+    fn learn(&mut self, thread: ThreadKey, name: ProgramName) {
+        let names = [Some(name), (!name.is_any()).then(|| name.kin())];
         for which in 0..2 {
             for c in 0..self.core_types.saturating_sub(1) {
                 let said = self.inner.estimate(thread, metric(which, c));
@@ -126,20 +127,22 @@ impl Remembered {
                 else {
                     continue;
                 };
-                let program = self.programs.entry(comm).or_default();
-                program.met = self.now;
-                Known::take_in(&mut program.factors[which][c], e.value, self.now);
+                for name in names.iter().flatten() {
+                    let program = self.programs.entry(*name).or_default();
+                    program.met = self.now;
+                    Known::take_in(&mut program.factors[which][c], e.value, self.now);
+                }
             }
         }
     }
 
     fn make_room(&mut self) {
         while self.programs.len() > MOST_NAMES {
-            let oldest = self.programs.iter().min_by_key(|(comm, p)| (p.met, **comm));
-            let Some(comm) = oldest.map(|(comm, _)| *comm) else {
+            let oldest = self.programs.iter().min_by_key(|(name, p)| (p.met, **name));
+            let Some(name) = oldest.map(|(name, _)| *name) else {
                 return;
             };
-            self.programs.remove(&comm);
+            self.programs.remove(&name);
         }
     }
 
@@ -149,8 +152,13 @@ impl Remembered {
             MetricId::EfficiencyFactor(c) => (1, c),
             MetricId::Ipc(_) => return None,
         };
-        let program = self.programs.get(&self.threads.get(thread)?.comm)?;
-        let known = program.factors[which].get(c.index())?.as_ref()?;
+        let name = self.threads.get(thread)?.name;
+        let of = |name| {
+            self.programs.get(&name)?.factors[which]
+                .get(c.index())?
+                .as_ref()
+        };
+        let known = of(name).or_else(|| of(name.kin()))?;
         Some(Estimate {
             value: known.mean,
             uncertainty: Some(known.variance.sqrt()),
@@ -182,11 +190,11 @@ impl Provider for Remembered {
             let Some(known) = self.threads.get_mut(t.key) else {
                 continue;
             };
-            // an exec gives it another name
-            known.comm = t.comm;
+            // an exec makes it another program
+            known.name = t.program();
             if known.runtime != t.runtime {
                 known.runtime = t.runtime;
-                self.learn(t.key, t.comm);
+                self.learn(t.key, t.program());
             }
         }
         self.make_room();
@@ -316,13 +324,16 @@ mod tests {
         let mut lab = Lab::new();
         lab.knows(1, 3.0);
         lab.run(&[(1, "a")]);
-        let before = lab.provider.programs[&comm("a")].met;
+        let before = lab.provider.programs[&ProgramName::any(comm("a"))].met;
         lab.ms += 100;
         let mut s = snapshot(lab.ms, &[1], Vec::new());
         s.threads[0].comm = comm("a");
         s.threads[0].runtime[0] = Nanos::from_millis(100);
         lab.provider.observe(&s);
-        assert_eq!(lab.provider.programs[&comm("a")].met, before);
+        assert_eq!(
+            lab.provider.programs[&ProgramName::any(comm("a"))].met,
+            before
+        );
     }
 
     #[test]
@@ -333,7 +344,13 @@ mod tests {
             lab.run(&[(n, &format!("p{n}"))]);
         }
         assert_eq!(lab.provider.programs.len(), MOST_NAMES);
-        assert!(!lab.provider.programs.contains_key(&comm("p9")));
-        assert!(lab.provider.programs.contains_key(&comm("p10")));
+        assert!(!lab
+            .provider
+            .programs
+            .contains_key(&ProgramName::any(comm("p9"))));
+        assert!(lab
+            .provider
+            .programs
+            .contains_key(&ProgramName::any(comm("p10"))));
     }
 }

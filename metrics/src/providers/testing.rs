@@ -18,6 +18,7 @@ pub(crate) fn snapshot(ms: u64, threads: &[u32], readings: Vec<Reading>) -> Snap
         tid: *slot as i32,
         app: AppId(u64::from(*slot)),
         comm: [0; 16],
+        arguments: 0,
         weight: 100,
         allowed: CoreTypeSet::ALL,
         runnable: true,

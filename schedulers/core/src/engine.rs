@@ -379,7 +379,7 @@ impl Engine {
             let first = threads.iter().min_by_key(|t| t.tid);
             if let Some(name) = first.and_then(|t| self.states.get(t.key)?.name) {
                 let when = (interval, now);
-                app.busy = self.waits.update(name.comm, &used, slowest, when);
+                app.busy = self.waits.update(name.program, &used, slowest, when);
             }
         }
     }

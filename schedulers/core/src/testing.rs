@@ -73,6 +73,7 @@ impl Fake {
             tid: key.slot as i32 + 100,
             app: AppId(app),
             comm: u128::from(key.slot).to_le_bytes(),
+            arguments: 0,
             weight: 100,
             allowed: CoreTypeSet::ALL,
             runnable: true,
@@ -101,6 +102,7 @@ impl Fake {
             tid: t.tid,
             app: t.app,
             comm: t.comm,
+            arguments: 0,
             runtime: t.runtime,
         });
     }

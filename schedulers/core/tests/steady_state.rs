@@ -62,6 +62,7 @@ fn machine(threads: u32) -> Steady {
         tid: slot as i32,
         app: AppId(u64::from(slot / 3)),
         comm: [0; 16],
+        arguments: 0,
         weight: 100 + slot % 5,
         // some are pinned, so that the seats have to be rearranged
         allowed: if slot % 11 == 0 {

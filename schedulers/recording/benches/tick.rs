@@ -102,6 +102,7 @@ fn next(snapshot: &mut Snapshot, threads: u32) {
             tid: slot as i32 + 1,
             app: AppId(u64::from(slot / 4)),
             comm: *b"worker\0\0\0\0\0\0\0\0\0\0",
+            arguments: 0,
             weight: 100,
             allowed: CoreTypeSet::ALL,
             runnable: true,

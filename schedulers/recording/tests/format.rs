@@ -113,6 +113,7 @@ fn snapshot(now_us: u64, threads: &[Does], totals: &mut [[u64; 2]]) -> Snapshot 
             tid: 100 + slot as i32,
             app: AppId(10 + slot as u64 / 2),
             comm,
+            arguments: 0,
             weight: 100,
             allowed: CoreTypeSet::ALL,
             runnable: cpu[1] % 2 == 1,

@@ -284,6 +284,7 @@ fn ended_of(e: &amp_bpf::Ended) -> EndedThread {
         tid: e.pid,
         app: AppId(u64::try_from(e.tgid).unwrap_or(0)),
         comm: e.comm,
+        arguments: e.arguments,
         runtime: e.runtime.map(Nanos),
     }
 }
@@ -297,6 +298,7 @@ fn sample_of(t: &amp_bpf::Thread) -> ThreadSample {
         tid: t.pid,
         app: AppId(u64::try_from(t.tgid).unwrap_or(0)),
         comm: t.comm,
+        arguments: t.arguments,
         weight: t.weight,
         allowed: CoreTypeSet::from_bits(t.allowed),
         runnable: t.state != State::Sleeping,

@@ -446,6 +446,7 @@ mod tests {
             pid,
             tgid: pid,
             comm: *b"fp\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            arguments: 0,
             weight: 100,
             allowed: 3,
             state,

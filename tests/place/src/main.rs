@@ -15,6 +15,7 @@
 //!   watch=NAME     and the same of the first thread named NAME… by perf's own account, over the same time
 //!   watched=A,B    those of the events that perf counts for it: a PMU has not enough counters for all of them twice
 //!   model=1        on the board: what all threads had of the events, beside what the board's own CPUs did
+//!   programs=PREFIX  at the end, the threads named PREFIX… and the hash of their arguments
 //!   ended=PREFIX   CPU time that was told of threads named PREFIX… when they ended
 //!   slice, steal, starve (ms), slots=N, panic=S dump=1; those of the mechanism unless given
 //! place spin NAME COUNT SECS [NICE …]   COUNT busy threads NAME0…, one nice value each
@@ -264,6 +265,11 @@ fn run(types: &str, options: &[&str]) -> Result<(), Error> {
     if let Some(prefix) = gone_prefix {
         hear(&mut scheduler, prefix, &mut gone);
         println!("ENDED {} {:.1}", gone.0, gone.1 as f64 / 1e6);
+    }
+    if let Some(prefix) = options.get("programs") {
+        for t in scheduler.threads().filter(|t| t.name().starts_with(prefix)) {
+            println!("PROGRAM {} {:016x}", t.pid, t.arguments);
+        }
     }
     if options.contains_key("dump") {
         for t in scheduler.threads() {

@@ -3,6 +3,7 @@
 
 use amp_tests::Lab;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 const START: &str = r#"
 wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done; }
@@ -280,6 +281,51 @@ fn all_that_short_processes_ran_is_told_when_they_end() {
     println!("{told} of {processes} processes told, {told_ms:.1} of {ran} ms");
     assert_eq!((processes, told), (100.0, 100.0));
     assert!((told_ms - ran).abs() <= 0.05 * ran, "{told_ms} of {ran} ms");
+}
+
+/// Busy processes of one name: two of each kind, of which the first begins before the scheduler does. The
+/// threads of `place spin` have the arguments of their process.
+#[test]
+fn programs_of_one_name_are_told_apart_by_their_arguments() {
+    let r = Lab::board("juno")
+        .program("place")
+        .run(
+            "long=$(printf '%04000d' 0)
+             begin() { /place busy $2 60000 & pids=\"$pids $!\"; echo \"began $! $1\"; }
+             begin a same; begin b samer; begin c same$long; begin d same${long}x
+             sleep 1
+             /place run 0-1:1024,2-5:446 secs=8 swap=0 programs=same >/tmp/log & place=$!
+             until grep -q ^VERIFIED /tmp/log; do kill -0 $place || { cat /tmp/log; exit 1; }; sleep 0.1; done
+             begin a same; begin b samer; begin c same$long; begin d same${long}x
+             /place spin same-too 2 60 & pids=\"$pids $!\"
+             wait $place
+             cat /tmp/log
+             kill $pids",
+        )
+        .ok();
+    let of: BTreeMap<&str, &str> = r
+        .lines("PROGRAM")
+        .filter_map(|l| l.split_once(' '))
+        .collect();
+    let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (pid, kind) in r.lines("began").filter_map(|l| l.split_once(' ')) {
+        kinds.entry(kind).or_default().push(of[pid]);
+    }
+    println!("{kinds:?}");
+    let hashes: BTreeSet<&str> = kinds.values().flatten().copied().collect();
+    assert_eq!((kinds.len(), hashes.len()), (4, 4));
+    assert!(
+        kinds.values().all(|k| k.iter().all(|h| *h == k[0])),
+        "{kinds:?}"
+    );
+    assert!(!hashes.contains("0000000000000000"), "{kinds:?}");
+    // 8 processes, and the two threads of another one, which has the main one's
+    let others: BTreeSet<&str> = of
+        .values()
+        .copied()
+        .filter(|h| !hashes.contains(h))
+        .collect();
+    assert_eq!((of.len(), others.len()), (8 + 2, 1), "{of:?}");
 }
 
 #[test]

@@ -105,6 +105,38 @@ fn a_program_outside_of_the_training_is_put_right_by_two_windows_on_the_other_co
     assert_eq!(p.wanted_on(key(2)), None);
 }
 
+/// `python3 a.py` and `python3 b.py` gain 1.1 and 3 from a fast core; neither is taken for the other.
+#[test]
+fn programs_of_one_name_with_other_arguments_are_told_apart() {
+    let mut p = provider(None);
+    let both = |p: &mut Fused, ms, t: u8, rates: [f64; 2]| {
+        let counted = |slot: u32| (rates[slot as usize - 1] * 1e8) as u64;
+        let all = [1, 2].map(|slot| readings(slot, t, 0, 100, &[counted(slot), 100_000_000]));
+        let mut s = snapshot(ms, &[1, 2], all.to_vec());
+        for t in &mut s.threads {
+            t.comm[..7].copy_from_slice(b"python3");
+            t.arguments = u64::from(t.key.slot);
+        }
+        p.observe(&s);
+    };
+    for i in 0..60 {
+        match i / 10 % 2 {
+            0 => both(&mut p, 100 * i, 0, [2.2, 2.25]),
+            _ => both(&mut p, 100 * i, 1, [2.0, 0.75]),
+        }
+    }
+    let sf = |p: &Fused, slot| p.estimate(key(slot), SF).unwrap().value;
+    assert!((sf(&p, 1) - 1.1).abs() < 0.06, "{}", sf(&p, 1));
+    assert!((sf(&p, 2) - 3.0).abs() < 0.15, "{}", sf(&p, 2));
+    // one of that name that nobody has met is taken for the one that was counted last, with doubt
+    let mut s = snapshot(6100, &[3], Vec::new());
+    s.threads[0].comm[..7].copy_from_slice(b"python3");
+    s.threads[0].arguments = 3;
+    p.observe(&s);
+    let e = p.estimate(key(3), SF).unwrap();
+    assert!(e.uncertainty.unwrap() / e.value >= KIN, "{e:?}");
+}
+
 #[test]
 fn two_core_types_that_disagree_widen_the_prior() {
     let mut p = provider(Some(model(3.3, 2.1, 0.17)));

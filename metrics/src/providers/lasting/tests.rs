@@ -29,7 +29,7 @@ fn program(path: &str, name: &str) -> Key {
     Key {
         on: ON.into(),
         executable: executable(path),
-        comm: comm(name),
+        name: ProgramName::any(comm(name)),
     }
 }
 
@@ -125,7 +125,10 @@ impl Lab {
         let slots: Vec<u32> = threads.iter().map(|(slot, _)| *slot).collect();
         let mut s = snapshot(self.ms, &slots, Vec::new());
         for (t, (_, name)) in s.threads.iter_mut().zip(threads) {
+            // what follows a blank are arguments
+            let (name, arguments) = name.split_once(' ').unwrap_or((name, ""));
             t.comm = comm(name);
+            t.arguments = arguments.bytes().map(u64::from).sum();
             t.runtime[0] = Nanos::from_millis(self.ms);
         }
         self.provider.observe(&s);
@@ -305,4 +308,31 @@ proptest! {
             }
         }
     }
+}
+
+/// Two scripts of one interpreter, and a third one that nobody has met.
+#[test]
+fn programs_are_remembered_with_their_arguments_and_as_what_their_name_promises() {
+    let mut lab = Lab::with(SharedMemory::default());
+    for (slot, sf) in [(1, 1.2), (2, 3.0)] {
+        lab.is(slot, "/bin/python3");
+        lab.says(slot, sf, Some(0.05), Quality::Exact);
+    }
+    for _ in 0..20 {
+        lab.run(&[(1, "python3 a"), (2, "python3 b")]);
+    }
+    let mut next = lab.restarted();
+    for slot in 1..4 {
+        next.is(slot, "/bin/python3");
+    }
+    let threads = [(1, "python3 a"), (2, "python3 b"), (3, "python3 c")];
+    next.run(&threads);
+    next.run(&threads);
+    let sf = |slot| next.provider.estimate(key(slot), SF).unwrap();
+    assert!((sf(1).value - 1.2).abs() < 0.01, "{:?}", sf(1));
+    assert!((sf(2).value - 3.0).abs() < 0.01, "{:?}", sf(2));
+    // between them, and nobody knows where
+    let third = sf(3);
+    assert!(third.value > 1.3 && third.value < 2.9, "{third:?}");
+    assert!(third.uncertainty.unwrap() > 0.5, "{third:?}");
 }

@@ -160,7 +160,7 @@ impl Engine {
             state.placed = t.placed;
             state.allowed = allowed;
             state.rule = rule;
-            let name = Name::of(t.comm, t.tid, t.app);
+            let name = Name::of(t.program(), t.tid, t.app);
             let entry = match new {
                 true if t.placed.is_some() => Entry::Expected,
                 true if self.succession.expects(name, snapshot.now) => Entry::Expected,
@@ -265,7 +265,7 @@ impl Engine {
             match state.filter(|s| s.name.is_some()) {
                 Some(mut state) => state.ends(e.key, ran, &mut self.succession, now),
                 None => {
-                    let name = Name::of(e.comm, e.tid, e.app);
+                    let name = Name::of(e.program(), e.tid, e.app);
                     self.succession.passes(name, &ran, now);
                 }
             }

@@ -12,7 +12,7 @@
 
 use crate::done::Unrated;
 use crate::machine::Placement;
-use amp_metrics::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use amp_metrics::{AppId, CoreTypeId, Nanos, ProgramName, ThreadKey, MAX_CORE_TYPES};
 use std::collections::VecDeque;
 
 /// How long a place is kept.
@@ -23,17 +23,22 @@ const MOST: usize = 256;
 /// What threads must have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name {
-    /// The command name.
-    pub comm: [u8; 16],
+    /// The program.
+    pub program: ProgramName,
     /// Whether it is the first thread of its process.
     pub leads: bool,
 }
 
 impl Name {
-    /// That of thread `tid` of process `app`.
-    pub fn of(comm: [u8; 16], tid: i32, app: AppId) -> Name {
+    /// That of thread `tid` of process `app`, which runs this program.
+    pub fn of(program: ProgramName, tid: i32, app: AppId) -> Name {
         let leads = u64::try_from(tid) == Ok(app.0);
-        Name { comm, leads }
+        Name { program, leads }
+    }
+
+    /// Whether the command names are the same.
+    fn is_kin(self, other: Name) -> bool {
+        self.program.kin() == other.program.kin() && self.leads == other.leads
     }
 }
 
@@ -106,7 +111,7 @@ impl Succession {
     /// Whether there is a place for a thread of this `name`.
     pub fn expects(&self, name: Name, now: Nanos) -> bool {
         let kept = |p: &Place| now.saturating_sub(p.at) <= KEPT;
-        self.left.iter().any(|p| p.name == name && kept(p))
+        self.left.iter().any(|p| p.name.is_kin(name) && kept(p))
     }
 
     /// The place that a thread of this `name` takes, which is offered for the first time; nobody else
@@ -119,7 +124,9 @@ impl Succession {
         {
             self.left.pop_front();
         }
-        let place = self.left.iter().position(|p| p.name == name)?;
+        let same = self.left.iter().position(|p| p.name == name);
+        // compilers have other arguments each time
+        let place = same.or_else(|| self.left.iter().position(|p| p.name.is_kin(name)))?;
         self.left.remove(place)
     }
 
@@ -161,8 +168,8 @@ mod tests {
     use super::*;
 
     fn name(comm: u8, leads: bool) -> Name {
-        let comm = [comm; 16];
-        Name { comm, leads }
+        let program = ProgramName::any([comm; 16]);
+        Name { program, leads }
     }
 
     fn key(slot: u32) -> ThreadKey {
@@ -207,6 +214,28 @@ mod tests {
             s.leaves(name(1, true), of(n), None, NONE, at(2000));
         }
         assert_eq!(s.left.len(), MOST);
+    }
+
+    /// Of two scripts of one interpreter each takes its own place; a third one takes what is left.
+    #[test]
+    fn those_of_the_same_arguments_go_first() {
+        let mut s = Succession::default();
+        let at = Nanos::from_millis;
+        let script = |arguments| {
+            let comm = [1; 16];
+            let program = ProgramName { comm, arguments };
+            Name {
+                program,
+                leads: true,
+            }
+        };
+        s.leaves(script(1), of(1), None, NONE, at(0));
+        s.leaves(script(2), of(2), None, NONE, at(0));
+        s.leaves(script(3), of(3), None, NONE, at(0));
+        assert_eq!(next(&mut s, script(2), at(1)), Some(key(2)));
+        assert_eq!(next(&mut s, script(3), at(1)), Some(key(3)));
+        assert_eq!(next(&mut s, script(4), at(1)), Some(key(1)));
+        assert_eq!(next(&mut s, script(1), at(1)), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! It is kept by the name of the program, so that its next run is known from its beginning, and fades:
 //! a program that shares its work in another way now is tried again.
 
-use amp_metrics::{Nanos, MAX_CORE_TYPES};
+use amp_metrics::{Nanos, ProgramName, MAX_CORE_TYPES};
 use rustc_hash::FxHashMap;
 
 /// Part of its CPU time that a thread had on the core type it is placed on, at least, to be a measure.
@@ -87,7 +87,7 @@ struct Program {
 /// What is known of programs by their names.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    programs: FxHashMap<[u8; 16], Program>,
+    programs: FxHashMap<ProgramName, Program>,
 }
 
 impl Waits {
@@ -95,7 +95,7 @@ impl Waits {
     /// its threads are on each core type relative to the slowest, `slowest`: 1 where nothing is known.
     pub fn update(
         &mut self,
-        comm: [u8; 16],
+        name: ProgramName,
         used: &Used,
         slowest: usize,
         (interval, now): (Nanos, Nanos),
@@ -105,16 +105,16 @@ impl Waits {
         let there = there.filter(|p| *p >= BUSY && used.alike(slowest));
         let seen = |t: usize| Some((used.part(t, interval)? / there?).min(1.0));
         let any = interval > Nanos::ZERO && (0..slowest).any(|t| seen(t).is_some());
-        if any && !self.programs.contains_key(&comm) {
+        if any && !self.programs.contains_key(&name) {
             self.make_room();
             let fresh = Program {
                 busy,
                 seen: [0; MAX_CORE_TYPES],
                 at: now,
             };
-            self.programs.insert(comm, fresh);
+            self.programs.insert(name, fresh);
         }
-        let Some(p) = self.programs.get_mut(&comm) else {
+        let Some(p) = self.programs.get_mut(&name) else {
             return busy;
         };
         let away = now.saturating_sub(p.at).as_secs_f64();
@@ -137,9 +137,9 @@ impl Waits {
     /// The program that was met longest ago makes room.
     fn make_room(&mut self) {
         if self.programs.len() >= MOST {
-            let oldest = self.programs.iter().min_by_key(|(comm, p)| (p.at, **comm));
-            if let Some(comm) = oldest.map(|(comm, _)| *comm) {
-                self.programs.remove(&comm);
+            let oldest = self.programs.iter().min_by_key(|(name, p)| (p.at, **name));
+            if let Some(name) = oldest.map(|(name, _)| *name) {
+                self.programs.remove(&name);
             }
         }
     }
@@ -168,7 +168,7 @@ mod tests {
                 used.take_in(*t, &ran(*t, *ms));
             }
             let now = Nanos((from + i) * INTERVAL.0);
-            busy = w.update([comm; 16], &used, 1, (INTERVAL, now))[0];
+            busy = w.update(ProgramName::any([comm; 16]), &used, 1, (INTERVAL, now))[0];
         }
         busy
     }
@@ -224,7 +224,7 @@ mod tests {
                 used.take_in(slowest, &ran(slowest, 50));
                 for interval in [INTERVAL, Nanos::ZERO] {
                     let at = Nanos(now * MS);
-                    for b in w.update([comm; 16], &used, slowest, (interval, at)) {
+                    for b in w.update(ProgramName::any([comm; 16]), &used, slowest, (interval, at)) {
                         prop_assert!((0.0..=1.0).contains(&b), "{b}");
                     }
                 }

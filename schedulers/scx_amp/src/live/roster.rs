@@ -193,6 +193,7 @@ mod tests {
                 pid: slot as i32,
                 tgid,
                 comm: [0; 16],
+                arguments: 0,
                 weight: 100,
                 allowed: 3,
                 state: State::Sleeping,
@@ -235,6 +236,7 @@ mod tests {
             pid: slot as i32,
             tgid,
             comm: [0; 16],
+            arguments: 0,
             runtime: [5; 8],
         }
     }

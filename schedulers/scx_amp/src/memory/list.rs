@@ -17,6 +17,9 @@ pub struct ProgramLine {
     pub executable: String,
     /// Command name.
     pub comm: String,
+    /// Hash of the arguments that it was started with; none: whatever they are.
+    #[serde(default)]
+    pub arguments: Option<String>,
     /// Core types that the factors are between, with their capacities.
     pub on: String,
     /// Runs in which it was met.
@@ -41,7 +44,7 @@ pub struct FactorLine {
 }
 
 fn name(p: &Program) -> String {
-    let comm = &p.key.comm;
+    let comm = &p.key.name.comm;
     let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());
     String::from_utf8_lossy(&comm[..end]).into_owned()
 }
@@ -64,6 +67,7 @@ pub fn lines(memory: &Memory, now: u64) -> Vec<ProgramLine> {
         ProgramLine {
             executable: p.key.executable.path.clone(),
             comm: name(p),
+            arguments: (!p.key.name.is_any()).then(|| format!("{:016x}", p.key.name.arguments)),
             on: p.key.on.to_string(),
             runs: p.runs,
             age_s: now.saturating_sub(p.met),
@@ -80,7 +84,7 @@ pub fn table(lines: &[ProgramLine]) -> String {
         return "no program is remembered\n".to_owned();
     }
     let mut b = Builder::default();
-    b.push_record(["executable", "comm", "factors", "runs", "age"]);
+    b.push_record(["executable", "comm", "arguments", "factors", "runs", "age"]);
     for l in lines {
         let factors = |what: &str, row: &BTreeMap<String, FactorLine>| -> Vec<String> {
             row.iter()
@@ -92,6 +96,12 @@ pub fn table(lines: &[ProgramLine]) -> String {
         b.push_record([
             clean(&l.executable),
             clean(&l.comm),
+            // the first digits tell them apart
+            l.arguments
+                .as_deref()
+                .and_then(|a| a.get(..6))
+                .unwrap_or("any")
+                .to_owned(),
             clean(&all.join(", ")),
             l.runs.to_string(),
             age(l.age_s),

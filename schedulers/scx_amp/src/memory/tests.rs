@@ -18,7 +18,7 @@ fn learn(r: &Remembering, path: &str, factor: f64) {
             size: 1,
             mtime_ns: 1,
         },
-        comm,
+        name: amp_metrics::ProgramName::any(comm),
     };
     let mut m = r.shared.lock();
     let id = m.enter(&key, wall_clock()).unwrap();

@@ -137,6 +137,7 @@ mod tests {
             tid,
             app: AppId(1),
             comm: name,
+            arguments: 0,
             weight: 100,
             allowed: CoreTypeSet::ALL,
             runnable: true,

@@ -218,6 +218,7 @@ impl SimMachine {
                 tid: t.tid,
                 app: t.process,
                 comm: self.apps[app].comm,
+                arguments: 0,
                 runtime: t.runtime,
             });
             self.free_slots.push(slot);

@@ -391,6 +391,7 @@ impl Machine for SimMachine {
                 tid: t.tid,
                 app: t.process,
                 comm: app.comm,
+                arguments: 0,
                 weight: app.spec.weight,
                 allowed: app.types,
                 runnable: t.state != State::Asleep,

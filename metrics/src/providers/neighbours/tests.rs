@@ -8,10 +8,10 @@ const MS: u64 = 100;
 /// Threads by name: core type and rate.
 type Interval<'a> = &'a [(&'a str, u8, f64)];
 
-fn comm(name: &str) -> [u8; 16] {
+fn name_of(name: &str) -> ProgramName {
     let mut comm = [0; 16];
     comm[..name.len()].copy_from_slice(name.as_bytes());
-    comm
+    ProgramName::any(comm)
 }
 
 struct Run {
@@ -34,7 +34,7 @@ impl Run {
             for (name, t, rate) in what {
                 let slot = u32::from(name.as_bytes()[0]);
                 let ns = (MS * 1_000_000) as f64;
-                let of = (key(slot), comm(name));
+                let of = (key(slot), name_of(name));
                 self.n
                     .take_in(of, CoreTypeId(*t), (rate * ns, ns), self.now);
             }
@@ -44,7 +44,7 @@ impl Run {
 
     fn cost(&self, of: (&str, u8), beside: (&str, u8)) -> f64 {
         let seat = |(name, t): (&str, u8)| Seat {
-            program: self.n.program(&comm(name)).unwrap(),
+            program: self.n.program(&name_of(name)).unwrap(),
             on: CoreTypeId(t),
         };
         let (of, beside) = (seat(of), seat(beside));
@@ -92,9 +92,9 @@ fn two_that_share_a_cache_are_found_and_the_others_are_not_blamed() {
     assert_eq!(blamed, 2, "{:?}", run.n.costs());
     // together again: that is what each of them pays
     run.run(2, &[("a", 1, 0.43), ("b", 1, 0.43), ("f", 0, 2.4)]);
-    assert!((run.n.paid(&comm("a"), CoreTypeId(1)) - truth).abs() < 0.15);
+    assert!((run.n.paid(&name_of("a"), CoreTypeId(1)) - truth).abs() < 0.15);
     run.run(2, &[("a", 1, 1.0), ("b", 0, 1.6), ("f", 0, 2.4)]);
-    assert!(run.n.paid(&comm("a"), CoreTypeId(1)) < 0.1);
+    assert!(run.n.paid(&name_of("a"), CoreTypeId(1)) < 0.1);
 }
 
 #[test]
@@ -243,7 +243,7 @@ proptest! {
         let mut n = Neighbours::default();
         let mut now = Nanos::ZERO;
         for (slot, name, t, instructions, time, ends) in windows {
-            let of = (key(slot), comm(&format!("p{name}")));
+            let of = (key(slot), name_of(&format!("p{name}")));
             n.take_in(of, CoreTypeId(t), (instructions, time), now);
             if ends {
                 now = Nanos(now.0 + 100_000_000);

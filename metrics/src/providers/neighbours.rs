@@ -26,6 +26,7 @@ mod thread;
 
 use crate::contention::{Cost, ProgramId, Seat};
 use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::sample::ProgramName;
 use crate::thread_map::ThreadMap;
 use fastest::Fastest;
 use presence::{changes_between, Presence};
@@ -50,7 +51,7 @@ type Met = (ProgramId, Nanos);
 /// Learns costs.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
-    programs: FxHashMap<[u8; 16], Met>,
+    programs: FxHashMap<ProgramName, Met>,
     next: u32,
     threads: ThreadMap<Thread>,
     /// Threads that ran in this interval.
@@ -66,15 +67,15 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Takes in a part of what a thread of the program `comm` did in this interval.
+    /// Takes in a part of what a thread of the program `name` did in this interval.
     pub fn take_in(
         &mut self,
-        (key, comm): (ThreadKey, [u8; 16]),
+        (key, name): (ThreadKey, ProgramName),
         t: CoreTypeId,
         (instructions, time): (f64, f64),
         now: Nanos,
     ) {
-        let program = self.meet(comm, now);
+        let program = self.meet(name, now);
         let fresh = Thread {
             program,
             round: u64::MAX,
@@ -97,21 +98,21 @@ impl Neighbours {
     }
 
     /// The number of the program of this name. The one that was met longest ago makes room.
-    fn meet(&mut self, comm: [u8; 16], now: Nanos) -> ProgramId {
-        if let Some((id, at)) = self.programs.get_mut(&comm) {
+    fn meet(&mut self, name: ProgramName, now: Nanos) -> ProgramId {
+        if let Some((id, at)) = self.programs.get_mut(&name) {
             *at = now;
             return *id;
         }
         if self.programs.len() >= MOST_PROGRAMS {
-            let oldest = self.programs.iter().min_by_key(|(c, (_, at))| (*at, **c));
-            if let Some((comm, id)) = oldest.map(|(c, (id, _))| (*c, *id)) {
-                self.programs.remove(&comm);
+            let oldest = self.programs.iter().min_by_key(|(n, (_, at))| (*at, **n));
+            if let Some((name, id)) = oldest.map(|(n, (id, _))| (*n, *id)) {
+                self.programs.remove(&name);
                 self.forget(id);
             }
         }
         let id = ProgramId(self.next);
         self.next = self.next.wrapping_add(1);
-        self.programs.insert(comm, (id, now));
+        self.programs.insert(name, (id, now));
         id
     }
 
@@ -125,7 +126,7 @@ impl Neighbours {
 
     /// The interval has ended: learns from who changed. The programs of which a cost counts now that did
     /// not, or no longer.
-    pub fn learn(&mut self, interval: Nanos, now: Nanos) -> Vec<[u8; 16]> {
+    pub fn learn(&mut self, interval: Nanos, now: Nanos) -> Vec<ProgramName> {
         let mut turned: Vec<ProgramId> = Vec::new();
         self.note_presence(interval);
         let [here, before] = &self.presence;
@@ -281,24 +282,24 @@ impl Neighbours {
     }
 
     /// The program of this name, if it was met.
-    pub fn program(&self, comm: &[u8; 16]) -> Option<ProgramId> {
-        self.programs.get(comm).map(|(id, _)| *id)
+    pub fn program(&self, name: &ProgramName) -> Option<ProgramId> {
+        self.programs.get(name).map(|(id, _)| *id)
     }
 
     /// The name of a program.
-    pub fn name(&self, program: ProgramId) -> Option<[u8; 16]> {
+    pub fn name(&self, program: ProgramId) -> Option<ProgramName> {
         let mut all = self.programs.iter();
         all.find(|(_, (id, _))| *id == program)
-            .map(|(comm, _)| *comm)
+            .map(|(name, _)| *name)
     }
 
-    /// What a thread of the program `comm` that ran on `t` in the last interval paid for its
+    /// What a thread of the program `name` that ran on `t` in the last interval paid for its
     /// neighbours: the logarithm of the ratio of its rates without them and with them.
-    pub fn paid(&self, comm: &[u8; 16], t: CoreTypeId) -> f64 {
+    pub fn paid(&self, name: &ProgramName, t: CoreTypeId) -> f64 {
         if self.known.is_empty() {
             return 0.0;
         }
-        let Some(program) = self.program(comm) else {
+        let Some(program) = self.program(name) else {
             return 0.0;
         };
         let of = Seat { program, on: t };
