@@ -8,7 +8,7 @@
 //! ln rate(after) - ln rate(before) = - Σ cost(j, t) · (presence of j on t after - before) + noise
 //! ```
 //!
-//! over programs j and core types t, *presence* being the threads of j that run there on average.
+//! over programs j and core types t, *presence* being the threads of j that run there (for half of an interval or more).
 //! Each row (a program on a core type) has its costs by a Kalman filter without correlations. They are
 //! not negative: when one neighbour leaves as another arrives and the rate grows, the first one was
 //! the cause. Neighbours on other core types share no cache, only memory, and are suspected last. A
@@ -29,7 +29,7 @@ use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::sample::ProgramName;
 use crate::thread_map::ThreadMap;
 use fastest::Fastest;
-use presence::{changes_between, Presence};
+use presence::{changes_between, there, Presence};
 use row::{expected, Row, EXPECTED};
 use rustc_hash::FxHashMap;
 use thread::{Around, Showed, Thread, WHOLE};
@@ -249,14 +249,14 @@ impl Neighbours {
                     on: CoreTypeId(t as u8), // below MAX_CORE_TYPES
                 };
                 if *time > 0.0 && interval > Nanos::ZERO {
-                    let part = (time / interval.0 as f64).min(1.0);
+                    let part = time / interval.0 as f64;
                     let rate = instructions / time;
                     if part >= WHOLE {
                         self.fastest[t].take_in(seat.program, rate);
                     }
                     let slow = self.fastest[t].how_slow(seat.program, rate);
                     let present = here.entry(seat).or_default();
-                    present.threads += part;
+                    present.threads += there(part);
                     present.slow = present.slow.max(slow);
                 }
             }

@@ -8,10 +8,22 @@ const EVENT: f64 = 0.25;
 /// Neighbours that may change at once; of more nobody can tell who it was.
 pub(super) const MOST_CHANGES: usize = 8;
 
+/// Parts of an interval up to which a thread is not there, and from which on it is there all the time.
+const THERE: [f64; 2] = [0.1, 0.5];
+
+/// How much of a neighbour a thread is that ran for this part of an interval, 0 to 1.
+///
+/// Counters of a thread that goes on running are read every few milliseconds, so that of a short interval
+/// half may be missing, and be in the next one. Taken for a neighbour who leaves and comes back, that would teach
+/// that nobody costs anything. A cache does not mind either: who has it for half of the time keeps it.
+pub(super) fn there(part: f64) -> f64 {
+    ((part - THERE[0]) / (THERE[1] - THERE[0])).clamp(0.0, 1.0)
+}
+
 /// How much of a program ran on a core type.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Present {
-    /// Threads, on average over the interval.
+    /// Threads, see [`there`].
     pub threads: f64,
     /// From 0, as fast as anything there, to 1, as slow as what waits for memory.
     pub slow: f64,

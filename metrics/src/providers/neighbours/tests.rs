@@ -259,3 +259,34 @@ proptest! {
         }
     }
 }
+
+/// Counters of a thread that goes on running are read now and then, so that short intervals have too much or too
+/// little of it. Nobody comes or leaves by that.
+#[test]
+fn late_readings_are_nobody_who_comes_or_leaves() {
+    let mut run = Run::new();
+    let mut seed = 1u32;
+    // parts of an interval that were read in it, from 0.6 to 1.4
+    let mut part = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        0.6 + 0.8 * f64::from(seed >> 16) / 65_536.0
+    };
+    let mut together = |run: &mut Run, times: u32, what: Interval<'_>| {
+        for _ in 0..times {
+            run.now = Nanos(run.now.0 + MS * 1_000_000);
+            for (name, t, rate) in what {
+                let ns = part() * (MS * 1_000_000) as f64;
+                let of = (key(u32::from(name.as_bytes()[0])), name_of(name));
+                run.n.take_in(of, CoreTypeId(*t), (rate * ns, ns), run.now);
+            }
+            run.n.learn(Nanos::from_millis(MS), run.now);
+        }
+    };
+    let contended = [("a", 1, 0.43), ("b", 1, 0.43), ("f", 0, 2.4), ("m", 0, 2.2)];
+    let apart = [("a", 0, 1.6), ("b", 1, 1.0), ("f", 1, 1.0), ("m", 0, 2.2)];
+    together(&mut run, 20, &contended);
+    together(&mut run, 2, &apart);
+    together(&mut run, 20, &contended);
+    let cost = run.cost(("b", 1), ("a", 1));
+    assert!((cost - (1.0f64 / 0.43).ln()).abs() < 0.2, "{cost}");
+}

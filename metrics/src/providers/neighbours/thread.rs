@@ -1,6 +1,6 @@
 //! A thread's windows: what it did before and after its neighbours changed.
 
-use super::presence::{changes_between, is_event, own_part, Change, Presence, MOST_CHANGES};
+use super::presence::{changes_between, is_event, own_part, there, Change, Presence, MOST_CHANGES};
 use super::row::MOST_NEIGHBOURS;
 use crate::contention::{ProgramId, Seat};
 use crate::ids::{CoreTypeId, Nanos, MAX_CORE_TYPES};
@@ -74,7 +74,7 @@ impl Thread {
             let (instructions, time) = sums[t.index()];
             let part = time / interval.0 as f64;
             let whole = part >= WHOLE && instructions > 0.0;
-            whole.then(|| (t, part, (instructions / time).ln()))
+            whole.then(|| (t, there(part), (instructions / time).ln()))
         })
     }
 
