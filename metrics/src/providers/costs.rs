@@ -75,6 +75,8 @@ impl Provider for WithCosts {
             if let Some(thread) = self.threads.get_mut(t.key) {
                 thread.program = t.program();
                 thread.ran = false;
+                let of = (t.key, thread.program);
+                self.neighbours.ran(of, &t.runtime, self.now);
             }
         }
         for r in &snapshot.readings {
@@ -85,8 +87,7 @@ impl Provider for WithCosts {
             if r.counted > Nanos::ZERO {
                 (thread.on, thread.ran) = (Some(r.core_type), true);
                 let counted = (*instructions as f64, r.counted.0 as f64);
-                let of = (r.thread, thread.program);
-                self.neighbours.take_in(of, r.core_type, counted, self.now);
+                self.neighbours.take_in(r.thread, r.core_type, counted);
             }
         }
         self.neighbours.learn(interval, self.now);

@@ -314,15 +314,17 @@ impl Fused {
     /// Learns what neighbours cost. What was measured of a program before is forgotten once that is
     /// known: it was measured beside them.
     fn learn_costs(&mut self, snapshot: &Snapshot, interval: Nanos) {
+        for t in &snapshot.threads {
+            let of = (t.key, t.program());
+            self.neighbours.ran(of, &t.runtime, self.now);
+        }
         for r in &snapshot.readings {
-            let (Some(thread), [instructions, ..]) = (self.threads.get(r.thread), r.deltas())
-            else {
+            let [instructions, ..] = r.deltas() else {
                 continue;
             };
             let counted = (*instructions as f64, r.counted.0 as f64);
             if r.counted > Nanos::ZERO {
-                let of = (r.thread, thread.program);
-                self.neighbours.take_in(of, r.core_type, counted, self.now);
+                self.neighbours.take_in(r.thread, r.core_type, counted);
             }
         }
         let (neighbours, programs) = (&mut self.neighbours, &mut self.programs);

@@ -67,31 +67,49 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Takes in a part of what a thread of the program `name` did in this interval.
-    pub fn take_in(
+    /// Takes in where a thread of the program `name` has run since it was first seen: `runtime` is its CPU time by
+    /// core type.
+    pub fn ran(
         &mut self,
         (key, name): (ThreadKey, ProgramName),
-        t: CoreTypeId,
-        (instructions, time): (f64, f64),
+        runtime: &[Nanos; MAX_CORE_TYPES],
         now: Nanos,
     ) {
+        let known = self.threads.get(key).map(|t| (t.program, t.runtime));
+        if known.is_some_and(|(_, before)| before == *runtime) {
+            return;
+        }
         let program = self.meet(name, now);
-        let fresh = Thread {
-            program,
-            round: u64::MAX,
-            ..Thread::default()
-        };
-        if self.threads.get(key).is_none_or(|t| t.program != program) {
+        if known.is_none_or(|(p, _)| p != program) {
+            let runtime = known.map_or(*runtime, |(_, before)| before);
+            let fresh = Thread {
+                program,
+                round: u64::MAX,
+                runtime,
+                ..Thread::default()
+            };
             self.threads.insert(key, fresh);
         }
         let Some(thread) = self.threads.get_mut(key) else {
             return;
         };
+        let all = thread.ran.iter_mut().zip(&mut thread.runtime).zip(runtime);
+        for ((ran, before), now) in all {
+            *ran = now.saturating_sub(*before).0 as f64;
+            *before = *now;
+        }
         if thread.round != self.round {
             thread.round = self.round;
             self.ran.push(key);
         }
-        if let Some(sum) = thread.sums.get_mut(t.index()) {
+    }
+
+    /// Takes in a part of what was counted of a thread in this interval: instructions, and the nanoseconds of
+    /// CPU time in which they were counted. Nothing is counted for who has not run ([`Neighbours::ran`]).
+    pub fn take_in(&mut self, key: ThreadKey, t: CoreTypeId, (instructions, time): (f64, f64)) {
+        let round = self.round;
+        let thread = self.threads.get_mut(key).filter(|t| t.round == round);
+        if let Some(sum) = thread.and_then(|th| th.sums.get_mut(t.index())) {
             sum.0 += instructions;
             sum.1 += time;
         }
@@ -243,21 +261,24 @@ impl Neighbours {
         let here = &mut self.presence[0];
         here.clear();
         for thread in self.ran.iter().filter_map(|k| self.threads.get(*k)) {
-            for (t, (instructions, time)) in thread.sums.iter().enumerate() {
+            for (t, ran) in thread.ran.iter().enumerate() {
+                let (instructions, time) = thread.sums[t];
                 let seat = Seat {
                     program: thread.program,
                     on: CoreTypeId(t as u8), // below MAX_CORE_TYPES
                 };
-                if *time > 0.0 && interval > Nanos::ZERO {
-                    let part = time / interval.0 as f64;
-                    let rate = instructions / time;
-                    if part >= WHOLE {
-                        self.fastest[t].take_in(seat.program, rate);
-                    }
-                    let slow = self.fastest[t].how_slow(seat.program, rate);
+                if *ran > 0.0 && interval > Nanos::ZERO {
+                    let part = ran / interval.0 as f64;
                     let present = here.entry(seat).or_default();
                     present.threads += there(part);
-                    present.slow = present.slow.max(slow);
+                    if time > 0.0 {
+                        let rate = instructions / time;
+                        if part >= WHOLE {
+                            self.fastest[t].take_in(seat.program, rate);
+                        }
+                        let slow = self.fastest[t].how_slow(seat.program, rate);
+                        present.slow = present.slow.max(slow);
+                    }
                 }
             }
         }

@@ -335,14 +335,18 @@ proptest! {
 fn a_move_away_from_a_slow_neighbour_is_uncertain() {
     let sf_after = |beside: bool| {
         let mut p = provider(None);
-        let interval = |ms: u64, what: &[(u32, &str, u8, f64)], p: &mut Fused| {
+        let mut runtime = [[Nanos::ZERO; MAX_CORE_TYPES]; 4];
+        let mut interval = |ms: u64, what: &[(u32, &str, u8, f64)], p: &mut Fused| {
             let all = what.iter().map(|(slot, _, t, rate)| {
                 readings(*slot, *t, 0, 100, &[(rate * 1e8) as u64, 100_000_000])
             });
             let slots: Vec<u32> = what.iter().map(|(slot, ..)| *slot).collect();
             let mut s = snapshot(ms, &slots, all.collect());
-            for (thread, (_, name, ..)) in s.threads.iter_mut().zip(what) {
+            for (thread, (slot, name, t, _)) in s.threads.iter_mut().zip(what) {
                 thread.comm[..name.len()].copy_from_slice(name.as_bytes());
+                let ran = &mut runtime[*slot as usize];
+                ran[usize::from(*t)].0 += 100_000_000;
+                thread.runtime = *ran;
             }
             p.observe(&s);
         };

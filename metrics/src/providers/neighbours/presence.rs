@@ -13,9 +13,9 @@ const THERE: [f64; 2] = [0.1, 0.5];
 
 /// How much of a neighbour a thread is that ran for this part of an interval, 0 to 1.
 ///
-/// Counters of a thread that goes on running are read every few milliseconds, so that of a short interval
-/// half may be missing, and be in the next one. Taken for a neighbour who leaves and comes back, that would teach
-/// that nobody costs anything. A cache does not mind either: who has it for half of the time keeps it.
+/// CPU time is told to a tick, a good part of a short interval. Taken for a neighbour who leaves and comes back,
+/// that would teach that nobody costs anything. A cache does not mind either: who has it for half of the time keeps
+/// it.
 pub(super) fn there(part: f64) -> f64 {
     ((part - THERE[0]) / (THERE[1] - THERE[0])).clamp(0.0, 1.0)
 }
@@ -70,6 +70,20 @@ impl Change {
 pub(super) fn own_part(changes: &mut Vec<Change>, seat: Seat, by: f64) {
     for c in changes.iter_mut().filter(|c| c.beside == seat) {
         c.by -= by;
+    }
+    changes.retain(Change::is_one);
+}
+
+/// Adds `more` to `changes`.
+pub(super) fn add_up(changes: &mut Vec<Change>, more: Vec<Change>) {
+    for m in more {
+        match changes.iter_mut().find(|c| c.beside == m.beside) {
+            Some(c) => {
+                c.by += m.by;
+                c.slow = c.slow.max(m.slow);
+            }
+            None => changes.push(m),
+        }
     }
     changes.retain(Change::is_one);
 }

@@ -17,6 +17,7 @@ fn name_of(name: &str) -> ProgramName {
 struct Run {
     n: Neighbours,
     now: Nanos,
+    runtime: FxHashMap<ThreadKey, [Nanos; MAX_CORE_TYPES]>,
 }
 
 impl Run {
@@ -24,7 +25,24 @@ impl Run {
         Run {
             n: Neighbours::default(),
             now: Nanos::ZERO,
+            runtime: FxHashMap::default(),
         }
+    }
+
+    /// A thread ran on `t` for this part of the interval, was counted for `counted`, and had this rate.
+    fn ran(&mut self, name: &str, t: u8, (part, counted): (f64, f64), rate: f64) {
+        let thread = key(u32::from(name.as_bytes()[0]));
+        let ns = (MS * 1_000_000) as f64;
+        let total = self.runtime.entry(thread).or_default();
+        if *total == [Nanos::ZERO; MAX_CORE_TYPES] {
+            // it was there when it was first seen
+            self.n.ran((thread, name_of(name)), total, self.now);
+        }
+        total[usize::from(t)].0 += (part * ns) as u64;
+        self.n.ran((thread, name_of(name)), total, self.now);
+        let counted = counted * ns;
+        self.n
+            .take_in(thread, CoreTypeId(t), (rate * counted, counted));
     }
 
     /// `times` intervals of the same.
@@ -32,11 +50,7 @@ impl Run {
         for _ in 0..times {
             self.now = Nanos(self.now.0 + MS * 1_000_000);
             for (name, t, rate) in what {
-                let slot = u32::from(name.as_bytes()[0]);
-                let ns = (MS * 1_000_000) as f64;
-                let of = (key(slot), name_of(name));
-                self.n
-                    .take_in(of, CoreTypeId(*t), (rate * ns, ns), self.now);
+                self.ran(name, *t, (1.0, 1.0), *rate);
             }
             self.n.learn(Nanos::from_millis(MS), self.now);
         }
@@ -244,7 +258,10 @@ proptest! {
         let mut now = Nanos::ZERO;
         for (slot, name, t, instructions, time, ends) in windows {
             let of = (key(slot), name_of(&format!("p{name}")));
-            n.take_in(of, CoreTypeId(t), (instructions, time), now);
+            let mut total = [Nanos::ZERO; MAX_CORE_TYPES];
+            total[usize::from(t) % MAX_CORE_TYPES] = Nanos(time as u64 * u64::from(name % 7));
+            n.ran(of, &total, now);
+            n.take_in(of.0, CoreTypeId(t), (instructions, time));
             if ends {
                 now = Nanos(now.0 + 100_000_000);
                 n.learn(Nanos::from_millis(100), now);
@@ -266,18 +283,18 @@ proptest! {
 fn late_readings_are_nobody_who_comes_or_leaves() {
     let mut run = Run::new();
     let mut seed = 1u32;
-    // parts of an interval that were read in it, from 0.6 to 1.4
-    let mut part = || {
+    // parts of an interval from 0.5 to 1.5, and counted are 0 to all of it
+    let mut random = || {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        0.6 + 0.8 * f64::from(seed >> 16) / 65_536.0
+        f64::from(seed >> 16) / 65_536.0
     };
     let mut together = |run: &mut Run, times: u32, what: Interval<'_>| {
         for _ in 0..times {
             run.now = Nanos(run.now.0 + MS * 1_000_000);
             for (name, t, rate) in what {
-                let ns = part() * (MS * 1_000_000) as f64;
-                let of = (key(u32::from(name.as_bytes()[0])), name_of(name));
-                run.n.take_in(of, CoreTypeId(*t), (rate * ns, ns), run.now);
+                let part = 0.5 + random();
+                let counted = (2.0 * random() - 0.5).max(0.0);
+                run.ran(name, *t, (part, counted), *rate);
             }
             run.n.learn(Nanos::from_millis(MS), run.now);
         }
@@ -285,7 +302,7 @@ fn late_readings_are_nobody_who_comes_or_leaves() {
     let contended = [("a", 1, 0.43), ("b", 1, 0.43), ("f", 0, 2.4), ("m", 0, 2.2)];
     let apart = [("a", 0, 1.6), ("b", 1, 1.0), ("f", 1, 1.0), ("m", 0, 2.2)];
     together(&mut run, 20, &contended);
-    together(&mut run, 2, &apart);
+    together(&mut run, 6, &apart);
     together(&mut run, 20, &contended);
     let cost = run.cost(("b", 1), ("a", 1));
     assert!((cost - (1.0f64 / 0.43).ln()).abs() < 0.2, "{cost}");

@@ -1,6 +1,8 @@
 //! A thread's windows: what it did before and after its neighbours changed.
 
-use super::presence::{changes_between, is_event, own_part, there, Change, Presence, MOST_CHANGES};
+use super::presence::{
+    add_up, changes_between, is_event, own_part, there, Change, Presence, MOST_CHANGES,
+};
 use super::row::MOST_NEIGHBOURS;
 use crate::contention::{ProgramId, Seat};
 use crate::ids::{CoreTypeId, Nanos, MAX_CORE_TYPES};
@@ -18,7 +20,11 @@ pub(super) const WHOLE: f64 = 0.5;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
     pub program: ProgramId,
-    /// Instructions and nanoseconds of this interval, by core type.
+    /// CPU time by core type, since it was first seen.
+    pub runtime: [Nanos; MAX_CORE_TYPES],
+    /// Nanoseconds of this interval that it ran, by core type.
+    pub ran: [f64; MAX_CORE_TYPES],
+    /// Instructions that were counted in this interval, and in how many nanoseconds, by core type.
     pub sums: [(f64, f64); MAX_CORE_TYPES],
     /// Where it ran for most of the last interval, if anywhere, and for which part of it.
     pub was: Option<(CoreTypeId, f64)>,
@@ -28,10 +34,30 @@ pub(super) struct Thread {
     pub windows: f64,
     /// The interval in which it ran last.
     pub round: u64,
+    /// Who came and left in intervals in which it was not counted.
+    pub unseen: Vec<Change>,
+    /// An event whose first interval has passed.
+    pub event: Option<Begun>,
     /// What it did where it was before, and who was there.
     pub stays: Vec<Stay>,
     /// See [`Neighbours::doubt`].
     pub doubt: [f64; MAX_CORE_TYPES],
+}
+
+/// An event, as it began. What neighbours change takes a while to be seen: a cache has to be filled. So the
+/// interval after the first one is compared, if nobody else comes or leaves in it.
+#[derive(Clone, Debug)]
+pub(super) struct Begun {
+    changes: Vec<Change>,
+    /// The logarithm of the rate before it, and in its first interval.
+    rates: [f64; 2],
+}
+
+impl Begun {
+    fn showed(self, rate: Option<f64>) -> Showed {
+        let [before, first] = self.rates;
+        Showed::Event(self.changes, (rate.unwrap_or(first) - before, 0.0))
+    }
 }
 
 /// The end of a thread's stay on a core type.
@@ -62,37 +88,52 @@ pub(super) enum Showed {
     Event(Vec<Change>, (f64, f64)),
 }
 
-/// A core type, the part of an interval that a thread ran there, and the logarithm of its rate.
-pub(super) type Whole = (CoreTypeId, f64, f64);
+/// A core type, how much of a neighbour a thread was there in an interval, and the logarithm of its rate, if it was counted.
+pub(super) type Whole = (CoreTypeId, f64, Option<f64>);
 
 impl Thread {
     /// Ends the interval: where it ran for most of it, if anywhere.
     pub fn window(&mut self, interval: Nanos) -> Option<Whole> {
         let sums = std::mem::take(&mut self.sums);
+        let ran = std::mem::take(&mut self.ran);
         let mut types = (0..MAX_CORE_TYPES as u8).map(CoreTypeId);
         types.find_map(|t| {
             let (instructions, time) = sums[t.index()];
-            let part = time / interval.0 as f64;
-            let whole = part >= WHOLE && instructions > 0.0;
-            whole.then(|| (t, there(part), (instructions / time).ln()))
+            let part = ran[t.index()] / interval.0 as f64;
+            let rate = (instructions > 0.0 && time > 0.0).then(|| (instructions / time).ln());
+            (part >= WHOLE).then(|| (t, there(part), rate))
         })
     }
 
     /// Takes in what it did in this interval.
     pub fn step(&mut self, whole: Option<Whole>, around: &Around<'_>) -> Option<(Seat, Showed)> {
         let was = std::mem::replace(&mut self.was, whole.map(|(t, part, _)| (t, part)));
+        let program = self.program;
         let left = was.filter(|(on, _)| whole.is_none_or(|(t, ..)| t != *on));
-        if let Some((on, part)) = left.filter(|_| self.windows > 0.0) {
-            self.leave(on, part, around);
+        let mut begun = self.event.take();
+        let mut before = None;
+        if let Some((on, part)) = left {
+            if self.windows > 0.0 {
+                self.leave(on, part, around);
+            }
+            before = begun.take().map(|b| (Seat { program, on }, b.showed(None)));
         }
         let stayed = whole.zip(was).filter(|((t, ..), (on, _))| t == on);
-        let Some(((on, part, ln), (_, had))) = stayed else {
+        let Some(((on, part, rate), (_, had))) = stayed else {
             // what it does next is compared with its second window here
             self.windows = 0.0;
+            self.unseen.clear();
+            return before;
+        };
+        let seat = Seat { program, on };
+        let mut changes = around.changes.clone();
+        own_part(&mut changes, seat, part - had);
+        let Some(ln) = rate else {
+            add_up(&mut self.unseen, changes);
+            self.event = begun;
             return None;
         };
-        let program = self.program;
-        let seat = Seat { program, on };
+        add_up(&mut changes, std::mem::take(&mut self.unseen));
         let rate = std::mem::replace(&mut self.rate, ln);
         if self.windows == 0.0 {
             self.windows = 1.0;
@@ -106,15 +147,21 @@ impl Thread {
                 (seat, Showed::Event(changes, by))
             });
         }
-        let mut changes = around.changes.clone();
-        own_part(&mut changes, seat, part - had);
         if is_event(&changes) {
             self.windows = 1.0;
-            return Some((seat, Showed::Event(changes, (ln - rate, 0.0))));
+            self.event = Some(Begun {
+                changes,
+                rates: [rate, ln],
+            });
+            return begun.map(|b| (seat, b.showed(None)));
         }
         if changes.len() > MOST_CHANGES {
             self.windows = 1.0;
-            return None;
+            return begun.map(|b| (seat, b.showed(None)));
+        }
+        if let Some(begun) = begun {
+            self.windows = 1.0;
+            return Some((seat, begun.showed(Some(ln))));
         }
         self.windows = (self.windows + 1.0).min(BEFORE);
         self.rate = rate + (ln - rate) / self.windows;
