@@ -371,8 +371,7 @@ fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
             }) => {
                 // without counters there is nothing to learn from
                 if !sets.is_empty() {
-                    let types = context.pmus.core_types().count();
-                    provider = Box::new(WithCosts::new(provider, types));
+                    provider = Box::new(WithCosts::new(provider));
                 }
                 return Ok(Prepared {
                     provider,

@@ -315,7 +315,7 @@ impl Fused {
     /// known: it was measured beside them.
     fn learn_costs(&mut self, snapshot: &Snapshot, interval: Nanos) {
         for t in &snapshot.threads {
-            let of = (t.key, t.program());
+            let of = (t.key, t.program(), t.app);
             self.neighbours.ran(of, &t.runtime, self.now);
         }
         for r in &snapshot.readings {

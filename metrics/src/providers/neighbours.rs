@@ -16,6 +16,8 @@
 //!
 //! How much is expected of a neighbour before anything is seen depends on how slow it is for its core type:
 //! what waits for memory is slow, and what does not hardly costs anybody anything.
+//! Programs of several threads teach nothing and are taught nothing: their threads wait for each other, and a
+//! rate that changes by that is nobody's fault.
 //! A cost counts once it is larger than twice its own uncertainty. Threads are told apart by program, so that
 //! the next run of a program is known from its beginning.
 
@@ -25,13 +27,13 @@ mod row;
 mod thread;
 
 use crate::contention::{Cost, ProgramId, Seat};
-use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::ids::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::sample::ProgramName;
 use crate::thread_map::ThreadMap;
 use fastest::Fastest;
 use presence::{changes_between, there, Presence};
 use row::{expected, Row, EXPECTED};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use thread::{Around, Showed, Thread, WHOLE};
 
 /// The most that one window says of that noise.
@@ -54,8 +56,11 @@ pub(super) struct Neighbours {
     programs: FxHashMap<ProgramName, Met>,
     next: u32,
     threads: ThreadMap<Thread>,
-    /// Threads that ran in this interval.
+    /// Threads that ran in this interval, and how many of each process did.
     ran: Vec<ThreadKey>,
+    processes: FxHashMap<AppId, u32>,
+    /// Programs of which one process ran several threads in this interval.
+    parallel: FxHashSet<ProgramId>,
     round: u64,
     /// Presence in this interval, and in the one before.
     presence: [Presence; 2],
@@ -71,7 +76,7 @@ impl Neighbours {
     /// core type.
     pub fn ran(
         &mut self,
-        (key, name): (ThreadKey, ProgramName),
+        (key, name, app): (ThreadKey, ProgramName, AppId),
         runtime: &[Nanos; MAX_CORE_TYPES],
         now: Nanos,
     ) {
@@ -84,6 +89,7 @@ impl Neighbours {
             let runtime = known.map_or(*runtime, |(_, before)| before);
             let fresh = Thread {
                 program,
+                app: Some(app),
                 round: u64::MAX,
                 runtime,
                 ..Thread::default()
@@ -101,6 +107,7 @@ impl Neighbours {
         if thread.round != self.round {
             thread.round = self.round;
             self.ran.push(key);
+            *self.processes.entry(app).or_default() += 1;
         }
     }
 
@@ -147,6 +154,7 @@ impl Neighbours {
     pub fn learn(&mut self, interval: Nanos, now: Nanos) -> Vec<ProgramName> {
         let mut turned: Vec<ProgramId> = Vec::new();
         self.note_presence(interval);
+        self.note_parallel();
         let [here, before] = &self.presence;
         let few = self.ran.len() <= MOST_THREADS;
         let around = Around {
@@ -157,6 +165,7 @@ impl Neighbours {
             } else {
                 Vec::new()
             },
+            parallel: &self.parallel,
             now,
         };
         let mut list = false;
@@ -188,6 +197,7 @@ impl Neighbours {
             self.threads.retain(|_, t| t.round == round);
         }
         self.ran.clear();
+        self.processes.clear();
         self.round += 1;
         if list {
             self.list();
@@ -208,8 +218,9 @@ impl Neighbours {
             };
             thread.doubt[on.index()] = 0.0;
             let rate = thread.rate.exp();
-            if self.fastest[on.index()].is_slow(rate) && slow.len() < MOST_SUSPECTS {
-                let program = thread.program;
+            let program = thread.program;
+            let alone = !self.parallel.contains(&program);
+            if alone && self.fastest[on.index()].is_slow(rate) && slow.len() < MOST_SUSPECTS {
                 slow.push((Seat { program, on }, *key));
             }
         }
@@ -252,6 +263,17 @@ impl Neighbours {
     /// Whether `thread` may cost a neighbour something that nobody has seen yet.
     pub fn suspects(&self, thread: ThreadKey) -> bool {
         self.suspects.contains(&thread)
+    }
+
+    fn note_parallel(&mut self) {
+        self.parallel.clear();
+        let threads = self.ran.iter().filter_map(|k| self.threads.get(*k));
+        let of_several = threads.filter(|t| {
+            t.app
+                .and_then(|a| self.processes.get(&a))
+                .is_some_and(|n| *n > 1)
+        });
+        self.parallel.extend(of_several.map(|t| t.program));
     }
 
     /// Sums up who was where, and how slow.

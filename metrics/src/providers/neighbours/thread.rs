@@ -5,7 +5,8 @@ use super::presence::{
 };
 use super::row::MOST_NEIGHBOURS;
 use crate::contention::{ProgramId, Seat};
-use crate::ids::{CoreTypeId, Nanos, MAX_CORE_TYPES};
+use crate::ids::{AppId, CoreTypeId, Nanos, MAX_CORE_TYPES};
+use rustc_hash::FxHashSet;
 
 /// Standard deviation of what a thread's rate may have changed by while it was elsewhere, and the
 /// longest such time.
@@ -20,6 +21,8 @@ pub(super) const WHOLE: f64 = 0.5;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
     pub program: ProgramId,
+    /// Its process.
+    pub app: Option<AppId>,
     /// CPU time by core type, since it was first seen.
     pub runtime: [Nanos; MAX_CORE_TYPES],
     /// Nanoseconds of this interval that it ran, by core type.
@@ -76,6 +79,8 @@ pub(super) struct Around<'a> {
     pub before: &'a Presence,
     pub here: &'a Presence,
     pub changes: Vec<Change>,
+    /// Programs of several threads.
+    pub parallel: &'a FxHashSet<ProgramId>,
     pub now: Nanos,
 }
 
@@ -107,6 +112,11 @@ impl Thread {
 
     /// Takes in what it did in this interval.
     pub fn step(&mut self, whole: Option<Whole>, around: &Around<'_>) -> Option<(Seat, Showed)> {
+        let of_parallel = |c: &Change| around.parallel.contains(&c.beside.program);
+        if around.parallel.contains(&self.program) || around.changes.iter().any(of_parallel) {
+            self.skip();
+            return None;
+        }
         let was = std::mem::replace(&mut self.was, whole.map(|(t, part, _)| (t, part)));
         let program = self.program;
         let left = was.filter(|(on, _)| whole.is_none_or(|(t, ..)| t != *on));
@@ -166,6 +176,15 @@ impl Thread {
         self.windows = (self.windows + 1.0).min(BEFORE);
         self.rate = rate + (ln - rate) / self.windows;
         Some((seat, Showed::Wavering(ln - rate)))
+    }
+
+    /// Nothing can be learned from this interval, and the next one begins anew.
+    fn skip(&mut self) {
+        self.was = None;
+        self.windows = 0.0;
+        self.event = None;
+        self.unseen.clear();
+        self.stays.clear();
     }
 
     /// Keeps what it did on a core type that it has left.
