@@ -22,6 +22,8 @@ use std::sync::Arc;
 /// Programs that are remembered; of those that were met once, then of all, the one that was met longest ago
 /// makes room.
 pub const MOST_PROGRAMS: usize = 2048;
+/// Seconds after which a program that was met once is not expected again as much as others.
+const SOON: u64 = 600;
 /// Bytes that their paths may have together.
 pub const MOST_PATH_BYTES: usize = 256 << 10;
 /// Bytes of a path; what lies deeper is not remembered.
@@ -212,7 +214,7 @@ impl Memory {
             return None;
         }
         let id = self.put(Program::new(key.clone(), now));
-        self.make_room(id);
+        self.make_room(id, now);
         Some(id)
     }
 
@@ -247,11 +249,12 @@ impl Memory {
         }
     }
 
-    fn make_room(&mut self, but: u64) {
+    fn make_room(&mut self, but: u64, now: u64) {
         while self.programs.len() > MOST_PROGRAMS || self.path_bytes > MOST_PATH_BYTES {
             let others = self.programs.iter().filter(|(id, _)| **id != but);
             // of a build, each process has arguments of its own, which are never met again
-            let again = |p: &Program| p.key.name.is_any() || p.runs > 1;
+            let again =
+                |p: &Program| p.key.name.is_any() || p.runs > 1 || now.saturating_sub(p.met) < SOON;
             let oldest = others.map(|(id, p)| (again(p), p.met, *id)).min();
             let Some((.., oldest)) = oldest else {
                 return;

@@ -11,8 +11,8 @@
 #define ARGUMENT_CHUNK 64
 #define ARGUMENT_CHUNKS 64
 
-/* A hash of the arguments of the process that runs here, never 0. Those that cannot be read are all alike. */
-static __noinline u64 own_arguments(void)
+/* A hash of the arguments of process @pid, if it is what runs here; 0 if they cannot be read now. */
+static __noinline u64 own_arguments(u32 pid)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	u64 words[ARGUMENT_CHUNK / 8];
@@ -20,6 +20,9 @@ static __noinline u64 own_arguments(void)
 	u64 start, length, hash;
 	u32 i, k;
 
+	if ((u32)p->pid != pid)
+		return 0;
+	/* a thread of the kernel */
 	if (!mm)
 		return 1;
 	start = mm->arg_start;
@@ -33,9 +36,8 @@ static __noinline u64 own_arguments(void)
 		left = length - i * ARGUMENT_CHUNK;
 		size = left < ARGUMENT_CHUNK ? left : ARGUMENT_CHUNK;
 		__builtin_memset(words, 0, sizeof(words));
-		/* not there at the moment: what is known so far must do */
 		if (bpf_probe_read_user(words, size & (2 * ARGUMENT_CHUNK - 1), (void *)(start + i * ARGUMENT_CHUNK)))
-			break;
+			return 0;
 		for (k = 0; k < ARGUMENT_CHUNK / 8; k++) {
 			hash = (hash ^ words[k]) * 0xff51afd7ed558ccdULL;
 			hash ^= hash >> 32;

@@ -80,9 +80,9 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 		return;
 	/* not any more, whatever its last burst was */
 	s->brief = 0;
-	/* it was there before us */
+	/* it was there before us, or they could not be read */
 	if (!s->arguments)
-		s->arguments = own_arguments();
+		s->arguments = own_arguments(s->pid);
 	fold(p, s);
 	/*
 	 * whoever is at his first tick was charged by a switch not long ago, and will be by another

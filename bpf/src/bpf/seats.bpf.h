@@ -58,7 +58,8 @@ static __noinline int seat_for(struct seat_name *name, struct seat *seat)
 	if (!name || !seat)
 		return 0;
 	left = bpf_map_lookup_elem(&seats, name);
-	if (!left && own) {
+	/* one that is too old does not hide that of another one of its name */
+	if (own && (!left || shared.nr_commits - left->commits > 2)) {
 		name->arguments = 0;
 		left = bpf_map_lookup_elem(&seats, name);
 	}

@@ -243,6 +243,9 @@ int BPF_PROG(amp_task_rename, struct task_struct *p, const char *comm)
 		own_counts(index, p->pid, false);
 	s->pid = p->pid;
 	s->tgid = p->tgid;
+	/* who has a new name and old arguments is no program */
+	if (in_exec(p))
+		s->arguments = 0;
 	set_comm(s, comm);
 	if (!in_exec(p))
 		take_seat(s, index);
@@ -258,7 +261,7 @@ int BPF_PROG(amp_process_exec, struct task_struct *p)
 
 	if (!index || !s || s->pid != p->pid)
 		return 0;
-	s->arguments = own_arguments();
+	s->arguments = own_arguments(s->pid);
 	take_seat(s, index);
 	return 0;
 }

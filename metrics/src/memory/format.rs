@@ -269,10 +269,7 @@ mod tests {
                     size: 7,
                     mtime_ns: -5,
                 },
-                name: ProgramName {
-                    comm,
-                    arguments: n as u64,
-                },
+                name: ProgramName { comm, arguments: 1 },
             };
             let id = m.enter(&key, NOW).unwrap();
             m.meet(id, AppId(n as u64), NOW + n as u64);

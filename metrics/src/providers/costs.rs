@@ -4,7 +4,7 @@ use super::neighbours::Neighbours;
 use super::threads::Threads;
 use crate::estimate::Estimate;
 use crate::event::{EventError, EventSets};
-use crate::ids::{CoreTypeId, Nanos, ThreadKey};
+use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
 use crate::provider::{MetricId, Provider};
 use crate::sample::{ProgramName, Snapshot};
@@ -12,8 +12,20 @@ use crate::sample::{ProgramName, Snapshot};
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
     program: ProgramName,
-    /// Where it ran last.
+    /// Where it ran for most of the last interval in which it ran.
     on: Option<CoreTypeId>,
+    runtime: [Nanos; MAX_CORE_TYPES],
+}
+
+impl Thread {
+    fn look(&mut self, runtime: &[Nanos; MAX_CORE_TYPES]) {
+        let ran = |t: usize| runtime[t].saturating_sub(self.runtime[t]);
+        let most = (0..MAX_CORE_TYPES).max_by_key(|t| ran(*t));
+        if let Some(t) = most.filter(|t| ran(*t) > Nanos::ZERO) {
+            self.on = Some(CoreTypeId(t as u8)); // below MAX_CORE_TYPES
+        }
+        self.runtime = *runtime;
+    }
 }
 
 /// A provider around `inner` whose estimates are those of `inner`, and which learns what programs
@@ -75,17 +87,16 @@ impl Provider for WithCosts {
         for t in &snapshot.threads {
             if let Some(thread) = self.threads.get_mut(t.key) {
                 thread.program = t.program();
+                thread.look(&t.runtime);
                 let of = (t.key, thread.program, t.app);
                 self.neighbours.ran(of, &t.runtime, self.now);
             }
         }
         for r in &snapshot.readings {
-            let (Some(thread), [instructions, ..]) = (self.threads.get_mut(r.thread), r.deltas())
-            else {
+            let [instructions, ..] = r.deltas() else {
                 continue;
             };
             if r.counted > Nanos::ZERO {
-                thread.on = Some(r.core_type);
                 let counted = (*instructions as f64, r.counted.0 as f64);
                 self.neighbours.take_in(r.thread, r.core_type, counted);
             }

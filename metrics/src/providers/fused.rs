@@ -9,7 +9,7 @@
 //! All is done on logarithms, in which uncertainties are relative. What is measured is a *move*:
 //! the rate of a thread in its last two windows on one core type and in its first two on another.
 //! Means over longer stays are not compared: phases flow into each other, and of two such means
-//! nobody knows whether the thread did the same in both. Of each program (command name) there are
+//! nobody knows whether the thread did the same in both. Of each program (command name and arguments) there are
 //!
 //! - the rates of up to eight phases on all core types: a thread that shows one of these rates has
 //!   that phase's factor, on whichever core type it is;
@@ -182,7 +182,7 @@ pub struct Fused {
     counted: [bool; MAX_CORE_TYPES],
     threads: Threads<Thread>,
     programs: FxHashMap<ProgramName, Program>,
-    /// The program of a command name that was counted last.
+    /// The program of a command name of which a factor was known last.
     latest: FxHashMap<[u8; 16], ProgramName>,
     neighbours: Neighbours,
     now: Nanos,
@@ -237,7 +237,6 @@ impl Fused {
         // as if alone: neighbours come and go, and are accounted for by themselves
         let ln = (instructions / time).ln() + self.neighbours.paid(&thread.program, r.core_type);
         thread.sides.take_in(t, ln, whole, self.now);
-        self.latest.insert(thread.program.comm, thread.program);
         let program = self.programs.entry(thread.program).or_default();
         program.met = self.now;
         program.window(t, instructions, time, self.now);
@@ -300,14 +299,19 @@ impl Fused {
                 None => {}
             }
         }
+        let mut known = false;
         for which in 0..2 {
             for c in 0..slowest {
                 if let Some(ln) = self.present(key, which, c).map(|s| s.ln) {
                     if let Some(p) = self.name(key).and_then(|n| self.programs.get_mut(&n)) {
                         p.remember(which, c, ln, now);
+                        known = true;
                     }
                 }
             }
+        }
+        if let Some(name) = self.name(key).filter(|_| known) {
+            self.latest.insert(name.comm, name);
         }
     }
 

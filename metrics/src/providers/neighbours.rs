@@ -44,6 +44,8 @@ const WAVERS: f64 = 16.0;
 const MOST_PROGRAMS: usize = 256;
 /// Slow threads that are looked at.
 const MOST_SUSPECTS: usize = 16;
+/// The program of a thread that has not run since it was first seen.
+const NOBODY: ProgramId = ProgramId(u32::MAX);
 /// Threads that run at a time beyond which nothing is learned: it would cost too much.
 const MOST_THREADS: usize = 256;
 
@@ -61,7 +63,11 @@ pub(super) struct Neighbours {
     processes: FxHashMap<AppId, u32>,
     /// Programs of which one process ran several threads in this interval.
     parallel: FxHashSet<ProgramId>,
+    /// The same of the interval before.
+    parallel_before: FxHashSet<ProgramId>,
     round: u64,
+    /// When the last interval ended.
+    learned: Nanos,
     /// Presence in this interval, and in the one before.
     presence: [Presence; 2],
     rows: FxHashMap<Seat, Row>,
@@ -80,13 +86,33 @@ impl Neighbours {
         runtime: &[Nanos; MAX_CORE_TYPES],
         now: Nanos,
     ) {
-        let known = self.threads.get(key).map(|t| (t.program, t.runtime));
-        if known.is_some_and(|(_, before)| before == *runtime) {
+        let total: Nanos = runtime.iter().copied().sum();
+        let since = now.saturating_sub(self.learned);
+        let (was, before) = match self.threads.get(key) {
+            Some(t) => (t.program, t.runtime),
+            // it has begun in this interval, or almost
+            None if total <= since && there(total.0 as f64 / since.0 as f64) > 0.0 => {
+                (NOBODY, [Nanos::ZERO; MAX_CORE_TYPES])
+            }
+            // when it ran is not known
+            None => (NOBODY, *runtime),
+        };
+        if self.threads.get(key).is_none() {
+            let first = Thread {
+                program: NOBODY,
+                app: Some(app),
+                round: u64::MAX,
+                runtime: before,
+                ..Thread::default()
+            };
+            self.threads.insert(key, first);
+        }
+        if before == *runtime {
             return;
         }
         let program = self.meet(name, now);
-        if known.is_none_or(|(p, _)| p != program) {
-            let runtime = known.map_or(*runtime, |(_, before)| before);
+        if was != program {
+            let runtime = before;
             let fresh = Thread {
                 program,
                 app: Some(app),
@@ -165,7 +191,7 @@ impl Neighbours {
             } else {
                 Vec::new()
             },
-            parallel: &self.parallel,
+            parallel: [&self.parallel, &self.parallel_before],
             now,
         };
         let mut list = false;
@@ -199,6 +225,7 @@ impl Neighbours {
         self.ran.clear();
         self.processes.clear();
         self.round += 1;
+        self.learned = now;
         if list {
             self.list();
         }
@@ -266,6 +293,7 @@ impl Neighbours {
     }
 
     fn note_parallel(&mut self) {
+        std::mem::swap(&mut self.parallel, &mut self.parallel_before);
         self.parallel.clear();
         let threads = self.ran.iter().filter_map(|k| self.threads.get(*k));
         let of_several = threads.filter(|t| {

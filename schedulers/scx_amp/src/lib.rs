@@ -189,7 +189,7 @@ enum Ctl {
         #[arg(required = true, value_name = "[POLICY.]KNOB=VALUE")]
         settings: Vec<String>,
     },
-    /// What is remembered of programs from run to run: executable, command name, factors with their
+    /// What is remembered of programs from run to run: executable, command name, arguments, factors with their
     /// uncertainties, runs in which it was met, time since the last
     #[command(args_conflicts_with_subcommands = true)]
     Memory {

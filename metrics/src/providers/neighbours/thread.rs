@@ -79,8 +79,8 @@ pub(super) struct Around<'a> {
     pub before: &'a Presence,
     pub here: &'a Presence,
     pub changes: Vec<Change>,
-    /// Programs of several threads.
-    pub parallel: &'a FxHashSet<ProgramId>,
+    /// Programs of several threads, now and in the interval before.
+    pub parallel: [&'a FxHashSet<ProgramId>; 2],
     pub now: Nanos,
 }
 
@@ -112,8 +112,9 @@ impl Thread {
 
     /// Takes in what it did in this interval.
     pub fn step(&mut self, whole: Option<Whole>, around: &Around<'_>) -> Option<(Seat, Showed)> {
-        let of_parallel = |c: &Change| around.parallel.contains(&c.beside.program);
-        if around.parallel.contains(&self.program) || around.changes.iter().any(of_parallel) {
+        let parallel = |p: &ProgramId| around.parallel.iter().any(|all| all.contains(p));
+        let of_parallel = |c: &Change| parallel(&c.beside.program);
+        if parallel(&self.program) || around.changes.iter().any(of_parallel) {
             self.skip();
             return None;
         }

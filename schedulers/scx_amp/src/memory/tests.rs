@@ -105,8 +105,8 @@ fn a_file_that_cannot_be_used_is_kept_aside_and_memory_begins_anew() {
     let cases: [(&str, &dyn Fn()); 7] = [
         ("not a memory", &|| write("[")),
         ("not a memory", &|| write(&text[..text.len() / 2])),
-        ("version 2", &|| {
-            write(&text.replace("memory\":1", "memory\":2"))
+        ("version 3", &|| {
+            write(&text.replace("memory\":2", "memory\":3"))
         }),
         ("longer than 8 MiB", &|| {
             let f = std::fs::File::create(&path).unwrap();
