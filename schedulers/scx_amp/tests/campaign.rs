@@ -95,6 +95,11 @@ impl Home {
         paths.map(|p| (p.clone(), written(&p))).collect()
     }
 
+    /// Whether a job is running. A campaign that has just begun has no folder yet.
+    fn is_running(&self, dir: &str) -> bool {
+        self.at(dir).join("campaign.json").exists() && self.states(dir).contains_key("running")
+    }
+
     /// The jobs in each state, by `--list`.
     fn states(&self, dir: &str) -> BTreeMap<String, usize> {
         let (list, _) = self.run(0, &["--dir", dir, "--list"]);
@@ -349,9 +354,7 @@ fn an_interrupt_ends_it_and_says_how_to_go_on() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    wait_until("no job is running", || {
-        home.states("r").contains_key("running")
-    });
+    wait_until("no job is running", || home.is_running("r"));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let out = ended(child);
     let (_, said) = texts(&out);
