@@ -19,8 +19,8 @@ use crate::sample::ProgramName;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Programs that are remembered; of those that were met once, then of all, the one that was met longest ago
-/// makes room.
+/// Programs that are remembered; of those that were met once and not lately, then of all, the one that was met
+/// longest ago makes room.
 pub const MOST_PROGRAMS: usize = 2048;
 /// Seconds after which a program that was met once is not expected again as much as others.
 const SOON: u64 = 600;

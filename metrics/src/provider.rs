@@ -138,7 +138,7 @@ pub trait Provider: Send {
     }
 
     /// The rate of `thread` in the last interval over what it would have been without neighbours, as
-    /// far as [`Provider::costs`] tell: 0 to 1, and 1 where nothing is known.
+    /// far as their costs are known, told by [`Provider::costs`] or not: 0 to 1, and 1 where nothing is.
     fn slowed(&self, thread: ThreadKey) -> f64 {
         self.inner().map_or(1.0, |i| i.slowed(thread))
     }
