@@ -98,29 +98,14 @@ impl Neighbours {
             None => (NOBODY, *runtime),
         };
         if self.threads.get(key).is_none() {
-            let first = Thread {
-                program: NOBODY,
-                app: Some(app),
-                round: u64::MAX,
-                runtime: before,
-                ..Thread::default()
-            };
-            self.threads.insert(key, first);
+            self.threads.insert(key, Thread::new(NOBODY, app, before));
         }
         if before == *runtime {
             return;
         }
         let program = self.meet(name, now);
         if was != program {
-            let runtime = before;
-            let fresh = Thread {
-                program,
-                app: Some(app),
-                round: u64::MAX,
-                runtime,
-                ..Thread::default()
-            };
-            self.threads.insert(key, fresh);
+            self.threads.insert(key, Thread::new(program, app, before));
         }
         let Some(thread) = self.threads.get_mut(key) else {
             return;

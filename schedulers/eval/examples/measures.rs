@@ -34,10 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 bench.workload,
                 result.policy,
                 result.runs.len(),
-                match result.work_from {
-                    Some(WorkFrom::Instructions) => shown(Some(result.asp)),
-                    _ => shown(None),
-                },
+                shown(counted(result).then_some(result.asp)),
                 shown(by_time),
                 shown(result.asp_gm),
                 pooled(result),
@@ -45,6 +42,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// Whether the headline counts unfinished passes by instructions.
+fn counted(result: &PolicyResult) -> bool {
+    result.work_from == Some(WorkFrom::Instructions)
 }
 
 /// `2.31 ± 0.04`, or `–` where nothing is known.
@@ -57,9 +59,9 @@ fn shown(m: Option<Measured>) -> String {
 /// ASP by work, each unfinished pass by its CPU time; `None` where the report does not have that.
 fn by_time(result: &PolicyResult) -> Result<Option<Measured>, Box<dyn Error>> {
     let share = |app: &AppResult, run: usize| {
-        let of = match result.work_from {
-            Some(WorkFrom::Instructions) => &app.unfinished_by_time,
-            _ => &app.unfinished_share,
+        let of = match counted(result) {
+            true => &app.unfinished_by_time,
+            false => &app.unfinished_share,
         };
         of.get(run).copied()
     };

@@ -97,6 +97,17 @@ pub(super) enum Showed {
 pub(super) type Whole = (CoreTypeId, f64, Option<f64>);
 
 impl Thread {
+    /// A thread of `program` that has not run in any interval yet, and had run for `runtime` before.
+    pub fn new(program: ProgramId, app: AppId, runtime: [Nanos; MAX_CORE_TYPES]) -> Thread {
+        Thread {
+            program,
+            app: Some(app),
+            round: u64::MAX,
+            runtime,
+            ..Thread::default()
+        }
+    }
+
     /// Ends the interval: where it ran for most of it, if anywhere.
     pub fn window(&mut self, interval: Nanos) -> Option<Whole> {
         let sums = std::mem::take(&mut self.sums);
