@@ -184,6 +184,12 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         make: |context| (entry("ipc-sampling")?.make)(context),
     },
     ProviderEntry {
+        name: "measured",
+        summary: "the ratio of instruction rates just before and just after a thread moves to another core type; no model",
+        remembers: false,
+        make: |_| Ok(Box::new(Fused::new(None).called("measured"))),
+    },
+    ProviderEntry {
         name: "model",
         summary: "a platform model: factors from counters on the core type the thread is on; until it has been counted, those of others of its name",
         remembers: true,
@@ -204,7 +210,7 @@ pub const PROVIDERS: &[ProviderEntry] = &[
 
 /// The order in which `auto` tries: the first that is possible is taken. `fused` is not among them as
 /// long as it places programs worse than `model` on the board (docs/evidence/models.md).
-const AUTO: &[&str] = &["model", "remembered", "declared"];
+const AUTO: &[&str] = &["model", "measured", "declared"];
 
 /// Standard error of the speedup factor up to which `auto` trusts a model. The published models'
 /// mean absolute errors are 0.13 to 0.19 \[TD\]; a worse one has to be asked for by name.
@@ -369,8 +375,8 @@ fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
             Ok(Prepared {
                 mut provider, sets, ..
             }) => {
-                // without counters there is nothing to learn from
-                if !sets.is_empty() {
+                // without counters there is nothing to learn from; `measured` learns costs itself
+                if !sets.is_empty() && *name != "measured" {
                     provider = Box::new(WithCosts::new(provider));
                 }
                 return Ok(Prepared {
@@ -518,17 +524,17 @@ mod tests {
             let found = p.passed_over.iter().find(|(name, _)| *name == n);
             found.map(|(_, why)| why.clone()).unwrap()
         };
-        assert!(of("remembered").contains("perf_event_paranoid is 3"));
+        assert!(of("measured").contains("perf_event_paranoid is 3"));
         assert!(of("model").contains("no model fits"));
         let e = prepare("ipc-sampling", &denied).unwrap_err();
         assert!(matches!(e, ProviderError::NoCounters { .. }), "{e}");
     }
 
     #[test]
-    fn with_counters_and_no_model_auto_samples() {
+    fn with_counters_and_no_model_auto_measures() {
         let pmus = generic(4);
         let p = prepare("auto", &context(&pmus)).unwrap();
-        assert_eq!(p.provider.name(), "remembered");
+        assert_eq!(p.provider.name(), "measured");
         let [(name, why)] = &p.passed_over[..] else {
             panic!("{:?}", p.passed_over)
         };

@@ -414,7 +414,7 @@ fn a_rough_model_is_not_taken_without_being_asked_for() {
     let context = machine(&pmus, Some(d.path()));
     assert_eq!(prepare("model", &context).unwrap().provider.name(), "test");
     let p = prepare("auto", &context).unwrap();
-    assert_eq!(p.provider.name(), "remembered");
+    assert_eq!(p.provider.name(), "measured");
     assert!(
         p.passed_over[0].1.contains("standard error"),
         "{:?}",

@@ -53,7 +53,7 @@ use crate::pmu::Pmus;
 use crate::provider::{Caveats, MetricId, Phase, Provider};
 use crate::sample::{ProgramName, Reading, Snapshot};
 use program::Program;
-use rates::{Move, Sides};
+use rates::{Move, Rate, Sides};
 use rustc_hash::FxHashMap;
 
 /// Standard deviation of the logarithm of a program's factor between its phases.
@@ -185,6 +185,8 @@ pub struct Fused {
     /// The program of a command name of which a factor was known last.
     latest: FxHashMap<[u8; 16], ProgramName>,
     neighbours: Neighbours,
+    /// Whether a thread of a program that was not on two core types yet needs another window where it is.
+    arriving: bool,
     now: Nanos,
 }
 
@@ -212,8 +214,16 @@ impl Fused {
             programs: FxHashMap::default(),
             latest: FxHashMap::default(),
             neighbours: Neighbours::default(),
+            arriving: false,
             now: Nanos::ZERO,
         }
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn called(mut self, name: &str) -> Fused {
+        name.clone_into(&mut self.name);
+        self
     }
 
     fn slowest(&self) -> usize {
@@ -400,6 +410,17 @@ impl Fused {
         })
     }
 
+    /// Whether a thread needs another window where it is before it can be compared, and its program was
+    /// not yet.
+    fn arrives(&self, key: ThreadKey) -> bool {
+        let Some(t) = self.threads.get(key).filter(|t| t.ran) else {
+            return false;
+        };
+        let new = |p: &Program| (0..self.slowest()).all(|c| p.moves(c) == 0);
+        let few = |(_, r): (usize, &Rate)| r.weight < ENOUGH;
+        t.sides.here().is_none_or(few) && self.programs.get(&t.program).is_some_and(new)
+    }
+
     fn make_room(&mut self) {
         while self.programs.len() > MOST_NAMES {
             let oldest = self.programs.iter().min_by_key(|(name, p)| (p.met, **name));
@@ -483,6 +504,7 @@ impl Provider for Fused {
         for t in &snapshot.threads {
             self.learn(t.key);
         }
+        self.arriving = snapshot.threads.iter().any(|t| self.arrives(t.key));
         self.make_room();
     }
 
@@ -515,8 +537,9 @@ impl Provider for Fused {
         })
     }
 
+    /// Without a model also while a thread of which nothing is known has not run long enough where it is.
     fn unsettled(&self) -> bool {
-        self.model.as_ref().is_some_and(|m| m.unsettled())
+        self.model.as_ref().map_or(self.arriving, |m| m.unsettled())
     }
 
     fn costs(&self) -> &[Cost] {

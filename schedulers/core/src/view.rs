@@ -171,6 +171,12 @@ impl<'a> View<'a> {
             .map(|e| e.value)
     }
 
+    /// The core type on which the source of metrics would like to see `thread`
+    /// ([`Provider::wanted_on`]).
+    pub fn wanted_on(&self, thread: &ThreadView) -> Option<CoreTypeId> {
+        self.metrics.wanted_on(thread.key)
+    }
+
     /// What programs are known to cost each other.
     pub fn costs(&self) -> &[Cost] {
         self.metrics.costs()

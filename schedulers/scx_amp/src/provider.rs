@@ -172,7 +172,7 @@ mod tests {
         let why = why_this("auto", &auto).unwrap();
         assert!(
             why.starts_with("provider auto: `declared`; not `model`: ")
-                && why.contains("not `remembered`: ")
+                && why.contains("not `measured`: ")
                 && why.contains("no PMU"),
             "{why}"
         );

@@ -164,7 +164,7 @@ echo "chosen $(grep 'provider auto' /tmp/auto)"
     assert_eq!((r.line("ctl-auto-status"), r.line("end")), ("0", "0"));
     for told in [r.line("ctl-auto"), r.line("chosen")] {
         assert!(
-            told.contains("`declared`; not `model`: ") && told.contains("not `remembered`: "),
+            told.contains("`declared`; not `model`: ") && told.contains("not `measured`: "),
             "{told}"
         );
     }

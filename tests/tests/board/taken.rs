@@ -93,7 +93,7 @@ user() {{ start-stop-daemon -S -c nobody -x $(which scx_amp) -- pmc stat "$@" >/
     let auto = r.line("auto");
     assert_eq!(r.line("auto-status"), "0", "{auto}");
     assert!(
-        auto.contains("`declared`") && auto.contains("not `remembered`"),
+        auto.contains("`declared`") && auto.contains("not `measured`"),
         "{auto}"
     );
 

@@ -240,7 +240,8 @@ impl Program {
             return said(ln, variance + PHASE * PHASE, at);
         }
         let (a, b) = (self.totals.get(c)?, self.totals.get(slowest)?);
-        let rate = |t: &Total| (t.windows > 0.0).then(|| (t.instructions / t.time).ln());
+        // one window may have begun with cold caches
+        let rate = |t: &Total| (t.windows > 1.0).then(|| (t.instructions / t.time).ln());
         let variance = a.ln.variance()? + b.ln.variance()? + PHASE * PHASE;
         said(rate(a)? - rate(b)?, variance, a.at.min(b.at))
     }

@@ -32,7 +32,8 @@ struct Unknown {
 }
 
 /// Threads without the estimates that a policy needs take turns: each gets its weight's share of
-/// every core type's time, and no estimate is made up for it.
+/// every core type's time, and no estimate is made up for it. Who was not seen yet on a core type that an
+/// estimate needs has its turn there in advance, and lets another go there once it was.
 #[derive(Debug, Default)]
 pub struct Turns {
     states: PerThread<[Turn; MAX_CORE_TYPES]>,
@@ -74,6 +75,7 @@ impl Turns {
             if presence == Presence::Back {
                 *turns = Default::default();
             }
+            let wanted = view.wanted_on(th);
             let mut cpus = 0;
             for t in view.core_types() {
                 let k = t.index();
@@ -83,7 +85,12 @@ impl Turns {
                 let due = (interval * share - th.ran_up_to(t)) / turn;
                 let s = &mut turns[k];
                 s.credit = (s.credit + due).clamp(-MEMORY, MEMORY);
-                s.on = s.credit >= 0.5 || (s.on && s.credit > -0.5);
+                let stays = match wanted {
+                    None => s.on,
+                    // its turn begins before it is due, or ends, so that it is known the sooner
+                    Some(on) => on <= t,
+                };
+                s.on = s.credit >= 0.5 || (stays && s.credit > -0.5);
             }
             u.turns = *turns;
         }

@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(c.verdict, Verdict::Ok);
         assert!(
             c.found
-                .starts_with("`auto` takes `remembered`; not `model`: "),
+                .starts_with("`auto` takes `measured`; not `model`: "),
             "{}",
             c.found
         );

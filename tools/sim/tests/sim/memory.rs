@@ -122,7 +122,7 @@ fn a_memory_of_lies_costs_no_program_more_than_stated() {
         let memory = met(&lied);
         for seconds in [15, 30, 60] {
             let end = Nanos::from_secs(seconds);
-            for provider in ["ipc-sampling", "remembered"] {
+            for provider in ["ipc-sampling", "remembered", "measured"] {
                 let with = run(&RATES, provider, Some(&memory), end);
                 let without = run(&RATES, provider, None, end);
                 for (i, (big, small)) in RATES.iter().enumerate() {

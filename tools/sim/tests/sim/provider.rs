@@ -247,6 +247,7 @@ fn shipped_providers_work_on_the_simulator() {
     let names = [
         "ipc-sampling",
         "remembered",
+        "measured",
         "fused",
         "auto",
         &sampling,
