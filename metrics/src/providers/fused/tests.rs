@@ -397,3 +397,27 @@ fn phases_that_flow_into_each_other_are_not_compared_with_each_other() {
     // the model alone is off by 7 %; what was measured must not make that twice as bad
     assert!(worst < 2.0 * 1.07f64.ln(), "{worst}");
 }
+
+/// Whoever has just come or moved is to be looked at again soon, until its program was compared.
+#[test]
+fn without_a_model_a_move_that_shows_something_new_is_watched() {
+    let mut p = provider(None);
+    let mut ms = 0;
+    let mut seen = |p: &mut Fused, slot: u32, t: u8, rate: f64| {
+        ms += 100;
+        run(p, ms, slot, "x", t, rate);
+        p.unsettled()
+    };
+    assert!(!p.unsettled());
+    // cold and another, here and there
+    assert!(seen(&mut p, 1, 1, 1.0));
+    assert!(!seen(&mut p, 1, 1, 1.0));
+    assert!(seen(&mut p, 1, 0, 2.0));
+    assert!(!seen(&mut p, 1, 0, 2.0));
+    // the next of that program shows nothing new
+    assert!(!seen(&mut p, 2, 1, 1.0));
+    // a model speaks of a program before it has moved
+    let mut p = provider(Some(model(2.0, 2.0, 0.1)));
+    run(&mut p, 0, 1, "x", 1, 1.0);
+    assert!(!p.unsettled());
+}

@@ -141,3 +141,66 @@ impl Turns {
         self.owed[t.index()]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Engine;
+    use crate::machine::Machine;
+    use crate::policy::by_name;
+    use crate::testing::Fake;
+    use amp_metrics::{
+        CoreTypeId, Estimate, MetricId, Nanos, Provider, Quality, Snapshot, ThreadKey,
+        MAX_CORE_TYPES,
+    };
+    use std::collections::HashMap;
+
+    /// A provider that knows a thread once it has run on both core types.
+    #[derive(Default)]
+    struct Sampler(HashMap<ThreadKey, [Nanos; MAX_CORE_TYPES]>);
+
+    impl Provider for Sampler {
+        fn name(&self) -> &str {
+            "sampler"
+        }
+        fn observe(&mut self, s: &Snapshot) {
+            self.0.extend(s.threads.iter().map(|t| (t.key, t.runtime)));
+        }
+        fn estimate(&self, t: ThreadKey, _: MetricId) -> Option<Estimate> {
+            let ran = self.0.get(&t)?[..2].iter().all(|r| *r > Nanos::ZERO);
+            ran.then_some(Estimate {
+                value: 2.0,
+                uncertainty: None,
+                age: Nanos::ZERO,
+                quality: Quality::Exact,
+            })
+        }
+        fn wanted_on(&self, t: ThreadKey) -> Option<CoreTypeId> {
+            let ran = self.0.get(&t)?;
+            let unseen = (0..2).find(|t| ran[*t] == Nanos::ZERO)?;
+            Some(CoreTypeId(unseen as u8))
+        }
+    }
+
+    /// One that is known makes room for the next at once: a turn is 250 ms, an interval 100.
+    #[test]
+    fn who_was_not_seen_on_a_core_type_yet_is_there_before_its_turn_is_due() {
+        let mut fake = Fake::new(&[1, 5]);
+        let keys: Vec<ThreadKey> = (1..=6).map(|app| fake.spawn(app)).collect();
+        let provider = Box::new(Sampler::default());
+        let policy = by_name("hsp", 1).unwrap();
+        let mut engine = Engine::new(fake.topology().clone(), policy, provider);
+        // probes would show them, too, but not as soon
+        let mut knobs = engine.knobs().clone();
+        knobs.set("probes", "0").unwrap();
+        engine.set_knobs(knobs);
+        let mut ticks = 0;
+        let fastest = MetricId::SpeedupFactor(CoreTypeId::FASTEST);
+        let known = |e: &Engine, k: &ThreadKey| e.provider().estimate(*k, fastest).is_some();
+        while !keys.iter().all(|k| known(&engine, k)) {
+            engine.tick(&mut fake).unwrap();
+            ticks += 1;
+            assert!(ticks < 40, "somebody was never seen");
+        }
+        assert!(ticks <= 8, "{ticks}");
+    }
+}
