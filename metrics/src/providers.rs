@@ -141,6 +141,8 @@ pub struct ProviderEntry {
     /// [`Remembered`] goes in front of it when it is asked for by name, not when a file puts
     /// something else there.
     remembers: bool,
+    /// Whether it learns itself what neighbours cost each other.
+    learns_costs: bool,
     make: fn(Option<&Context<'_>>) -> Made,
 }
 
@@ -152,12 +154,14 @@ pub const PROVIDERS: &[ProviderEntry] = &[
             "speedup and efficiency factors as declared per application, by the workload file, \
              solo runs or a provider file",
         remembers: false,
+        learns_costs: false,
         make: |_| Ok(Box::new(Declared::new(Declarations::default()))),
     },
     ProviderEntry {
         name: "fused",
         summary: "the platform model where one fits, corrected by the measured ratio of instruction rates; without a model, that alone",
         remembers: false,
+        learns_costs: true,
         make: |context| {
             let model = context.and_then(|c| model_for(c, PlatformModel::fits_in_part).ok());
             Ok(Box::new(Fused::new(model.map(Model::new))))
@@ -167,6 +171,7 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         name: "ipc-sampling",
         summary: "the ratio of what a thread did on each core type, which it has to visit by turns",
         remembers: false,
+        learns_costs: false,
         make: |_| {
             // the defaults are within their ranges
             IpcSampling::new("ipc-sampling", IpcSamplingSettings::default())
@@ -181,18 +186,21 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         name: "remembered",
         summary: "ipc-sampling, and for threads that it does not know yet what others of their name were like",
         remembers: true,
+        learns_costs: false,
         make: |context| (entry("ipc-sampling")?.make)(context),
     },
     ProviderEntry {
         name: "measured",
         summary: "the ratio of instruction rates just before and just after a thread moves to another core type; no model",
         remembers: false,
+        learns_costs: true,
         make: |_| Ok(Box::new(Fused::new(None).called("measured"))),
     },
     ProviderEntry {
         name: "model",
         summary: "a platform model: factors from counters on the core type the thread is on; until it has been counted, those of others of its name",
         remembers: true,
+        learns_costs: false,
         make: |context| match context {
             None => Err(ProviderError::NoModel {
                 why: vec!["the machine is not known".to_owned()],
@@ -204,6 +212,7 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         name: "none",
         summary: "no metrics: policies that need them fall back on fair shares",
         remembers: false,
+        learns_costs: false,
         make: |_| Ok(Box::new(NoMetrics)),
     },
 ];
@@ -375,8 +384,8 @@ fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
             Ok(Prepared {
                 mut provider, sets, ..
             }) => {
-                // without counters there is nothing to learn from; `measured` learns costs itself
-                if !sets.is_empty() && *name != "measured" {
+                // without counters there is nothing to learn from
+                if !sets.is_empty() && !entry(name)?.learns_costs {
                     provider = Box::new(WithCosts::new(provider));
                 }
                 return Ok(Prepared {

@@ -185,7 +185,8 @@ pub struct Fused {
     /// The program of a command name of which a factor was known last.
     latest: FxHashMap<[u8; 16], ProgramName>,
     neighbours: Neighbours,
-    /// Whether a thread of a program that was not on two core types yet needs another window where it is.
+    /// Whether, without a model, a thread of a program that was not on two core types yet needs another window
+    /// where it is.
     arriving: bool,
     now: Nanos,
 }
@@ -504,7 +505,8 @@ impl Provider for Fused {
         for t in &snapshot.threads {
             self.learn(t.key);
         }
-        self.arriving = snapshot.threads.iter().any(|t| self.arrives(t.key));
+        self.arriving =
+            self.model.is_none() && snapshot.threads.iter().any(|t| self.arrives(t.key));
         self.make_room();
     }
 
