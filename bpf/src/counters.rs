@@ -169,12 +169,12 @@ impl CountTable {
         Ok(CountTable { map, types, slots })
     }
 
-    /// What has been counted for the thread in `slot` on core type `core_type`; nothing as well
-    /// while the kernel is writing it.
-    pub fn read(&self, slot: u32, core_type: u8) -> Counts {
+    /// What has been counted for the thread in `slot` on core type `core_type`; `None` while the
+    /// kernel is writing it.
+    pub fn read(&self, slot: u32, core_type: u8) -> Option<Counts> {
         let t = u32::from(core_type);
         if slot >= self.slots || t >= self.types {
-            return Counts::default();
+            return Some(Counts::default());
         }
         let at = slot as usize * self.types as usize + t as usize;
         // SAFETY: the mapping holds `slots * types` entries and `at` is below that.
@@ -190,18 +190,18 @@ impl CountTable {
                 (before, raw, addr_of!((*entry).version).read_volatile())
             };
             if before % 2 == 0 && before == after {
-                return match raw.generation {
+                return Some(match raw.generation {
                     0 => Counts::default(),
                     generation => Counts {
                         generation,
                         counted_ns: raw.counted,
                         values: raw.value,
                     },
-                };
+                });
             }
             std::hint::spin_loop();
         }
-        Counts::default()
+        None
     }
 }
 
@@ -291,20 +291,20 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(6 * size_of::<Raw>() as u64).unwrap();
         let t = CountTable::map(&file, 3, 2).unwrap();
-        assert_eq!(t.read(1, 1), Counts::default());
+        assert_eq!(t.read(1, 1), Some(Counts::default()));
         // SAFETY: a test's own mapping, one thread.
         let raw = unsafe { &mut *t.map.as_mut_ptr().cast::<Raw>().add(3) };
         (raw.generation, raw.counted, raw.value[7]) = (4, 5, 6);
-        let c = t.read(1, 1);
+        let c = t.read(1, 1).unwrap();
         assert_eq!((c.generation, c.counted_ns, c.values[7]), (4, 5, 6));
-        assert_eq!(t.read(1, 0), Counts::default());
+        assert_eq!(t.read(1, 0), Some(Counts::default()));
         assert_eq!(
             (t.read(3, 0), t.read(0, 2)),
-            (Counts::default(), Counts::default())
+            (Some(Counts::default()), Some(Counts::default()))
         );
-        // half written
+        // half written: not to be taken for nothing
         raw.version = 1;
-        assert_eq!(t.read(1, 1), Counts::default());
+        assert_eq!(t.read(1, 1), None);
     }
 
     #[test]

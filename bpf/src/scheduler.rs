@@ -316,15 +316,16 @@ impl Scheduler {
     }
 
     /// What has been counted for `thread` on core type `core_type` by the present generation, or an
-    /// earlier one if it has not run there since. Nothing if the thread has gone.
-    pub fn counts(&self, thread: &Thread, core_type: u8) -> Counts {
+    /// earlier one if it has not run there since. Nothing was counted for a thread that has gone.
+    /// `None` if it cannot be read now because its CPU is writing it: later it can.
+    pub fn counts(&self, thread: &Thread, core_type: u8) -> Option<Counts> {
         let Some(c) = &self.counting else {
-            return Counts::default();
+            return Some(Counts::default());
         };
         let counts = c.table.read(thread.slot, core_type);
         match self.table.owner(thread.slot) == Some(thread.generation) {
             true => counts,
-            false => Counts::default(),
+            false => Some(Counts::default()),
         }
     }
 

@@ -278,11 +278,15 @@ impl CounterBanks {
                 };
             }
             let ran = runtime.saturating_sub(seen.runtime);
-            seen.runtime = runtime;
+            let before = std::mem::replace(&mut seen.runtime, runtime);
             let Some(bank) = self.banks.get(t).filter(|s| ran > 0 && s.generation > 0) else {
                 continue;
             };
-            let counts = scheduler.counts(thread, t as u8);
+            let Some(counts) = scheduler.counts(thread, t as u8) else {
+                // the next reading covers this time, too
+                seen.runtime = before;
+                continue;
+            };
             let counted = since(&seen.counts, &counts, bank);
             if counts.generation > 0 {
                 seen.counts = counts;

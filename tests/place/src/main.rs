@@ -27,12 +27,17 @@
 //! place churn COUNT                     threads created and destroyed one after the other, from four threads
 //! ```
 
-use amp_bpf::{Config, CoreType, CpuEvents, Scheduler, Thread};
-use amp_machine::page::{self, Page, Total};
-use perf_event_open_sys as perf;
+mod compare;
+mod events;
+mod loads;
+
+use amp_bpf::{Config, CoreType, CpuEvents, Scheduler};
+use amp_machine::page::Page;
+use compare::{beside_the_model, Watched};
+use events::{counter_list, cpu_groups, given, hold};
+use loads::{busy, churn, short, spin};
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -301,127 +306,6 @@ fn hear(scheduler: &mut Scheduler, prefix: &str, gone: &mut (u32, u64)) {
     }
 }
 
-/// The events that option `key` lists.
-fn counter_list(options: &BTreeMap<&str, &str>, key: &str) -> Result<Vec<u64>, Error> {
-    let list = options.get(key).copied().unwrap_or_default();
-    let of = |e: &str| u64::from_str_radix(e.trim_start_matches("0x"), 16);
-    let list = list.split(',').filter(|e| !e.is_empty()).map(of);
-    Ok(list.collect::<Result<_, _>>()?)
-}
-
-/// What all threads were charged since counting began, and what the CPUs of each type did
-/// meanwhile.
-fn beside_the_model(
-    s: &Scheduler,
-    page: &Page,
-    before: &page::Snapshot,
-    counters: &[u64],
-    types: usize,
-) -> Result<(), Error> {
-    let now = page.snapshot()?;
-    let mut charged = vec![vec![0u64; counters.len()]; types];
-    for t in s.threads() {
-        for (core_type, sums) in charged.iter_mut().enumerate() {
-            let mut c = s.counts(&t, core_type as u8);
-            // what is being written just now cannot be read, for as long as the host keeps that CPU from
-            // going on
-            let mut tries = 0..20;
-            while c.generation == 0 && t.runtime[core_type] > 0 && tries.next().is_some() {
-                std::thread::sleep(Duration::from_millis(1));
-                c = s.counts(&t, core_type as u8);
-            }
-            sums.iter_mut().zip(c.values).for_each(|(sum, v)| *sum += v);
-        }
-    }
-    for (i, event) in counters.iter().enumerate() {
-        let (name, total) = match event {
-            0x03 => ("l1d_refills", Total::L1dRefill),
-            0x08 => ("instructions", Total::Instructions),
-            0x10 => ("branch_misses", Total::Mispredicts),
-            0x11 => ("cycles", Total::Cycles),
-            0x17 => ("l2_refills", Total::L2Refill),
-            _ => continue,
-        };
-        let mut sums = (0, 0);
-        for (t, charged) in charged.iter().enumerate() {
-            let cpus = now.cpus.iter().zip(&before.cpus);
-            let model: u64 = cpus
-                .filter(|(now, _)| now.core_type as usize == t)
-                .map(|(now, before)| now.total(total) - before.total(total))
-                .sum();
-            sums = (sums.0 + charged[i], sums.1 + model);
-            println!("MODEL {name} type {t} charged {} model {model}", charged[i]);
-        }
-        println!("MODEL {name} all charged {} model {}", sums.0, sums.1);
-    }
-    Ok(())
-}
-
-/// Type number of the PMU of each CPU that has one.
-fn pmus() -> Result<BTreeMap<u32, u32>, Error> {
-    let mut of = BTreeMap::new();
-    for dir in std::fs::read_dir("/sys/bus/event_source/devices")? {
-        let dir = dir?.path();
-        let Ok(cpus) = std::fs::read_to_string(dir.join("cpus")) else {
-            continue;
-        };
-        let kind: u32 = std::fs::read_to_string(dir.join("type"))?.trim().parse()?;
-        for range in cpus.trim().split(',') {
-            of.extend(cpu_list(range)?.into_iter().map(|c| (c, kind)));
-        }
-    }
-    Ok(of)
-}
-
-/// Opens an event; `leader` is that of its group, or -1 for a leader of its own, which begins
-/// disabled.
-fn open(kind: u32, config: u64, tid: i32, cpu: i32, leader: i32) -> Result<OwnedFd, Error> {
-    let mut attr = perf::bindings::perf_event_attr::default();
-    attr.size = std::mem::size_of::<perf::bindings::perf_event_attr>() as u32;
-    (attr.type_, attr.config) = (kind, config);
-    if leader < 0 && tid < 0 {
-        attr.set_disabled(1);
-        attr.set_pinned(1);
-    }
-    // SAFETY: `attr` is whole and lives over the call, which only reads it.
-    let fd = unsafe { perf::perf_event_open(&mut attr, tid, cpu, leader, 8) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
-    // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Who opened first goes first when counters are given out anew: one that is opened before others
-/// and switched on after them takes theirs.
-fn hold(count: usize) -> Result<(), Error> {
-    /// Cycles and instructions, by the architecture's numbers.
-    const CYCLES: u64 = 0x11;
-    const INSTRUCTIONS: u64 = 0x08;
-    let mut events = vec![CYCLES];
-    events.resize(count.max(1), INSTRUCTIONS);
-    let groups = opened(&events)?;
-    println!("HOLD {} CPUs", groups.len());
-    for line in std::io::stdin().lines() {
-        let line = line?;
-        for leader in groups.iter().filter_map(|(_, events)| events.first()) {
-            let fd = leader.as_raw_fd();
-            // SAFETY: takes no memory of ours.
-            let failed = unsafe {
-                match line.trim() {
-                    "on" => perf::ioctls::ENABLE(fd, 0),
-                    _ => perf::ioctls::DISABLE(fd, 0),
-                }
-            };
-            if failed != 0 {
-                return Err(std::io::Error::last_os_error().into());
-            }
-        }
-        println!("HOLD {line}");
-    }
-    Ok(())
-}
-
 /// Answers each sample of a scheduler with a speedup factor of 2 for every thread.
 fn answer() -> Result<(), Error> {
     for line in std::io::stdin().lines() {
@@ -450,120 +334,6 @@ fn answer() -> Result<(), Error> {
     Ok(())
 }
 
-/// The events of every CPU that has a PMU, counting.
-fn cpu_groups(counters: &[u64]) -> Result<Vec<(u32, Vec<OwnedFd>)>, Error> {
-    let all = opened(counters)?;
-    for leader in all.iter().filter_map(|(_, events)| events.first()) {
-        // SAFETY: takes no memory of ours.
-        if unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), 0) } != 0 {
-            return Err(std::io::Error::last_os_error().into());
-        }
-    }
-    Ok(all)
-}
-
-/// The events of every CPU that has a PMU, one pinned group each, stopped.
-fn opened(counters: &[u64]) -> Result<Vec<(u32, Vec<OwnedFd>)>, Error> {
-    let mut all = vec![];
-    for (cpu, kind) in pmus()? {
-        let mut events: Vec<OwnedFd> = vec![];
-        for config in counters {
-            let leader = events.first().map_or(-1, AsRawFd::as_raw_fd);
-            events.push(open(kind, *config, -1, cpu as i32, leader)?);
-        }
-        all.push((cpu, events));
-    }
-    Ok(all)
-}
-
-fn given((cpu, events): &(u32, Vec<OwnedFd>)) -> CpuEvents {
-    CpuEvents {
-        cpu: *cpu,
-        set: 0,
-        events: events.iter().map(AsRawFd::as_raw_fd).collect(),
-    }
-}
-
-/// A thread that is counted by BPF and by perf at the same time.
-struct Watched {
-    thread: Thread,
-    types: usize,
-    /// Those of our events that perf counts too.
-    which: Vec<usize>,
-    /// Per event its descriptors, one per PMU.
-    perf: Vec<Vec<OwnedFd>>,
-    before: (Vec<u64>, Vec<u64>, u64),
-    began: Instant,
-}
-
-impl Watched {
-    fn begin(
-        s: &Scheduler,
-        thread: Thread,
-        counters: &[u64],
-        which: &[usize],
-        types: usize,
-    ) -> Result<Watched, Error> {
-        let mut kinds: Vec<u32> = pmus()?.into_values().collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        let mut perf = vec![];
-        for config in which.iter().map(|i| counters[*i]) {
-            let of_pmu = |kind: &u32| open(*kind, config, thread.pid, -1, -1);
-            perf.push(kinds.iter().map(of_pmu).collect::<Result<_, _>>()?);
-        }
-        let mut w = Watched {
-            thread,
-            types,
-            which: which.to_vec(),
-            perf,
-            before: Default::default(),
-            began: Instant::now(),
-        };
-        w.before = w.read(s)?;
-        Ok(w)
-    }
-
-    /// Perf's counts, ours, and the CPU time that ours cover.
-    fn read(&self, s: &Scheduler) -> Result<(Vec<u64>, Vec<u64>, u64), Error> {
-        let mut perf = vec![];
-        for fds in &self.perf {
-            let mut sum = 0;
-            for fd in fds {
-                let mut b = [0; 8];
-                rustix::io::read(fd, &mut b)?;
-                sum += u64::from_ne_bytes(b);
-            }
-            perf.push(sum);
-        }
-        let mut ours = vec![0; self.perf.len()];
-        let mut covered = 0;
-        for t in 0..self.types as u8 {
-            let c = s.counts(&self.thread, t);
-            covered += c.counted_ns;
-            for (sum, i) in ours.iter_mut().zip(&self.which) {
-                *sum += c.values[*i];
-            }
-        }
-        Ok((perf, ours, covered))
-    }
-
-    fn end(self, s: &Scheduler) -> Result<(), Error> {
-        let after = self.read(s)?;
-        let secs = self.began.elapsed().as_secs_f64();
-        println!(
-            "WATCHED {} for {secs:.2} s, covered {:.2} s",
-            self.thread.name(),
-            (after.2 - self.before.2) as f64 / 1e9
-        );
-        for i in 0..self.perf.len() {
-            let (p, o) = (after.0[i] - self.before.0[i], after.1[i] - self.before.1[i]);
-            println!("COMPARED event {} perf {p} ours {o}", self.which[i]);
-        }
-        Ok(())
-    }
-}
-
 /// Prints how the CPU time of the threads in question divides among core types.
 fn shares(scheduler: &Scheduler, prefix: &str) {
     for t in scheduler.threads().filter(|t| t.name().starts_with(prefix)) {
@@ -580,7 +350,10 @@ fn shares(scheduler: &Scheduler, prefix: &str) {
             t.placement
         );
         for core_type in 0..amp_bpf::MAX_CORE_TYPES as u8 {
-            let c = scheduler.counts(&t, core_type);
+            let Some(c) = scheduler.counts(&t, core_type) else {
+                println!("COUNTS {} type {core_type} cannot be read now", t.name());
+                continue;
+            };
             if c.generation > 0 {
                 println!(
                     "COUNTS {} type {core_type} generation {} of {:.3} s: {:?}",
@@ -592,94 +365,4 @@ fn shares(scheduler: &Scheduler, prefix: &str) {
             }
         }
     }
-}
-
-fn spin(name: &str, count: usize, secs: f64, nices: &[i32]) {
-    let work: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
-    let begin = Instant::now();
-    std::thread::scope(|scope| {
-        for (i, work) in work.iter().enumerate() {
-            let nice = nices.get(i).copied().unwrap_or(0);
-            let body = move || {
-                if nice != 0 {
-                    if let Err(e) = rustix::process::setpriority_process(None, nice) {
-                        println!("nice {nice}: {e}");
-                    }
-                }
-                let mut x = i as u64 + 1;
-                while begin.elapsed().as_secs_f64() < secs {
-                    for _ in 0..2000 {
-                        x = std::hint::black_box(
-                            x.wrapping_mul(6_364_136_223_846_793_005).rotate_left(17),
-                        );
-                    }
-                    work.fetch_add(2000, Ordering::Relaxed);
-                }
-            };
-            let started = std::thread::Builder::new()
-                .name(format!("{name}{i}"))
-                .spawn_scoped(scope, body);
-            if let Err(e) = started {
-                println!("thread {i}: {e}");
-            }
-        }
-    });
-    let work: Vec<u64> = work.into_iter().map(AtomicU64::into_inner).collect();
-    println!("WORK {work:?}");
-}
-
-/// Prints how many ended well, and their CPU time in ms by the kernel's account.
-fn short(name: &str, count: usize, ms: &str) -> Result<(), Error> {
-    let me = std::env::current_exe()?;
-    let mut done = 0;
-    for _ in 0..count {
-        let status = std::process::Command::new(&me)
-            .args(["busy", name, ms])
-            .status()?;
-        done += usize::from(status.success());
-    }
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let (_, fields) = stat.rsplit_once(')').ok_or("no name in /proc/self/stat")?;
-    // cutime and cstime, the 14th and 15th behind the name, in hundredths of a second
-    let times = fields.split_whitespace().skip(13).take(2);
-    let ticks: u64 = times.map(str::parse::<u64>).sum::<Result<_, _>>()?;
-    println!("SHORT {done} {}", ticks * 10);
-    Ok(())
-}
-
-fn busy(name: &str, ms: u64) -> Result<(), Error> {
-    rustix::thread::set_name(&std::ffi::CString::new(name)?)?;
-    let ran = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    // not what exec and the loader took
-    let end = Duration::try_from(ran())? + Duration::from_millis(ms);
-    while Duration::try_from(ran())? < end {
-        for x in 0..500u32 {
-            std::hint::black_box(x);
-        }
-    }
-    Ok(())
-}
-
-fn churn(count: usize) -> Result<(), Error> {
-    let begin = Instant::now();
-    let workers: Vec<_> = (0..4)
-        .map(|w| {
-            std::thread::spawn(move || {
-                let share = count / 4 + usize::from(w < count % 4);
-                (0..share)
-                    .filter(|_| {
-                        std::thread::Builder::new()
-                            .spawn(|| ())
-                            .is_ok_and(|t| t.join().is_ok())
-                    })
-                    .count()
-            })
-        })
-        .collect();
-    let done: usize = workers.into_iter().map(|w| w.join().unwrap_or(0)).sum();
-    println!(
-        "CHURN {done} of {count} threads in {:.1} s",
-        begin.elapsed().as_secs_f64()
-    );
-    Ok(())
 }
