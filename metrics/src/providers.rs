@@ -13,8 +13,10 @@ mod fused;
 mod history;
 mod ipc_sampling;
 mod lasting;
+mod measured;
 mod model;
 mod neighbours;
+mod programs;
 mod remembered;
 mod shipped;
 #[cfg(test)]
@@ -31,6 +33,7 @@ pub use fused::Fused;
 pub use history::{History, HistorySettings};
 pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
 pub use lasting::{wall_clock, Finding, Found, Identify, Lasting, SharedMemory, TRUSTED_FOR};
+pub use measured::Measured;
 pub use model::{Model, PlatformModel, MAX_METRICS};
 pub use remembered::Remembered;
 use shipped::shipped_models;
@@ -164,7 +167,10 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         learns_costs: true,
         make: |context| {
             let model = context.and_then(|c| model_for(c, PlatformModel::fits_in_part).ok());
-            Ok(Box::new(Fused::new(model.map(Model::new))))
+            Ok(match model {
+                Some(model) => Box::new(Fused::new(Model::new(model))),
+                None => Box::new(Measured::new("fused")),
+            })
         },
     },
     ProviderEntry {
@@ -191,10 +197,10 @@ pub const PROVIDERS: &[ProviderEntry] = &[
     },
     ProviderEntry {
         name: "measured",
-        summary: "the ratio of instruction rates just before and just after a thread moves to another core type; no model",
+        summary: "what a thread's instruction rate does when it comes to another core type, weighed against how it varies anyhow; no model",
         remembers: false,
         learns_costs: true,
-        make: |_| Ok(Box::new(Fused::new(None).called("measured"))),
+        make: |_| Ok(Box::new(Measured::new("measured"))),
     },
     ProviderEntry {
         name: "model",

@@ -88,20 +88,9 @@ impl Provider for WithCosts {
             if let Some(thread) = self.threads.get_mut(t.key) {
                 thread.program = t.program();
                 thread.look(&t.runtime);
-                let of = (t.key, thread.program, t.app);
-                self.neighbours.ran(of, &t.runtime, self.now);
             }
         }
-        for r in &snapshot.readings {
-            let [instructions, ..] = r.deltas() else {
-                continue;
-            };
-            if r.counted > Nanos::ZERO {
-                let counted = (*instructions as f64, r.counted.0 as f64);
-                self.neighbours.take_in(r.thread, r.core_type, counted);
-            }
-        }
-        self.neighbours.learn(interval, self.now);
+        self.neighbours.observe(snapshot, interval);
     }
 
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {

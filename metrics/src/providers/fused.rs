@@ -33,17 +33,16 @@
 //! is put right by its bias only. A phase that has the same rate as another one on one core type, but
 //! not on the other, is taken for it.
 //!
-//! Without a model there are the measured factors alone, and none until a program was on two core
-//! types. Without counters on a core type there is the model alone.
+//! Without counters on a core type there is the model alone. Without a model: [`Measured`](super::Measured).
 
 mod program;
 mod rates;
 #[cfg(test)]
 mod tests;
 
-use super::ipc_sampling::instructions_and_cycles;
 use super::model::Model;
 use super::neighbours::Neighbours;
+use super::programs::Programs;
 use super::threads::Threads;
 use crate::contention::{Cost, ProgramId};
 use crate::estimate::{Estimate, Quality};
@@ -53,8 +52,7 @@ use crate::pmu::Pmus;
 use crate::provider::{Caveats, MetricId, Phase, Provider};
 use crate::sample::{ProgramName, Reading, Snapshot};
 use program::Program;
-use rates::{Move, Rate, Sides};
-use rustc_hash::FxHashMap;
+use rates::{Move, Sides};
 
 /// Standard deviation of the logarithm of a program's factor between its phases.
 const PHASE: f64 = 0.1;
@@ -69,8 +67,6 @@ const ASIDE: f64 = 0.07;
 const ENOUGH_MOVES: usize = 3;
 /// Relative uncertainty at which a program counts as known: nobody need look at it again.
 const SURE: f64 = 0.1;
-/// Names that are remembered; the one that was met longest ago makes room.
-const MOST_NAMES: usize = 1024;
 /// Least part of an interval that a window covers, and least CPU time of one.
 const LEAST_PART: f64 = 0.1;
 const LEAST_TIME: Nanos = Nanos::from_millis(1);
@@ -176,18 +172,13 @@ struct Thread {
 /// The provider.
 pub struct Fused {
     name: String,
-    model: Option<Model>,
+    model: Model,
     core_types: usize,
     /// Whether the core type has counters.
     counted: [bool; MAX_CORE_TYPES],
     threads: Threads<Thread>,
-    programs: FxHashMap<ProgramName, Program>,
-    /// The program of a command name of which a factor was known last.
-    latest: FxHashMap<[u8; 16], ProgramName>,
+    programs: Programs<Program>,
     neighbours: Neighbours,
-    /// Whether, without a model, a thread of a program that was not on two core types yet needs another window
-    /// where it is.
-    arriving: bool,
     now: Nanos,
 }
 
@@ -201,30 +192,18 @@ impl std::fmt::Debug for Fused {
 }
 
 impl Fused {
-    /// The provider with this model, or with measured ratios alone.
-    pub fn new(model: Option<Model>) -> Fused {
+    /// The provider with this model.
+    pub fn new(model: Model) -> Fused {
         Fused {
-            name: match &model {
-                Some(m) => format!("fused({})", m.name()),
-                None => "fused".to_owned(),
-            },
+            name: format!("fused({})", model.name()),
             model,
             core_types: 0,
             counted: [false; MAX_CORE_TYPES],
             threads: Threads::default(),
-            programs: FxHashMap::default(),
-            latest: FxHashMap::default(),
+            programs: Programs::default(),
             neighbours: Neighbours::default(),
-            arriving: false,
             now: Nanos::ZERO,
         }
-    }
-
-    /// The same under another name.
-    #[must_use]
-    pub fn called(mut self, name: &str) -> Fused {
-        name.clone_into(&mut self.name);
-        self
     }
 
     fn slowest(&self) -> usize {
@@ -248,8 +227,7 @@ impl Fused {
         // as if alone: neighbours come and go, and are accounted for by themselves
         let ln = (instructions / time).ln() + self.neighbours.paid(&thread.program, r.core_type);
         thread.sides.take_in(t, ln, whole, self.now);
-        let program = self.programs.entry(thread.program).or_default();
-        program.met = self.now;
+        let program = self.programs.meet(thread.program, self.now);
         program.window(t, instructions, time, self.now);
     }
 
@@ -274,8 +252,10 @@ impl Fused {
         let gone = thread.unheard.take();
         for c in 0..slowest {
             let of = MetricId::SpeedupFactor(CoreTypeId(c as u8));
-            let said = self.model.as_ref().and_then(|m| m.heard(key, of));
-            let said = said.filter(|(_, e)| e.value > 0.0 && e.quality < Quality::Partial);
+            let said = self
+                .model
+                .heard(key, of)
+                .filter(|(_, e)| e.value > 0.0 && e.quality < Quality::Partial);
             if let Some((on, e)) = said {
                 let relative = e.uncertainty.unwrap_or(0.0) / e.value;
                 let new = Told {
@@ -322,29 +302,15 @@ impl Fused {
             }
         }
         if let Some(name) = self.name(key).filter(|_| known) {
-            self.latest.insert(name.comm, name);
+            self.programs.is_latest(name);
         }
     }
 
     /// Learns what neighbours cost. What was measured of a program before is forgotten once that is
     /// known: it was measured beside them.
     fn learn_costs(&mut self, snapshot: &Snapshot, interval: Nanos) {
-        for t in &snapshot.threads {
-            let of = (t.key, t.program(), t.app);
-            self.neighbours.ran(of, &t.runtime, self.now);
-        }
-        for r in &snapshot.readings {
-            let [instructions, ..] = r.deltas() else {
-                continue;
-            };
-            let counted = (*instructions as f64, r.counted.0 as f64);
-            if r.counted > Nanos::ZERO {
-                self.neighbours.take_in(r.thread, r.core_type, counted);
-            }
-        }
-        let (neighbours, programs) = (&mut self.neighbours, &mut self.programs);
-        for name in neighbours.learn(interval, self.now) {
-            if let Some(p) = programs.get_mut(&name) {
+        for name in self.neighbours.observe(snapshot, interval) {
+            if let Some(p) = self.programs.get_mut(&name) {
                 p.unlearn();
             }
         }
@@ -359,7 +325,7 @@ impl Fused {
         let [last, other] = *thread.told.get(c)?;
         let last = last?;
         let of = MetricId::SpeedupFactor(CoreTypeId(c as u8));
-        let (age, quality) = match self.model.as_ref().and_then(|m| m.heard(key, of)) {
+        let (age, quality) = match self.model.heard(key, of) {
             Some((_, e)) => (e.age, e.quality),
             None => (Nanos::ZERO, Quality::Stale),
         };
@@ -400,7 +366,7 @@ impl Fused {
         }
         // EF = SF over a ratio of energies: what is wrong with the model's SF is in its EF
         let of = MetricId::EfficiencyFactor(CoreTypeId(c as u8));
-        let (_, e) = self.model.as_ref()?.heard(key, of)?;
+        let (_, e) = self.model.heard(key, of)?;
         let told = thread.told.get(c)?[0]?;
         let relative = e.uncertainty.unwrap_or(0.0) / e.value;
         (e.value > 0.0).then(|| Said {
@@ -409,30 +375,6 @@ impl Fused {
             age: e.age,
             quality: e.quality,
         })
-    }
-
-    /// Whether a thread needs another window where it is before it can be compared, and its program was
-    /// not yet.
-    fn arrives(&self, key: ThreadKey) -> bool {
-        let Some(t) = self.threads.get(key).filter(|t| t.ran) else {
-            return false;
-        };
-        let new = |p: &Program| (0..self.slowest()).all(|c| p.moves(c) == 0);
-        let few = |(_, r): (usize, &Rate)| r.weight < ENOUGH;
-        t.sides.here().is_none_or(few) && self.programs.get(&t.program).is_some_and(new)
-    }
-
-    fn make_room(&mut self) {
-        while self.programs.len() > MOST_NAMES {
-            let oldest = self.programs.iter().min_by_key(|(name, p)| (p.met, **name));
-            let Some(name) = oldest.map(|(name, _)| *name) else {
-                return;
-            };
-            self.programs.remove(&name);
-            if self.latest.get(&name.comm) == Some(&name) {
-                self.latest.remove(&name.comm);
-            }
-        }
     }
 }
 
@@ -444,18 +386,13 @@ impl Provider for Fused {
         &self.name
     }
 
-    /// Those of the model, or instructions and cycles; none on a core type without a PMU as long as
-    /// another has one.
+    /// Those of the model; none on a core type without a PMU as long as another has one.
     fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
         self.core_types = pmus.core_types().count().min(MAX_CORE_TYPES);
         let mut sets = EventSets::default();
         let mut without = None;
         for t in pmus.core_types().take(MAX_CORE_TYPES) {
-            let wanted = match &self.model {
-                Some(m) => m.sets_of(pmus, t),
-                None => instructions_and_cycles(pmus, t).map(|s| vec![s]),
-            };
-            match wanted {
+            match self.model.sets_of(pmus, t) {
                 Ok(wanted) => {
                     self.counted[t.index()] = !wanted.is_empty();
                     for set in wanted {
@@ -467,22 +404,19 @@ impl Provider for Fused {
             }
         }
         match without {
-            // ratios need two core types, a model one
-            Some(e) if sets.is_empty() || self.model.is_none() => Err(e),
+            Some(e) if sets.is_empty() => Err(e),
             _ => Ok(sets),
         }
     }
 
     fn active_set(&self, t: CoreTypeId) -> usize {
-        self.model.as_ref().map_or(0, |m| m.active_set(t))
+        self.model.active_set(t)
     }
 
     fn observe(&mut self, snapshot: &Snapshot) {
         let interval = snapshot.now.saturating_sub(self.now);
         self.now = snapshot.now;
-        if let Some(m) = &mut self.model {
-            m.observe(snapshot);
-        }
+        self.model.observe(snapshot);
         self.threads.keep(snapshot, Thread::default);
         for t in &snapshot.threads {
             let Some(thread) = self.threads.get_mut(t.key) else {
@@ -505,43 +439,34 @@ impl Provider for Fused {
         for t in &snapshot.threads {
             self.learn(t.key);
         }
-        self.arriving =
-            self.model.is_none() && snapshot.threads.iter().any(|t| self.arrives(t.key));
-        self.make_room();
+        self.programs.make_room();
     }
 
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         let (which, c) = match metric {
             MetricId::SpeedupFactor(c) => (0, c.index()),
             MetricId::EfficiencyFactor(c) => (1, c.index()),
-            MetricId::Ipc(_) => return self.model.as_ref()?.estimate(thread, metric),
+            MetricId::Ipc(_) => return self.model.estimate(thread, metric),
         };
         if c >= self.slowest() {
             return None;
         }
         let recalled = || {
             let name = self.name(thread)?;
-            let recall = |name| self.programs.get(name)?.recall(which, c, self.now);
+            let recall = |p: &Program| p.recall(which, c, self.now);
             // one of the same name, until it has been counted
-            recall(&name).or_else(|| recall(self.latest.get(&name.comm)?).map(Said::of_kin))
+            let own = self.programs.get(&name).and_then(recall);
+            own.or_else(|| recall(self.programs.kin(&name)?).map(Said::of_kin))
         };
         self.present(thread, which, c).or_else(recalled)?.estimate()
     }
 
     fn phase(&self, thread: ThreadKey) -> Option<Phase> {
-        if let Some(m) = &self.model {
-            return m.phase(thread);
-        }
-        let sides = &self.threads.get(thread)?.sides;
-        Some(Phase {
-            number: sides.phase,
-            age: self.now.saturating_sub(sides.since),
-        })
+        self.model.phase(thread)
     }
 
-    /// Without a model also while a thread of which nothing is known has not run long enough where it is.
     fn unsettled(&self) -> bool {
-        self.model.as_ref().map_or(self.arriving, |m| m.unsettled())
+        self.model.unsettled()
     }
 
     fn costs(&self) -> &[Cost] {
@@ -572,9 +497,7 @@ impl Provider for Fused {
     }
 
     fn caveats(&self, thread: ThreadKey) -> Caveats {
-        self.model
-            .as_ref()
-            .map_or(Caveats::default(), |m| m.caveats(thread))
+        self.model.caveats(thread)
     }
 
     /// The slowest core type for a thread on another one, the fastest for one on the slowest, as

@@ -28,7 +28,7 @@ mod thread;
 
 use crate::contention::{Cost, ProgramId, Seat};
 use crate::ids::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
-use crate::sample::ProgramName;
+use crate::sample::{ProgramName, Snapshot};
 use crate::thread_map::ThreadMap;
 use fastest::Fastest;
 use presence::{changes_between, there, Presence};
@@ -78,9 +78,27 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
+    /// Takes in an interval in which every event set began with instructions. The programs of which a cost counts now that
+    /// did not, or no longer.
+    pub fn observe(&mut self, snapshot: &Snapshot, interval: Nanos) -> Vec<ProgramName> {
+        for t in &snapshot.threads {
+            self.ran((t.key, t.program(), t.app), &t.runtime, snapshot.now);
+        }
+        for r in &snapshot.readings {
+            let [instructions, ..] = r.deltas() else {
+                continue;
+            };
+            if r.counted > Nanos::ZERO {
+                let counted = (*instructions as f64, r.counted.0 as f64);
+                self.take_in(r.thread, r.core_type, counted);
+            }
+        }
+        self.learn(interval, snapshot.now)
+    }
+
     /// Takes in where a thread of the program `name` has run since it was first seen: `runtime` is its CPU time by
     /// core type.
-    pub fn ran(
+    fn ran(
         &mut self,
         (key, name, app): (ThreadKey, ProgramName, AppId),
         runtime: &[Nanos; MAX_CORE_TYPES],
@@ -124,7 +142,7 @@ impl Neighbours {
 
     /// Takes in a part of what was counted of a thread in this interval: instructions, and the nanoseconds of
     /// CPU time in which they were counted. Nothing is counted for who has not run ([`Neighbours::ran`]).
-    pub fn take_in(&mut self, key: ThreadKey, t: CoreTypeId, (instructions, time): (f64, f64)) {
+    fn take_in(&mut self, key: ThreadKey, t: CoreTypeId, (instructions, time): (f64, f64)) {
         let round = self.round;
         let thread = self.threads.get_mut(key).filter(|t| t.round == round);
         if let Some(sum) = thread.and_then(|th| th.sums.get_mut(t.index())) {
@@ -162,7 +180,7 @@ impl Neighbours {
 
     /// The interval has ended: learns from who changed. The programs of which a cost counts now that did
     /// not, or no longer.
-    pub fn learn(&mut self, interval: Nanos, now: Nanos) -> Vec<ProgramName> {
+    fn learn(&mut self, interval: Nanos, now: Nanos) -> Vec<ProgramName> {
         let mut turned: Vec<ProgramId> = Vec::new();
         self.note_presence(interval);
         self.note_parallel();

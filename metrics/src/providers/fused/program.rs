@@ -142,8 +142,6 @@ pub(super) struct Program {
     totals: [Total; MAX_CORE_TYPES],
     /// Logarithms of the speedup and efficiency factors, by core type, over all phases.
     factors: [[Mean; MAX_CORE_TYPES]; 2],
-    /// When it was last met.
-    pub met: Nanos,
 }
 
 impl Program {
