@@ -93,6 +93,10 @@ impl Provider for WithCosts {
         self.neighbours.observe(snapshot, interval);
     }
 
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Estimate) {
+        self.inner.expect(thread, metric, remembered);
+    }
+
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         self.inner.estimate(thread, metric)
     }

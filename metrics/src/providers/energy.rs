@@ -243,6 +243,10 @@ impl Provider for WithEnergy {
         }
     }
 
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Estimate) {
+        self.inner.expect(thread, metric, remembered);
+    }
+
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         let said = self.inner.estimate(thread, metric);
         let MetricId::EfficiencyFactor(c) = metric else {

@@ -124,7 +124,8 @@ struct Thread {
 ///
 /// Until then, and for [`TRUSTED_FOR`] of the thread's CPU time at most, the memory answers with
 /// the quality [`Quality::Stale`] and with the uncertainty that age and scatter give. So a memory
-/// that is wrong misleads for no longer than that. Until the executable of a thread is known (an
+/// that is wrong misleads for no longer than that, unless the inner provider took it for what is to be
+/// [expected](Provider::expect) and weighs its own measurements against it. Until the executable of a thread is known (an
 /// interval, mostly), the program of the same name that was met last answers where the inner
 /// provider has nothing at all.
 ///
@@ -206,6 +207,14 @@ impl Lasting {
                     let records: Vec<Record> = records.collect();
                     // what earlier runs say, before this one is among them
                     t.recall_first(memory, &records, now);
+                    for (which, row) in t.recalled.iter().enumerate() {
+                        for (c, known) in row.iter().enumerate().filter(|(c, _)| !t.own[which][*c])
+                        {
+                            if let Some(e) = known {
+                                self.inner.expect(found.thread, metric(which, c), *e);
+                            }
+                        }
+                    }
                     for id in records.iter().filter_map(Record::known) {
                         memory.meet(id, found.app, now);
                     }

@@ -16,6 +16,8 @@
 //! **Uncertainty** is the filter's own. Each move has the variance of what may change together with it, so that one
 //! alone is worth about 10 %.
 //!
+//! What an earlier run of the scheduler remembers is what a program is expected to be like until then.
+//!
 //! **What is not known.** There is no factor until a program was on two core types. A phase that has the same rate as
 //! another one on one core type, but not on the other, is taken for it. A change of phase together with a move is taken for
 //! the move's, until the next moves contradict it.
@@ -260,6 +262,22 @@ impl Provider for Measured {
         })
     }
 
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Estimate) {
+        let (slowest, now) = (self.slowest(), self.now);
+        let MetricId::SpeedupFactor(c) = metric else {
+            return;
+        };
+        let Some(thread) = self.threads.get_mut(thread).filter(|_| c.index() < slowest) else {
+            return;
+        };
+        let program = self.programs.meet(thread.program, now);
+        if program.expect(c.index(), &remembered) {
+            if let Some(follower) = thread.follower.as_mut().filter(|f| !f.was_compared()) {
+                follower.unlearn(program, slowest);
+            }
+        }
+    }
+
     fn phase(&self, thread: ThreadKey) -> Option<Phase> {
         let thread = self.threads.get(thread)?;
         let first = (0, thread.since);
@@ -315,7 +333,7 @@ impl Provider for Measured {
             false => (here, slowest),
         };
         let (_, variance) = follower.factor(c, slowest)?;
-        let few = program.is_none_or(|p| p.moves < ENOUGH_MOVES);
+        let few = program.is_none_or(|p| p.moves < ENOUGH_MOVES && !p.is_expected(c));
         (few || variance > SURE * SURE || self.neighbours.suspects(key))
             .then_some(CoreTypeId(want as u8))
     }

@@ -200,6 +200,10 @@ impl Provider for Remembered {
         self.make_room();
     }
 
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Estimate) {
+        self.inner.expect(thread, metric, remembered);
+    }
+
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         let said = self.inner.estimate(thread, metric);
         match said {

@@ -184,6 +184,10 @@ impl Provider for Windowed {
         }
     }
 
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Estimate) {
+        self.inner.expect(thread, metric, remembered);
+    }
+
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         self.inner.estimate(thread, metric)
     }

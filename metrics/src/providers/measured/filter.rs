@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The *level* is what the thread does in its present phase. The *departure* from it dies out (a first-order
-//! autoregressive process): a compressor's input, a garbage collection. The factors hardly change. So two windows
+//! autoregressive process): a compressor's input, a garbage collection. The factors change slowly, of a program that was steady hardly. So two windows
 //! next to each other on two core types are compared as they are, where departures are large, and means over long stays
 //! where there is nothing but noise; how large either is, each program shows ([`Noise`](super::noise::Noise)).
 //! This is the local level model with an intervention [Harvey, Forecasting, structural time series models and the
@@ -18,8 +18,9 @@ use crate::ids::MAX_CORE_TYPES;
 const DIFFUSE: f64 = 100.0;
 /// Variance by which the level wanders in a unit of time.
 const LEVEL_DRIFT: f64 = 0.02 * 0.02;
-/// Variance by which a factor does: 0.1 in a minute.
-const FACTOR_DRIFT: f64 = 0.1 * 0.1 / 600.0;
+/// Variance by which a factor wanders in a unit of time: 0.07 in a second. Of a program that has come to another core type so
+/// many times and done what was expected, it is that much less.
+const FACTOR_DRIFT: f64 = 0.07 * 0.07 / 10.0;
 /// Place of the level and of the departure in the state; the factors follow.
 const LEVEL: usize = 0;
 const DEPARTURE: usize = 1;
@@ -57,8 +58,8 @@ impl Filter {
         &mut self.covariance[i * n + j]
     }
 
-    /// So many units of time go by.
-    pub fn pass(&mut self, units: f64, noise: &Noise) {
+    /// So many units of time go by, for a program that was `steady` at so many moves in a row.
+    pub fn pass(&mut self, units: f64, noise: &Noise, steady: u32) {
         let kept = PERSISTENCE.powf(units);
         self.mean[DEPARTURE] *= kept;
         for i in 0..self.mean.len() {
@@ -68,7 +69,7 @@ impl Filter {
         *self.at(DEPARTURE, DEPARTURE) += noise.wander() * (1.0 - kept * kept);
         *self.at(LEVEL, LEVEL) += LEVEL_DRIFT * units;
         for c in FACTORS..self.mean.len() {
-            *self.at(c, c) += FACTOR_DRIFT * units;
+            *self.at(c, c) += FACTOR_DRIFT * units / f64::from(steady.saturating_add(1));
         }
     }
 

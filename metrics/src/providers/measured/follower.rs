@@ -11,6 +11,8 @@ use crate::ids::{Nanos, ThreadKey, MAX_CORE_TYPES};
 /// deviations.
 const STEP: f64 = 0.24;
 const UNLIKELY: f64 = 3.0;
+/// Standard deviations within which a program did what was expected of it at a move.
+const STEADY: f64 = 2.0;
 /// By how much the level of another phase may differ.
 const OTHER: f64 = 0.5;
 /// Time that is put together before it is worth a look, in units: of a program that does two things by turns, a quarter of an
@@ -156,7 +158,8 @@ impl Follower {
         }
         let passed = p.at.saturating_sub(self.at).0 as f64 / UNIT_NS;
         self.at = p.at;
-        self.filter.pass(passed.max(p.units), &noise);
+        self.filter
+            .pass(passed.max(p.units), &noise, program.steady);
         let variance = noise.white() / p.units.min(1.0) + spread * spread;
         let moved = self.last.is_some_and(|l| l != on);
         if moved {
@@ -166,6 +169,13 @@ impl Follower {
         let (expected, own) = self.filter.expected(on);
         let d = ln - expected;
         let unlikely = d * d > UNLIKELY * UNLIKELY * (own + variance);
+        if moved {
+            let as_expected = d * d <= STEADY * STEADY * (own + variance);
+            program.steady = match as_expected && program.moves > 0 {
+                true => program.steady.saturating_add(1),
+                false => 0,
+            };
+        }
         if moved && unlikely {
             // another factor, or something else came together with the move: nobody knows which
             self.filter.doubt(on, d * d - own - variance, ASIDE * ASIDE);
@@ -186,7 +196,7 @@ impl Follower {
         if p.units >= WHOLE {
             self.compare(ln, program);
         }
-        if self.met.iter().filter(|m| **m).count() > 1 {
+        if self.was_compared() {
             program.moves = program.moves.saturating_add(u32::from(moved));
             let factors = (0..).map_while(|c| self.filter.factor(c)).collect();
             let what = (self.filter.level(), factors);
@@ -230,6 +240,11 @@ impl Follower {
     /// Where it ran last, and for how many units of time since it came there.
     pub fn here(&self) -> Option<(usize, f64)> {
         Some((self.stay.on?, self.stay.units))
+    }
+
+    /// Whether it was on more than one core type in this phase.
+    pub fn was_compared(&self) -> bool {
+        self.met.iter().filter(|m| **m).count() > 1
     }
 
     /// What was measured was measured beside neighbours whose cost is known only now.

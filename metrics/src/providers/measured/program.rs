@@ -3,6 +3,7 @@
 use super::filter::{Factor, Filter};
 use super::noise::Noise;
 use super::PHASE;
+use crate::estimate::Estimate;
 use crate::ids::{Nanos, ThreadKey, MAX_CORE_TYPES};
 
 /// Phases of a program that are remembered.
@@ -48,7 +49,11 @@ pub(super) struct Program {
     pub noise: Noise,
     /// Moves within a phase.
     pub moves: u32,
+    /// Moves in a row at which it did what was expected.
+    pub steady: u32,
     phases: Vec<Known>,
+    /// What an earlier run of the scheduler remembers, by core type.
+    expected: [Option<Factor>; MAX_CORE_TYPES],
     next: u32,
     totals: [Total; MAX_CORE_TYPES],
     /// When a rate was.
@@ -101,13 +106,33 @@ impl Program {
     /// What factors a thread of the program may have, of which nothing is known: by core type but for the
     /// slowest.
     fn prior(&self, slowest: usize) -> Vec<Factor> {
+        let nobody = (POPULATION.0, POPULATION.1 * POPULATION.1);
+        let expected = self.expected.iter().take(slowest);
         self.overall().map_or_else(
-            || vec![(POPULATION.0, POPULATION.1 * POPULATION.1); slowest],
+            || expected.map(|e| e.unwrap_or(nobody)).collect(),
             |mut all| {
                 all.iter_mut().for_each(|(_, v)| *v += PHASE * PHASE);
                 all
             },
         )
+    }
+
+    /// Takes in what an earlier run remembers of the factor of core type `c`; whether it can be used.
+    pub fn expect(&mut self, c: usize, remembered: &Estimate) -> bool {
+        let (value, u) = (remembered.value, remembered.uncertainty.unwrap_or(f64::NAN));
+        let factor = (value.ln(), (u / value).powi(2));
+        let sound = factor.0.is_finite() && factor.1.is_finite() && factor.1 > 0.0;
+        let place = self.expected.get_mut(c).filter(|_| sound);
+        let used = place.is_some();
+        if let Some(place) = place {
+            *place = Some(factor);
+        }
+        used
+    }
+
+    /// Whether an earlier run remembers the factor of core type `c`.
+    pub fn is_expected(&self, c: usize) -> bool {
+        self.expected.get(c).is_some_and(Option::is_some)
     }
 
     /// Its factors over all phases, with the variance of what those differ by.
@@ -180,5 +205,6 @@ impl Program {
         self.phases.clear();
         self.totals = Default::default();
         self.moves = 0;
+        self.steady = 0;
     }
 }

@@ -10,7 +10,8 @@
 //! - affinity holds for both;
 //! - no thread is away from its place for more than its share of the time that it wanted a core
 //!   (`engine.probes`), one probe in advance; the next run of a program has the account of the one
-//!   before;
+//!   before. Two threads whose factors are near each other lose little in each other's places, and are charged for less
+//!   than the time (`cost`);
 //! - one whose place does not depend on what a probe would show ([`Policy::contested`]) is
 //!   probed with [`LOOKS`] of that share, and not in advance: what is told of it might be wrong all the
 //!   same;
@@ -48,6 +49,10 @@ pub fn knobs() -> Knobs {
 const LENGTH: u32 = 2;
 /// Part of its share that a thread is away of which enough is known for its place.
 const LOOKS: f64 = 0.4;
+/// The least part of the time of a probe that is charged: threads come to cold caches, twice.
+const LEAST_COST: f64 = 0.2;
+/// Ratio of two factors from which on all of it is.
+const DEAR: f64 = 2.0;
 /// Threads that are asked about in one tick, by turns.
 const ASKED: usize = 256;
 
@@ -58,6 +63,8 @@ struct Probe {
     pair: [(ThreadKey, CoreTypeId); 2],
     /// Intervals that are left.
     left: u32,
+    /// Part of the time that is charged.
+    cost: f64,
 }
 
 /// Seconds that a thread wanted a core, and was away from its place.
@@ -111,6 +118,22 @@ struct Wish {
     worth: Worth,
 }
 
+/// The part of a probe's time that is charged to two threads that change places: none is lost between two of the same
+/// factor.
+fn cost(provider: &dyn Provider, pair: &[(ThreadKey, CoreTypeId); 2]) -> f64 {
+    let factor = |(key, on): (ThreadKey, CoreTypeId), other: CoreTypeId| {
+        let faster = MetricId::SpeedupFactor(on.min(other));
+        Some(provider.estimate(key, faster)?.value)
+    };
+    let [a, b] = *pair;
+    match (factor(a, b.1), factor(b, a.1)) {
+        (Some(a), Some(b)) if a > 0.0 && b > 0.0 => {
+            ((a / b).ln().abs() / DEAR.ln()).clamp(LEAST_COST, 1.0)
+        }
+        _ => 1.0,
+    }
+}
+
 impl Probes {
     /// Shows threads under a probe in the places that the policy gave them.
     pub fn hide(&self, offered: &mut [ThreadView]) {
@@ -160,7 +183,8 @@ impl Probes {
             if self.running.len() >= most {
                 break;
             }
-            if let Some(p) = self.pair(*wish, share, interval, offered, &wanted) {
+            if let Some(mut p) = self.pair(*wish, share, interval, offered, &wanted) {
+                p.cost = cost(now.provider, &p.pair);
                 self.swap(&p, decided);
                 self.running.push(p);
                 begun += 1;
@@ -185,9 +209,11 @@ impl Probes {
             a.offered += seconds;
             a.seen = self.round;
         }
-        for (key, _) in self.running.iter().flat_map(|p| p.pair) {
-            if let Some(a) = self.accounts.get_mut(&key) {
-                a.away += seconds;
+        for p in &self.running {
+            for (key, _) in p.pair {
+                if let Some(a) = self.accounts.get_mut(&key) {
+                    a.away += seconds * p.cost;
+                }
             }
         }
         if self.accounts.len() > 2 * offered.len() + 64 {
@@ -288,6 +314,7 @@ impl Probes {
         Some(Probe {
             pair: [(offered[i].key, home), (offered[with].key, on)],
             left: LENGTH,
+            cost: 1.0,
         })
     }
 
