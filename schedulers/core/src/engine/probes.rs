@@ -50,7 +50,7 @@ const LENGTH: u32 = 2;
 /// Part of its share that a thread is away of which enough is known for its place.
 const LOOKS: f64 = 0.4;
 /// The least part of the time of a probe that is charged: threads come to cold caches, twice.
-const LEAST_COST: f64 = 0.2;
+const LEAST_COST: f64 = 0.25;
 /// Ratio of two factors from which on all of it is.
 const DEAR: f64 = 2.0;
 /// Threads that are asked about in one tick, by turns.

@@ -231,7 +231,7 @@ fn never_for_who_may_not_run_there_nor_under_a_policy_without_metrics() {
 proptest! {
     /// A provider that always wants something, threads that sleep, end and are bound to core types:
     /// as many threads are on each core type as the policy decided, each where it may be, and none
-    /// is away for longer than its share and one probe.
+    /// is away for longer than its share and one probe, by what its changes of place cost.
     #[test]
     fn probes_keep_counts_affinity_and_shares(
         cpus in prop::collection::vec(1u32..4, 2..4),
@@ -277,9 +277,32 @@ proptest! {
             prop_assert_eq!(counts[0], counts[1], "{}", policy);
             prop_assert_eq!(lab.engine.totals().refused, 0);
         }
-        for (away, offered) in away.iter().zip(&offered) {
+        for (i, (away, offered)) in away.iter().zip(&offered).enumerate() {
             let most = share as f64 / 100.0 * f64::from(*offered) + f64::from(LENGTH);
-            prop_assert!(f64::from(*away) <= most + 1e-9, "{away} of {offered}");
+            // what it costs to change places with the nearest of the others, of more types with anybody
+            let others = (0..sf.len()).filter(|j| *j != i);
+            let nearest = others.map(|j| (sf[i] / sf[j]).ln().abs()).fold(f64::MAX, f64::min);
+            let least = match cpus.len() {
+                2 => (nearest / DEAR.ln()).clamp(LEAST_COST, 1.0),
+                _ => LEAST_COST,
+            };
+            prop_assert!(f64::from(*away) * least <= most + 1e-9, "{away} of {offered}");
         }
     }
+}
+
+/// Two threads of nearly the same factor change places for less than two that differ.
+#[test]
+fn near_factors_are_cheap_to_compare() {
+    let probes = |sf: [f64; 2]| {
+        let mut lab = Lab::new(&[1, 1], &sf, "hsp");
+        for _ in 0..400 {
+            let key = lab.keys[1];
+            lab.wants.lock().unwrap().insert(key, BIG);
+            lab.tick();
+        }
+        lab.probes()
+    };
+    let (dear, cheap) = (probes([3.0, 1.2]), probes([1.25, 1.2]));
+    assert!(dear > 0 && cheap >= 2 * dear, "{dear} and {cheap}");
 }
