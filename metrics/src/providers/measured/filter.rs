@@ -18,8 +18,8 @@ use crate::ids::MAX_CORE_TYPES;
 const DIFFUSE: f64 = 100.0;
 /// Variance by which the level wanders in a unit of time.
 const LEVEL_DRIFT: f64 = 0.02 * 0.02;
-/// Variance by which a factor wanders in a unit of time: 0.07 in a second. Of a program that has come to another core type so
-/// many times and done what was expected, it is that much less.
+/// Variance by which a factor wanders in a unit of time: 0.07 in a second. The more often a program has come to another core
+/// type and done what was expected, the less it is: what never changes need not be looked at every few seconds.
 const FACTOR_DRIFT: f64 = 0.07 * 0.07 / 10.0;
 /// Place of the level and of the departure in the state; the factors follow.
 const LEVEL: usize = 0;
@@ -69,7 +69,7 @@ impl Filter {
         *self.at(DEPARTURE, DEPARTURE) += noise.wander() * (1.0 - kept * kept);
         *self.at(LEVEL, LEVEL) += LEVEL_DRIFT * units;
         for c in FACTORS..self.mean.len() {
-            *self.at(c, c) += FACTOR_DRIFT * units / f64::from(steady.saturating_add(1));
+            *self.at(c, c) += FACTOR_DRIFT * units / (1.0 + f64::from(steady) / 2.0).powi(2);
         }
     }
 
