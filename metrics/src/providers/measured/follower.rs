@@ -26,7 +26,7 @@ const COLD: (f64, f64) = (0.015, 0.02);
 const START: f64 = 0.5;
 /// Standard deviation of what else may come together with a move.
 const ASIDE: f64 = 0.07;
-/// Portions from here on show how much rates vary.
+/// Units of time from which on a portion shows how much rates vary.
 const WHOLE: f64 = 0.75;
 
 /// What is put together on a core type until it is a portion.
