@@ -20,7 +20,8 @@
 //!
 //! **What is not known.** There is no factor until a program was on two core types. A phase that has the same rate as
 //! another one on one core type, but not on the other, is taken for it. A change of phase together with a move is taken for
-//! the move's, until the next moves contradict it.
+//! the move's, until the next moves contradict it. What is expected from a memory is told like what was measured as soon as
+//! the thread was counted, so a memory hears its own word again; and forgetting it does not take it back here.
 
 mod filter;
 mod follower;

@@ -56,7 +56,7 @@ pub(super) struct Program {
     expected: [Option<Factor>; MAX_CORE_TYPES],
     next: u32,
     totals: [Total; MAX_CORE_TYPES],
-    /// When a rate was.
+    /// When one of its threads was counted last.
     at: Nanos,
 }
 
@@ -140,7 +140,7 @@ impl Program {
         mean(self.phases.iter().map(|p| (&p.factors, p.units)))
     }
 
-    /// When one of them was measured last.
+    /// When one of its threads was counted last: no comparison need have been made then.
     pub fn measured_at(&self) -> Nanos {
         self.at
     }
