@@ -90,8 +90,9 @@ pub trait Provider: Send {
     fn observe(&mut self, snapshot: &Snapshot);
 
     /// What an earlier run of the scheduler knew of the program of `thread`, which is about to be observed for the first
-    /// times. A provider that weighs what it measures against what it expects may begin with that. It may be wrong.
-    fn expect(&mut self, _thread: ThreadKey, _metric: MetricId, _remembered: Estimate) {}
+    /// times. A provider that weighs what it measures against what it expects may begin with that. It may be wrong. `None` takes
+    /// back what was said before: it was forgotten.
+    fn expect(&mut self, _thread: ThreadKey, _metric: MetricId, _remembered: Option<Estimate>) {}
 
     /// The present estimate of `metric` for `thread`; `None` when there is no honest one.
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate>;

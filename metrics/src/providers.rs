@@ -13,7 +13,6 @@ mod fused;
 mod history;
 mod ipc_sampling;
 mod lasting;
-mod measured;
 mod model;
 mod neighbours;
 mod programs;
@@ -33,7 +32,6 @@ pub use fused::Fused;
 pub use history::{History, HistorySettings};
 pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
 pub use lasting::{wall_clock, Finding, Found, Identify, Lasting, SharedMemory, TRUSTED_FOR};
-pub use measured::Measured;
 pub use model::{Model, PlatformModel, MAX_METRICS};
 pub use remembered::Remembered;
 use shipped::shipped_models;
@@ -169,7 +167,7 @@ pub const PROVIDERS: &[ProviderEntry] = &[
             let model = context.and_then(|c| model_for(c, PlatformModel::fits_in_part).ok());
             Ok(match model {
                 Some(model) => Box::new(Fused::new(Model::new(model))),
-                None => Box::new(Measured::new("fused")),
+                None => Box::new(Fused::without_model("fused")),
             })
         },
     },
@@ -200,7 +198,7 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         summary: "what a thread's instruction rate does when it comes to another core type, weighed against how it varies anyhow; no model",
         remembers: false,
         learns_costs: true,
-        make: |_| Ok(Box::new(Measured::new("measured"))),
+        make: |_| Ok(Box::new(Fused::without_model("measured"))),
     },
     ProviderEntry {
         name: "model",

@@ -93,7 +93,7 @@ impl Provider for WithCosts {
         self.neighbours.observe(snapshot, interval);
     }
 
-    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Estimate) {
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Option<Estimate>) {
         self.inner.expect(thread, metric, remembered);
     }
 

@@ -243,7 +243,7 @@ impl Provider for WithEnergy {
         }
     }
 
-    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Estimate) {
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Option<Estimate>) {
         self.inner.expect(thread, metric, remembered);
     }
 

@@ -1,45 +1,43 @@
-//! A platform model as the prior, the measured ratio of instruction rates as the posterior.
+//! Speedup factors from instruction rates, and from a platform model where there is one.
 //!
 //! ```text
-//! model on the core type the thread is on ─► ln SF_model + bias of the program ─┐
-//!                                                     ▲ learned                 ├─► 1/σ² ─► SF ± u
-//! instruction rates just before and after a move ─────┴─► ln (rate/rate) ───────┘
+//! windows (instructions, CPU time) ─► as if alone (`neighbours`) ─► a Kalman filter per thread ─► SF ± u
+//! model on the core type the thread is on ──────────────────────────►  ▲          │
+//!                   noise, phases and their factors, biases of the model ┴─ program ◄
 //! ```
 //!
-//! All is done on logarithms, in which uncertainties are relative. What is measured is a *move*:
-//! the rate of a thread in its last two windows on one core type and in its first two on another.
-//! Means over longer stays are not compared: phases flow into each other, and of two such means
-//! nobody knows whether the thread did the same in both. Of each program (command name and arguments) there are
+//! A thread's factor shows when it comes to another core type: by how much its rate changes. But rates change by
+//! themselves, too. So what a program did just before and just after a move is weighed against its means over longer
+//! stays, by how much its rates were seen to vary from window to window, and how long such departures last
+//! ([`filter`], [`noise`]). A rate that leaves for good is another phase. Of each program (command name and arguments) there
+//! are the factors of up to eight phases, told apart by their rates ([`program`]): a thread that shows one of these
+//! rates has that phase's factor.
 //!
-//! - the rates of up to eight phases on all core types: a thread that shows one of these rates has
-//!   that phase's factor, on whichever core type it is;
-//! - the bias of the model, by the core type that the model measured on: the median of what the last
-//!   fifteen moves say, because a move may fall together with a change of phase;
-//! - what its threads had on average: for a thread of which nothing was counted yet.
+//! **A model** is there before the first move, and when a phase changes. It is worth what it states. What it is off by is
+//! taken for the same as long as the program does the same: the filter learns this bias from moves, of each core type that
+//! the model is heard from. A model that is off by more than it states loses its weight by the first move.
 //!
-//! **Uncertainty.** A move has the scatter of the windows before it (at least 5 %), twice; the first
-//! window after it has cold caches and a quarter of the weight. What is inferred for another phase is worth
-//! [`PHASE`] less, and so is what was compared a minute ago. The model has the error that it
-//! states, widened by itself outside of its training data. Nothing tells whether a combination of
-//! metrics, each within its range, was in those data; but where the model has been heard from two
-//! core types, half of the square of their disagreement is its least variance. A model that is off
-//! by more than both uncertainties allow loses weight accordingly, so that a wrong model costs no
-//! more than the time until a thread of the program was on both core types.
+//! **Uncertainty** is the filter's own. Each move has the variance of what may change together with it, so that one
+//! alone is worth about 10 %.
 //!
-//! **What is told apart, and what not.** A factor is that of a thread without neighbours, as far as
-//! their cost is known (`neighbours`): what a thread paid in a window is added to its rate. A cost that is
-//! not known yet is in the rate, and so in the factors of moves until then; they are forgotten once it is
-//! known. The model's prediction is made from programs that ran alone, and what neighbours do to its inputs
-//! is put right by its bias only. A phase that has the same rate as another one on one core type, but
-//! not on the other, is taken for it.
+//! What an earlier run of the scheduler remembers is what a program is expected to be like until then.
 //!
-//! Without counters on a core type there is the model alone. Without a model: [`Measured`](super::Measured).
+//! **What is not known.** Without a model there is no factor until a program was on two core types. A phase that has the same
+//! rate as another one on one core type, but not on the other, is taken for it, unless the model tells them apart. A change of
+//! phase together with a move is taken for the move's, until the next moves contradict it. The model's prediction is made
+//! from programs that ran alone, and what neighbours do to its inputs is put right by its bias only. Where one core type
+//! has no counters, there is the model alone.
 
+mod filter;
+mod follower;
+#[cfg(test)]
+mod model_tests;
+mod noise;
 mod program;
-mod rates;
 #[cfg(test)]
 mod tests;
 
+use super::ipc_sampling::instructions_and_cycles;
 use super::model::Model;
 use super::neighbours::Neighbours;
 use super::programs::Programs;
@@ -51,134 +49,64 @@ use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
 use crate::provider::{Caveats, MetricId, Phase, Provider};
 use crate::sample::{ProgramName, Reading, Snapshot};
+use filter::Factor;
+use follower::{Follower, Window};
 use program::Program;
-use rates::{Move, Sides};
 
 /// Standard deviation of the logarithm of a program's factor between its phases.
 const PHASE: f64 = 0.1;
 /// Standard deviation of the logarithm of the factors of programs that have the same command name and other
 /// arguments.
 const KIN: f64 = 0.3;
-/// Standard deviation of the logarithm of what a move shows beside the factor, beyond its scatter:
-/// phases that begin with it, neighbours that change. Many moves do not make it less.
-const ASIDE: f64 = 0.07;
-/// Moves from which on the middle one is worth something: one or two may have fallen together with a
-/// change of phase.
-const ENOUGH_MOVES: usize = 3;
+/// Standard deviation up to which there is an estimate: less than that of programs in general.
+const KNOWN: f64 = 0.4;
 /// Relative uncertainty at which a program counts as known: nobody need look at it again.
 const SURE: f64 = 0.1;
-/// Least part of an interval that a window covers, and least CPU time of one.
-const LEAST_PART: f64 = 0.1;
+/// The least relative uncertainty of a model that is believed: none has shown less on programs that it was not made from.
+const SUREST: f64 = 0.05;
+/// Moves from which on that is believed: one or two may have fallen together with a change of phase.
+const ENOUGH_MOVES: u32 = 3;
+/// Units of time (100 ms) on a core type after which a look at another one is worth it.
+const ENOUGH: f64 = 0.6;
+/// Least CPU time of a window.
 const LEAST_TIME: Nanos = Nanos::from_millis(1);
-/// Windows after a move in which the model's first word from there is held against it.
-const HEARD: u32 = 3;
-/// Part of an interval from which on a window is a measure of what is done next to a move.
-const WHOLE: f64 = 0.5;
-/// Standard deviation of the logarithm of what is left of a model's error once the program's bias
-/// is known.
-const REST: f64 = 0.02;
-/// Weight of windows on a core type from which on a look at another one is worth it: a cold one and
-/// another.
-const ENOUGH: f64 = 1.25;
 /// Age beyond which an estimate is stale.
 const STALE: Nanos = Nanos::from_millis(5000);
 
-/// The logarithm of a factor, with what it is worth.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Said {
-    ln: f64,
-    /// Squared standard uncertainty of the logarithm.
-    variance: f64,
-    age: Nanos,
-    quality: Quality,
-}
-
-impl Said {
-    /// Put right by what was measured, as far as the two contradict each other. What is contradicted
-    /// by nothing stays, and is surer than before.
-    fn and(self, measured: Said) -> Said {
-        let d = measured.ln - self.ln;
-        let theirs = measured.variance + ASIDE * ASIDE;
-        let k = correction(self.variance, d, theirs);
-        let heavier = if k < 0.5 { self } else { measured };
-        Said {
-            ln: self.ln + k * d,
-            variance: blend(self.variance, k, theirs),
-            ..heavier
-        }
-    }
-
-    /// The same of another program that has the same command name.
-    fn of_kin(self) -> Said {
-        Said {
-            variance: self.variance + KIN * KIN,
-            ..self
-        }
-    }
-
-    fn estimate(self) -> Option<Estimate> {
-        let value = self.ln.exp();
-        let uncertainty = value * self.variance.sqrt();
-        (value.is_finite() && uncertainty.is_finite()).then(|| Estimate {
-            value,
-            uncertainty: Some(uncertainty),
-            age: self.age,
-            quality: if self.age > STALE && self.quality < Quality::Partial {
-                Quality::Stale
-            } else {
-                self.quality
-            },
-        })
-    }
-}
-
-/// By which part of `d`, its distance from a measurement of variance `theirs`, a prior of variance
-/// `own` is put right: not at all as long as the measurement's own uncertainty explains the distance
-/// and the prior is no less sure than that, nearly all of it where they are far apart.
-///
-/// Means by inverse variances would take in every measurement, and two programs of like factors
-/// would change places with each.
-fn correction(own: f64, d: f64, theirs: f64) -> f64 {
-    let excess = (own - theirs).max(d * d - theirs).max(0.0);
-    excess / (excess + theirs)
-}
-
-/// The variance of a prior that was put right by the part `k`.
-fn blend(own: f64, k: f64, theirs: f64) -> f64 {
-    let agreed = own * theirs / (own + theirs);
-    (1.0 - k) * agreed + k * theirs
-}
-
-/// What the model said last from one core type.
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    on: usize,
-    ln: f64,
-    variance: f64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Thread {
     program: ProgramName,
-    sides: Sides,
-    /// By core type of the factor: from where the model was heard last, and before that from
-    /// another core type.
-    told: [[Option<Told>; 2]; MAX_CORE_TYPES],
-    /// Its last move, until the model has been heard from where it went, for so many windows.
-    unheard: Option<(Move, u32)>,
+    /// When it began the program.
+    since: Nanos,
+    /// From its first window on.
+    follower: Option<Box<Follower>>,
+    /// By core type of the factor, what the model said last.
+    told: [Option<Word>; MAX_CORE_TYPES],
     ran: bool,
+}
+
+/// What a model said of a factor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Word {
+    /// The core type that it was heard from.
+    on: CoreTypeId,
+    ln: f64,
+    /// When the oldest of its samples was taken.
+    at: Nanos,
 }
 
 /// The provider.
 pub struct Fused {
     name: String,
-    model: Model,
+    model: Option<Model>,
     core_types: usize,
     /// Whether the core type has counters.
     counted: [bool; MAX_CORE_TYPES],
     threads: Threads<Thread>,
     programs: Programs<Program>,
     neighbours: Neighbours,
+    /// Whether a thread of a program that was not on two core types yet needs another window where it is.
+    arriving: bool,
     now: Nanos,
 }
 
@@ -194,14 +122,24 @@ impl std::fmt::Debug for Fused {
 impl Fused {
     /// The provider with this model.
     pub fn new(model: Model) -> Fused {
+        let name = format!("fused({})", model.name());
         Fused {
-            name: format!("fused({})", model.name()),
-            model,
+            model: Some(model),
+            ..Fused::without_model(&name)
+        }
+    }
+
+    /// The provider without a model, under this name.
+    pub fn without_model(name: &str) -> Fused {
+        Fused {
+            name: name.to_owned(),
+            model: None,
             core_types: 0,
             counted: [false; MAX_CORE_TYPES],
             threads: Threads::default(),
             programs: Programs::default(),
             neighbours: Neighbours::default(),
+            arriving: false,
             now: Nanos::ZERO,
         }
     }
@@ -211,188 +149,202 @@ impl Fused {
     }
 
     /// A window: every event set begins with instructions.
-    fn take_in(&mut self, r: &Reading, interval: Nanos) {
-        let t = r.core_type.index();
+    fn take_in(&mut self, r: &Reading) {
+        let (on, slowest, at) = (r.core_type.index(), self.slowest(), self.now);
+        let modelled = self.model.is_some();
         let (Some(thread), [instructions, ..]) = (self.threads.get_mut(r.thread), r.deltas())
         else {
             return;
         };
-        let least = LEAST_TIME.0.max((interval.0 as f64 * LEAST_PART) as u64);
-        if t >= self.core_types || *instructions == 0 || r.counted.0 < least {
+        if on > slowest || *instructions == 0 || r.counted < LEAST_TIME {
             return;
         }
         let (instructions, time) = (*instructions as f64, r.counted.0 as f64);
-        let whole = time >= interval.0 as f64 * WHOLE;
         thread.ran = true;
-        // as if alone: neighbours come and go, and are accounted for by themselves
-        let ln = (instructions / time).ln() + self.neighbours.paid(&thread.program, r.core_type);
-        thread.sides.take_in(t, ln, whole, self.now);
-        let program = self.programs.meet(thread.program, self.now);
-        program.window(t, instructions, time, self.now);
-    }
-
-    /// Notes what the model says of a thread that ran, compares, and learns.
-    fn learn(&mut self, key: ThreadKey) {
-        let (slowest, now) = (self.slowest(), self.now);
-        let Some(thread) = self.threads.get_mut(key).filter(|t| t.ran) else {
-            return;
+        let w = Window {
+            on,
+            // neighbours come and go, and are accounted for by themselves
+            ln: (instructions / time).ln() + self.neighbours.paid(&thread.program, r.core_type),
+            time,
+            doubt: self.neighbours.doubt(r.thread, on),
+            at,
         };
-        let Some(program) = self.programs.get_mut(&thread.program) else {
-            return;
-        };
-        let mut moved = thread.sides.take_move();
-        if let Some(m) = &mut moved {
-            let doubt = m.between().map(|t| self.neighbours.doubt(key, t));
-            m.doubt = doubt[0] + doubt[1];
-        }
-        if let Some(m) = moved {
-            program.compare(&m, slowest, now);
-            thread.unheard = Some((m, HEARD));
-        }
-        let gone = thread.unheard.take();
+        let program = self.programs.meet(thread.program, at);
+        let since = thread.since;
+        let new = || Box::new(Follower::new(program, slowest, modelled, since));
+        let follower = thread.follower.get_or_insert_with(new);
+        follower.take_in(&w, r.thread, program);
         for c in 0..slowest {
-            let of = MetricId::SpeedupFactor(CoreTypeId(c as u8));
-            let said = self
-                .model
-                .heard(key, of)
-                .filter(|(_, e)| e.value > 0.0 && e.quality < Quality::Partial);
-            if let Some((on, e)) = said {
-                let relative = e.uncertainty.unwrap_or(0.0) / e.value;
-                let new = Told {
-                    on: on.index(),
-                    ln: e.value.ln(),
-                    variance: (relative * relative).max(1e-6),
-                };
-                let [last, other] = &mut thread.told[c];
-                if last.is_some_and(|l| l.on != new.on) {
-                    *other = *last;
-                }
-                *last = Some(new);
-            }
-            let known = gone.and_then(|(m, left)| Some((m, left, m.ratio(c, slowest)?)));
-            let Some((m, left, (ratio, variance))) = known else {
+            let of = MetricId::SpeedupFactor(CoreTypeId(c as u8)); // below MAX_CORE_TYPES
+            let heard = self.model.as_ref().and_then(|m| m.heard(r.thread, of));
+            let Some((from, e)) = heard.filter(|(from, _)| *from == r.core_type) else {
                 continue;
             };
-            let [from, to] = m.between();
-            let [last, other] = thread.told[c];
-            let there = last.filter(|l| l.on == to);
-            // before the move it was heard from there; what it said from there earlier was of
-            // another phase
-            let here = if there.is_some() { other } else { last };
-            if let Some(h) = here.filter(|h| h.on == from && moved.is_some()) {
-                program.off((c, from), ratio - h.ln, variance, now);
-            }
-            match there {
-                Some(t) => program.off((c, to), ratio - t.ln, variance, now),
-                None if left > 0 && thread.sides.last == Some(to) => {
-                    thread.unheard = Some((m, left - 1));
-                }
-                None => {}
+            let word = Word {
+                on: from,
+                ln: e.value.ln(),
+                at: at.saturating_sub(e.age),
+            };
+            let u = e.uncertainty.unwrap_or(0.0) / e.value;
+            let sound = word.ln.is_finite() && u.is_finite() && e.quality < Quality::Partial;
+            if sound && thread.told[c].replace(word) != Some(word) {
+                follower.hear(c, on, (word.ln, (u * u).max(SUREST * SUREST)), program);
             }
         }
-        let mut known = false;
-        for which in 0..2 {
-            for c in 0..slowest {
-                if let Some(ln) = self.present(key, which, c).map(|s| s.ln) {
-                    if let Some(p) = self.name(key).and_then(|n| self.programs.get_mut(&n)) {
-                        p.remember(which, c, ln, now);
-                        known = true;
-                    }
-                }
-            }
-        }
-        if let Some(name) = self.name(key).filter(|_| known) {
-            self.programs.is_latest(name);
+        if (0..slowest).any(|c| follower.factor(c, slowest).is_some_and(known)) {
+            self.programs.is_latest(thread.program);
         }
     }
 
     /// Learns what neighbours cost. What was measured of a program before is forgotten once that is
     /// known: it was measured beside them.
     fn learn_costs(&mut self, snapshot: &Snapshot, interval: Nanos) {
-        for name in self.neighbours.observe(snapshot, interval) {
-            if let Some(p) = self.programs.get_mut(&name) {
-                p.unlearn();
+        let slowest = self.slowest();
+        let turned = self.neighbours.observe(snapshot, interval);
+        for name in turned {
+            let Some(program) = self.programs.get_mut(&name) else {
+                continue;
+            };
+            program.unlearn();
+            for t in &snapshot.threads {
+                let thread = self.threads.get_mut(t.key).filter(|t| t.program == name);
+                if let Some(follower) = thread.and_then(|t| t.follower.as_mut()) {
+                    follower.unlearn(program, slowest);
+                }
             }
         }
     }
 
-    fn name(&self, key: ThreadKey) -> Option<ProgramName> {
-        self.threads.get(key).map(|t| t.program)
-    }
-
-    /// What the model says, with the program's bias; and whether that is known.
-    fn prior(&self, key: ThreadKey, thread: &Thread, p: Option<&Program>, c: usize) -> Prior {
-        let [last, other] = *thread.told.get(c)?;
-        let last = last?;
-        let of = MetricId::SpeedupFactor(CoreTypeId(c as u8));
-        let (age, quality) = match self.model.heard(key, of) {
-            Some((_, e)) => (e.age, e.quality),
-            None => (Nanos::ZERO, Quality::Stale),
+    /// Notes what the model says of a thread that ran, for others of its name.
+    fn remember(&mut self, key: ThreadKey) {
+        let slowest = self.slowest();
+        let ran = self
+            .threads
+            .get(key)
+            .filter(|t| t.ran && t.told.iter().any(Option::is_some));
+        let Some(name) = ran.map(|t| t.program) else {
+            return;
         };
-        let apart = other.map_or(0.0, |o| (o.ln - last.ln).powi(2) / 2.0);
-        let own = last.variance.max(apart);
-        let mut said = Said {
-            ln: last.ln,
-            variance: own,
-            age,
-            quality,
-        };
-        let bias = p.and_then(|p| p.bias((c, last.on)));
-        if let Some((bias, variance)) = bias {
-            let theirs = variance + ASIDE * ASIDE;
-            let k = correction(own, bias, theirs);
-            said.ln += k * bias;
-            said.variance = blend(own, k, theirs) + REST * REST;
+        for (which, c) in (0..2).flat_map(|w| (0..slowest).map(move |c| (w, c))) {
+            let said = self.present(key, which, c);
+            if let (Some(said), Some(p)) = (said, self.programs.get_mut(&name)) {
+                p.told[which][c] = Some(said.factor);
+                self.programs.is_latest(name);
+            }
         }
-        Some((said, bias.is_some()))
     }
 
-    /// What is known of a thread that was counted: the logarithm of its speedup (0) or efficiency
-    /// factor (1).
-    fn present(&self, key: ThreadKey, which: usize, c: usize) -> Option<Said> {
+    fn thread(&self, key: ThreadKey) -> Option<(&Thread, Option<&Program>)> {
         let thread = self.threads.get(key)?;
-        let program = self.programs.get(&thread.program);
-        let prior = self.prior(key, thread, program, c);
-        let measured = program
-            .filter(|_| thread.sides.here().is_some())
-            .and_then(|p| p.measured(&thread.sides, c, self.slowest(), self.now));
-        let speedup = match (prior, measured) {
-            (Some((p, _)), Some(m)) => p.and(m),
-            (Some((p, _)), None) => p,
-            (None, m) => m?,
+        Some((thread, self.programs.get(&thread.program)))
+    }
+
+    /// What a model says of a factor of a thread.
+    fn heard(&self, key: ThreadKey, which: usize, c: usize) -> Option<Estimate> {
+        let c = CoreTypeId(c as u8); // below MAX_CORE_TYPES
+        let of = match which {
+            0 => MetricId::SpeedupFactor(c),
+            _ => MetricId::EfficiencyFactor(c),
         };
+        Some(self.model.as_ref()?.heard(key, of)?.1)
+    }
+
+    /// What is known of a thread that was counted: its speedup (0) or efficiency factor (1) of core type `c`.
+    fn present(&self, key: ThreadKey, which: usize, c: usize) -> Option<Said> {
+        let (thread, program) = self.thread(key)?;
+        let word = *thread.told.get(c)?;
+        let factor = thread.follower.as_ref()?.factor(c, self.slowest());
+        let (ln, variance) = factor.filter(|f| word.is_some() || known(*f))?;
+        let heard = word.and_then(|_| self.heard(key, which, c));
+        let by_model = heard.map(|e| (self.now.saturating_sub(e.age), e.quality));
         if which == 0 {
-            return Some(speedup);
+            let measured = program.filter(|p| p.is_measured());
+            let measured = measured.map(|p| (p.measured_at(), Quality::Multiplexed));
+            let last = by_model
+                .into_iter()
+                .chain(measured)
+                .max_by_key(|(at, _)| *at);
+            // what is merely expected is not news: a memory would hear its own word again
+            let (at, quality) = last.unwrap_or((self.now, Quality::Stale));
+            return Some(Said {
+                factor: (ln, variance),
+                at,
+                quality,
+            });
         }
         // EF = SF over a ratio of energies: what is wrong with the model's SF is in its EF
-        let of = MetricId::EfficiencyFactor(CoreTypeId(c as u8));
-        let (_, e) = self.model.heard(key, of)?;
-        let told = thread.told.get(c)?[0]?;
+        let ((at, quality), e, word) = (by_model?, heard?, word?);
         let relative = e.uncertainty.unwrap_or(0.0) / e.value;
         (e.value > 0.0).then(|| Said {
-            ln: e.value.ln() + speedup.ln - told.ln,
-            variance: (relative * relative).max(speedup.variance),
-            age: e.age,
-            quality: e.quality,
+            factor: (
+                e.value.ln() + ln - word.ln,
+                (relative * relative).max(variance),
+            ),
+            at,
+            quality,
         })
+    }
+
+    /// What others of its name had, for a thread that was not counted.
+    fn recalled(&self, key: ThreadKey, which: usize, c: usize) -> Option<Said> {
+        let name = self.threads.get(key)?.program;
+        let of = |p: &Program, more: f64| {
+            let measured = || p.filter(self.slowest(), false).factor(c);
+            let told = || *p.told.get(which)?.get(c)?;
+            let measured = Some(()).filter(|()| which == 0).and_then(|()| measured());
+            let (ln, variance) = measured.filter(|f| known(*f)).or_else(told)?;
+            let factor = (ln, variance + more);
+            known(factor).then_some(Said {
+                factor,
+                at: p.measured_at(),
+                quality: Quality::Stale,
+            })
+        };
+        let own = self.programs.get(&name).and_then(|p| of(p, 0.0));
+        own.or_else(|| of(self.programs.kin(&name)?, KIN * KIN))
+    }
+
+    /// Whether a thread needs another window where it is before it can be compared, and its program was
+    /// not yet.
+    fn arrives(&self, key: ThreadKey) -> bool {
+        let Some((thread, Some(program))) = self.thread(key) else {
+            return false;
+        };
+        let here = thread.follower.as_ref().and_then(|f| f.here());
+        thread.ran && program.moves == 0 && here.is_some_and(|(_, units)| units < ENOUGH)
     }
 }
 
-/// What the model says, and whether its bias is known.
-type Prior = Option<(Said, bool)>;
+/// A factor, with what it is worth.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    factor: Factor,
+    at: Nanos,
+    quality: Quality,
+}
+
+/// Whether a factor is worth being told without a model.
+fn known((_, variance): Factor) -> bool {
+    variance <= KNOWN * KNOWN
+}
 
 impl Provider for Fused {
     fn name(&self) -> &str {
         &self.name
     }
 
-    /// Those of the model; none on a core type without a PMU as long as another has one.
+    /// Those of the model; without one, instructions and cycles. A ratio needs two core types: where there is no model, it is an
+    /// error if one has no PMU, and with one, if all have none.
     fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
         self.core_types = pmus.core_types().count().min(MAX_CORE_TYPES);
         let mut sets = EventSets::default();
         let mut without = None;
         for t in pmus.core_types().take(MAX_CORE_TYPES) {
-            match self.model.sets_of(pmus, t) {
+            let wanted = match &self.model {
+                Some(model) => model.sets_of(pmus, t),
+                None => instructions_and_cycles(pmus, t).map(|set| vec![set]),
+            };
+            match wanted {
                 Ok(wanted) => {
                     self.counted[t.index()] = !wanted.is_empty();
                     for set in wanted {
@@ -404,19 +356,21 @@ impl Provider for Fused {
             }
         }
         match without {
-            Some(e) if sets.is_empty() => Err(e),
+            Some(e) if sets.is_empty() || self.model.is_none() => Err(e),
             _ => Ok(sets),
         }
     }
 
     fn active_set(&self, t: CoreTypeId) -> usize {
-        self.model.active_set(t)
+        self.model.as_ref().map_or(0, |m| m.active_set(t))
     }
 
     fn observe(&mut self, snapshot: &Snapshot) {
         let interval = snapshot.now.saturating_sub(self.now);
         self.now = snapshot.now;
-        self.model.observe(snapshot);
+        if let Some(model) = &mut self.model {
+            model.observe(snapshot);
+        }
         self.threads.keep(snapshot, Thread::default);
         for t in &snapshot.threads {
             let Some(thread) = self.threads.get_mut(t.key) else {
@@ -427,18 +381,19 @@ impl Provider for Fused {
             if thread.program != t.program() {
                 *thread = Thread {
                     program: t.program(),
+                    since: snapshot.now,
                     ..Thread::default()
                 };
-                thread.sides.since = snapshot.now;
             }
         }
         self.learn_costs(snapshot, interval);
         for r in &snapshot.readings {
-            self.take_in(r, interval);
+            self.take_in(r);
         }
         for t in &snapshot.threads {
-            self.learn(t.key);
+            self.remember(t.key);
         }
+        self.arriving = snapshot.threads.iter().any(|t| self.arrives(t.key));
         self.programs.make_room();
     }
 
@@ -446,27 +401,60 @@ impl Provider for Fused {
         let (which, c) = match metric {
             MetricId::SpeedupFactor(c) => (0, c.index()),
             MetricId::EfficiencyFactor(c) => (1, c.index()),
-            MetricId::Ipc(_) => return self.model.estimate(thread, metric),
+            MetricId::Ipc(_) => return self.model.as_ref()?.estimate(thread, metric),
         };
         if c >= self.slowest() {
             return None;
         }
-        let recalled = || {
-            let name = self.name(thread)?;
-            let recall = |p: &Program| p.recall(which, c, self.now);
-            // one of the same name, until it has been counted
-            let own = self.programs.get(&name).and_then(recall);
-            own.or_else(|| recall(self.programs.kin(&name)?).map(Said::of_kin))
+        let present = self.present(thread, which, c);
+        let said = present.or_else(|| self.recalled(thread, which, c))?;
+        let (ln, variance) = said.factor;
+        let age = self.now.saturating_sub(said.at);
+        let (value, uncertainty) = (ln.exp(), ln.exp() * variance.sqrt());
+        (value.is_finite() && uncertainty.is_finite()).then_some(Estimate {
+            value,
+            uncertainty: Some(uncertainty),
+            age,
+            quality: match said.quality < Quality::Partial && age > STALE {
+                true => Quality::Stale,
+                false => said.quality,
+            },
+        })
+    }
+
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Option<Estimate>) {
+        let (slowest, now) = (self.slowest(), self.now);
+        let MetricId::SpeedupFactor(c) = metric else {
+            return;
         };
-        self.present(thread, which, c).or_else(recalled)?.estimate()
+        let Some(thread) = self.threads.get_mut(thread).filter(|_| c.index() < slowest) else {
+            return;
+        };
+        let program = self.programs.meet(thread.program, now);
+        if program.expect(c.index(), remembered) {
+            if let Some(follower) = thread.follower.as_mut().filter(|f| !f.was_compared()) {
+                follower.unlearn(program, slowest);
+            }
+        }
     }
 
     fn phase(&self, thread: ThreadKey) -> Option<Phase> {
-        self.model.phase(thread)
+        if let Some(model) = &self.model {
+            return model.phase(thread);
+        }
+        let thread = self.threads.get(thread)?;
+        let first = (0, thread.since);
+        let (number, since) = thread.follower.as_ref().map_or(first, |f| f.phase);
+        Some(Phase {
+            number,
+            age: self.now.saturating_sub(since),
+        })
     }
 
+    /// As the model needs it; without one, while a thread of a program that was not on two core types yet has not run long
+    /// enough where it is.
     fn unsettled(&self) -> bool {
-        self.model.unsettled()
+        self.model.as_ref().map_or(self.arriving, Model::unsettled)
     }
 
     fn costs(&self) -> &[Cost] {
@@ -474,7 +462,7 @@ impl Provider for Fused {
     }
 
     fn program(&self, thread: ThreadKey) -> Option<ProgramId> {
-        self.neighbours.program(&self.name(thread)?)
+        self.neighbours.program(&self.threads.get(thread)?.program)
     }
 
     fn program_name(&self, program: ProgramId) -> Option<[u8; 16]> {
@@ -486,10 +474,10 @@ impl Provider for Fused {
     }
 
     fn slowed(&self, thread: ThreadKey) -> f64 {
-        let on = self
-            .threads
-            .get(thread)
-            .and_then(|t| Some((t.program, t.sides.last?)));
+        let on = self.threads.get(thread).and_then(|t| {
+            let (on, _) = t.follower.as_ref()?.here()?;
+            Some((t.program, on))
+        });
         let paid = on.map_or(0.0, |(name, t)| {
             self.neighbours.paid(&name, CoreTypeId(t as u8)) // below MAX_CORE_TYPES
         });
@@ -497,33 +485,31 @@ impl Provider for Fused {
     }
 
     fn caveats(&self, thread: ThreadKey) -> Caveats {
-        self.model.caveats(thread)
+        let model = self.model.as_ref().map(|m| m.caveats(thread));
+        model.unwrap_or_default()
     }
 
     /// The slowest core type for a thread on another one, the fastest for one on the slowest, as
-    /// long as its program's factor was never compared in this phase and the model is not known to
-    /// be right about the program, as long as all that is known comes from a few moves, or when its
-    /// neighbours may be better off without it.
+    /// long as its factor in this phase is not known well, as long as all that is known of its program comes from a few
+    /// moves, or when its neighbours may be better off without it.
     fn wanted_on(&self, key: ThreadKey) -> Option<CoreTypeId> {
-        let t = self.threads.get(key)?;
-        let (here, _) = t.sides.here().filter(|(_, r)| r.weight >= ENOUGH)?;
+        let (thread, program) = self.thread(key)?;
+        let follower = thread.follower.as_ref()?;
+        let (here, _) = follower.here().filter(|(_, units)| *units >= ENOUGH)?;
         let slowest = self.slowest();
         let (c, want) = match here == slowest {
             true => (0, 0),
             false => (here, slowest),
         };
-        if c == slowest || !self.counted[want] {
+        if !self.counted[want] {
             return None;
         }
-        let program = self.programs.get(&t.program)?;
-        let measured = program.measured(&t.sides, c, slowest, self.now);
-        let sure = |s: Said| s.variance <= SURE * SURE;
-        let corrected = self
-            .prior(key, t, Some(program), c)
-            .filter(|(_, known)| *known);
-        let fused = corrected.map(|(p, _)| measured.map_or(p, |m| p.and(m)));
-        let known = measured.is_some_and(sure) || fused.is_some_and(sure);
-        let few = (1..ENOUGH_MOVES).contains(&program.moves(c));
-        (!known || few || self.neighbours.suspects(key)).then_some(CoreTypeId(want as u8))
+        let (_, variance) = follower.factor(c, slowest)?;
+        let few = program.is_none_or(|p| {
+            let confirmed = follower.was_told() && p.steady > 0;
+            p.moves < ENOUGH_MOVES && !confirmed && !p.is_expected(c)
+        });
+        (few || variance > SURE * SURE || self.neighbours.suspects(key))
+            .then_some(CoreTypeId(want as u8))
     }
 }

@@ -207,12 +207,9 @@ impl Lasting {
                     let records: Vec<Record> = records.collect();
                     // what earlier runs say, before this one is among them
                     t.recall_first(memory, &records, now);
-                    for (which, row) in t.recalled.iter().enumerate() {
-                        for (c, known) in row.iter().enumerate().filter(|(c, _)| !t.own[which][*c])
-                        {
-                            if let Some(e) = known {
-                                self.inner.expect(found.thread, metric(which, c), *e);
-                            }
+                    for (which, c, known) in t.not_own() {
+                        if known.is_some() {
+                            self.inner.expect(found.thread, metric(which, c), known);
                         }
                     }
                     for id in records.iter().filter_map(Record::known) {
@@ -307,6 +304,14 @@ impl Thread {
         }
     }
 
+    /// What is remembered of the factors of which the inner provider had nothing fresh.
+    fn not_own(&self) -> Vec<(usize, usize, Option<Estimate>)> {
+        let all = (0..2).flat_map(|which| (0..MAX_CORE_TYPES).map(move |c| (which, c)));
+        let rest = all.filter(|(which, c)| !self.own[*which][*c]);
+        rest.map(|(which, c)| (which, c, self.recalled[which][c]))
+            .collect()
+    }
+
     fn recall(&mut self, memory: &Memory, id: u64, now: u64) {
         for (which, row) in self.recalled.iter_mut().enumerate() {
             for (c, cell) in row.iter_mut().enumerate() {
@@ -359,6 +364,9 @@ impl Provider for Lasting {
                 if let Bound::To(records) = std::mem::take(&mut t.bound) {
                     t.recall_first(&memory, &records, now);
                     t.bound = Bound::To(records);
+                }
+                for (which, c, known) in t.not_own() {
+                    self.inner.expect(s.key, metric(which, c), known);
                 }
             }
         }

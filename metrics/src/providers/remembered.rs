@@ -200,7 +200,7 @@ impl Provider for Remembered {
         self.make_room();
     }
 
-    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Estimate) {
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Option<Estimate>) {
         self.inner.expect(thread, metric, remembered);
     }
 

@@ -184,7 +184,7 @@ impl Provider for Windowed {
         }
     }
 
-    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Estimate) {
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Option<Estimate>) {
         self.inner.expect(thread, metric, remembered);
     }
 

@@ -33,15 +33,25 @@ fn program(path: &str, name: &str) -> Key {
     }
 }
 
-/// Says of each thread what it was told.
+/// Says of each thread what it was told, and notes what is expected of its factor.
 #[derive(Default)]
-struct Told(Arc<Mutex<BTreeMap<u32, Estimate>>>);
+struct Told(
+    Arc<Mutex<BTreeMap<u32, Estimate>>>,
+    Arc<Mutex<BTreeMap<u32, f64>>>,
+);
 
 impl Provider for Told {
     fn name(&self) -> &str {
         "told"
     }
     fn observe(&mut self, _: &Snapshot) {}
+    fn expect(&mut self, thread: ThreadKey, of: MetricId, remembered: Option<Estimate>) {
+        let mut expected = self.1.lock().unwrap();
+        match remembered.filter(|_| of == SF) {
+            Some(e) => expected.insert(thread.slot, e.value),
+            None => expected.remove(&thread.slot),
+        };
+    }
     fn estimate(&self, thread: ThreadKey, of: MetricId) -> Option<Estimate> {
         let told = self.0.lock().unwrap();
         (of == SF).then(|| told.get(&thread.slot).copied())?
@@ -76,6 +86,7 @@ impl Identify for Table {
 
 struct Lab {
     told: Arc<Mutex<BTreeMap<u32, Estimate>>>,
+    expected: Arc<Mutex<BTreeMap<u32, f64>>>,
     paths: Arc<Mutex<BTreeMap<u32, String>>>,
     memory: SharedMemory,
     provider: Lasting,
@@ -85,13 +96,14 @@ struct Lab {
 impl Lab {
     fn with(memory: SharedMemory) -> Lab {
         let told = Told::default();
-        let (said, paths) = (told.0.clone(), Arc::default());
+        let (said, expected, paths) = (told.0.clone(), told.1.clone(), Arc::default());
         let table = Table {
             paths: Arc::clone(&paths),
             asked: VecDeque::new(),
         };
         Lab {
             told: said,
+            expected,
             paths,
             provider: Lasting::new(Box::new(told), memory.clone(), Box::new(table), ON, now),
             memory,
@@ -228,9 +240,12 @@ fn what_is_forgotten_is_asked_no_more() {
     lab.run(&[(1, "a")]);
     lab.run(&[(1, "a")]);
     assert_eq!(lab.value(1), Some(3.0));
+    let expected = |lab: &Lab| lab.expected.lock().unwrap().get(&1).copied();
+    assert_eq!(expected(&lab), Some(3.0));
     assert_eq!(lab.memory.lock().forget(|_| true), 1);
     lab.run(&[(1, "a")]);
     assert_eq!(lab.value(1), None);
+    assert_eq!(expected(&lab), None, "the inner provider is told, too");
 }
 
 #[test]

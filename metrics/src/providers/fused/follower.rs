@@ -3,7 +3,7 @@
 use super::filter::{Factor, Filter};
 use super::noise::{FAR, UNIT_NS};
 use super::program::Program;
-use super::PHASE;
+use super::{ENOUGH_MOVES, PHASE};
 use crate::ids::{Nanos, ThreadKey, MAX_CORE_TYPES};
 
 /// Departure of the logarithm of the rate that makes another phase when it lasts for two portions:
@@ -92,9 +92,10 @@ pub(super) struct Window {
 
 impl Follower {
     /// A thread of `program` that is about to be seen for the first time; `since` is when the program began.
-    pub fn new(program: &Program, slowest: usize, since: Nanos) -> Follower {
+    /// `modelled`: whether there is a model to be heard.
+    pub fn new(program: &Program, slowest: usize, modelled: bool, since: Nanos) -> Follower {
         Follower {
-            filter: program.filter(slowest),
+            filter: program.filter(slowest, modelled),
             stay: Stay::default(),
             parts: Default::default(),
             last: None,
@@ -154,14 +155,15 @@ impl Follower {
         let (lost, spread) = (COLD.0 * p.arrivals, COLD.1 * p.arrivals / p.units);
         let ln = (p.work / ((p.units - lost).max(p.units / 2.0) * UNIT_NS)).ln();
         if let (None, Some(known)) = (self.last, program.like(on, ln)) {
-            self.filter = Filter::new(&known, &noise);
+            self.filter = Filter::new(&known, &noise, self.filter.known_biases().as_ref());
         }
         let passed = p.at.saturating_sub(self.at).0 as f64 / UNIT_NS;
         self.at = p.at;
         self.filter
             .pass(passed.max(p.units), &noise, program.steady);
         let variance = noise.white() / p.units.min(1.0) + spread * spread;
-        let moved = self.last.is_some_and(|l| l != on);
+        let from = self.last.filter(|from| *from != on);
+        let moved = from.is_some();
         if moved {
             self.filter.doubt_level(ASIDE * ASIDE);
             self.rates.clear();
@@ -171,14 +173,19 @@ impl Follower {
         let unlikely = d * d > UNLIKELY * UNLIKELY * (own + variance);
         if moved {
             let as_expected = d * d <= STEADY * STEADY * (own + variance);
-            program.steady = match as_expected && program.moves > 0 {
+            program.steady = match as_expected && (program.moves > 0 || self.was_told()) {
                 true => program.steady.saturating_add(1),
                 false => 0,
             };
         }
-        if moved && unlikely {
-            // another factor, or something else came together with the move: nobody knows which
-            self.filter.doubt(on, d * d - own - variance, ASIDE * ASIDE);
+        let compared = program.moves >= ENOUGH_MOVES;
+        let untried = self.was_told() && !compared;
+        if let Some(from) = from.filter(|_| unlikely || untried) {
+            // another factor, or something else came together with the move: nobody knows which. A model that nobody has tried
+            // may be wrong, whatever it states
+            let excess = (d * d - own - variance).max(0.0);
+            self.filter
+                .doubt((from, on), excess, ASIDE * ASIDE, compared);
         }
         if self.last == Some(on) && d.abs() > STEP && unlikely {
             if !self.held.is_some_and(|held| held * d > 0.0) {
@@ -201,16 +208,33 @@ impl Follower {
             let factors = (0..).map_while(|c| self.filter.factor(c)).collect();
             let what = (self.filter.level(), factors);
             self.known_as = Some(program.learn((key, self.known_as), what, p.units, p.at));
+            program.is_off(key, self.filter.known_biases());
         }
+    }
+
+    /// Takes in what a model says of the factor of core type `c`, heard from core type `on`.
+    pub fn hear(&mut self, c: usize, on: usize, said: Factor, program: &Program) {
+        // what it does now is perhaps another phase
+        if self.held.is_none() {
+            self.filter.hear(c, on, said, program.is_measured());
+        }
+    }
+
+    /// Whether a model was heard.
+    pub fn was_told(&self) -> bool {
+        (0..MAX_CORE_TYPES).any(|c| self.filter.was_told(c))
     }
 
     /// It does something else since the portion before this one: as known of phases with this rate, or nobody knows.
     fn another_phase(&mut self, on: usize, ln: f64, at: Nanos, program: &Program) {
         self.filter.doubt_level(OTHER * OTHER);
         match program.like(on, ln) {
-            Some(known) => (0..)
-                .zip(known)
-                .for_each(|(c, f)| self.filter.set_factor(c, f)),
+            Some(known) => {
+                for (c, factor) in known.into_iter().enumerate() {
+                    self.filter.set_factor(c, factor);
+                }
+                self.filter.doubt_biases();
+            }
             None => self.filter.doubt_factors(PHASE * PHASE),
         }
         self.phase = (self.phase.0.wrapping_add(1), at);
@@ -249,7 +273,7 @@ impl Follower {
 
     /// What was measured was measured beside neighbours whose cost is known only now.
     pub fn unlearn(&mut self, program: &Program, slowest: usize) {
-        self.filter = program.filter(slowest);
+        self.filter = program.filter(slowest, self.filter.known_biases().is_some());
         self.parts = Default::default();
         self.known_as = None;
         self.met = [false; MAX_CORE_TYPES];
