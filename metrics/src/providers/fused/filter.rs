@@ -33,10 +33,6 @@ const FACTORS: usize = 2;
 const WORD: f64 = 0.05;
 /// Standard deviations beyond which a model contradicts what was expected of it.
 const UNLIKELY: f64 = 3.0;
-/// Variance of what a model may be off by that is wrong about a program, whatever it states.
-const WRONG: f64 = 0.3 * 0.3;
-/// Times the variance of what may come together with a move that it is taken for at most.
-const MOST: f64 = 4.0;
 /// Standard deviation of the bias between phases of a program, and between threads of its name.
 const BIAS_OF_OTHERS: f64 = 0.05;
 
@@ -220,15 +216,17 @@ impl Filter {
         let first = *largest == 0.0;
         let more = (stated - noise - *largest).max(0.0);
         *largest += more;
-        // who was wrong on one core type is no surer on another one
-        let wrong = match first {
-            true => self
-                .biases(c)
-                .map(|b| self.mean[b].powi(2))
-                .fold(0.0, f64::max),
-            false => 0.0,
-        };
-        *self.at(bias, bias) += more.max(wrong);
+        let other = self.biases(c).find(|b| *b != bias && self.was_heard(*b));
+        if let Some(other) = other.filter(|_| first) {
+            // who is wrong on one core type is so on another one, too
+            self.mean[bias] = self.mean[other];
+            for i in 0..self.mean.len() {
+                *self.at(bias, i) = *self.at(other, i);
+                *self.at(i, bias) = *self.at(i, other);
+            }
+            *self.at(bias, bias) = *self.at(other, other);
+        }
+        *self.at(bias, bias) += more;
         let places = [Some(factor), Some(bias), None];
         let (expected, own) = self.sum(places);
         let d = ln - expected;
@@ -268,20 +266,19 @@ impl Filter {
     }
 
     /// What was seen on `t`, after `from`, is off by so much more than expected, in squares: the factor is less certain by that,
-    /// or the level, of which no more than the variance `level` was doubtful; each by its part, the level by no more than four
-    /// times that. `compared`: as of
-    /// [`Filter::hear`].
+    /// or the level, of which no more than the variance `level` was doubtful; each by its part. `compared`: as of
+    /// [`Filter::hear`]. Where a factor rests on a model alone, that the model is wrong is as likely as that the thread does
+    /// something else now. What the model says next, from `t`, decides, or the next move.
     pub fn doubt(&mut self, (from, t): (usize, usize), excess: f64, level: f64, compared: bool) {
         // the factors are over the rate on the slowest
         let c = if t < self.factors { t } else { from };
         let own = self.factor(c).map_or(0.0, |(_, variance)| variance);
-        let own = match self.was_told(c) && !compared {
-            true => own.max(WRONG),
-            false => own,
+        let part = match self.was_told(c) && !compared {
+            true => 0.5,
+            false => own / (own + level),
         };
-        let level = (excess * level / (own + level)).min(MOST * level);
-        self.doubt_factor(c, excess - level, None, c != t);
-        self.doubt_level(level);
+        self.doubt_factor(c, excess * part, None, c != t);
+        self.doubt_level(excess * (1.0 - part));
     }
 
     /// It does something else: the factors may be others by this variance, and a model's bias may be, too.

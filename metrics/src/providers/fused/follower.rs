@@ -3,7 +3,7 @@
 use super::filter::{Factor, Filter};
 use super::noise::{FAR, UNIT_NS};
 use super::program::Program;
-use super::{ENOUGH_MOVES, PHASE};
+use super::PHASE;
 use crate::ids::{Nanos, ThreadKey, MAX_CORE_TYPES};
 
 /// Departure of the logarithm of the rate that makes another phase when it lasts for two portions:
@@ -178,7 +178,7 @@ impl Follower {
                 false => 0,
             };
         }
-        let compared = program.moves >= ENOUGH_MOVES;
+        let compared = program.moves > 0;
         let untried = self.was_told() && !compared;
         if let Some(from) = from.filter(|_| unlikely || untried) {
             // another factor, or something else came together with the move: nobody knows which. A model that nobody has tried
