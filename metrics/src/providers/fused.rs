@@ -60,6 +60,9 @@ const PHASE: f64 = 0.1;
 const KIN: f64 = 0.3;
 /// Standard deviation up to which there is an estimate: less than that of programs in general.
 const KNOWN: f64 = 0.4;
+/// Standard deviation up to which there is an estimate by a model alone. A program of which no more is known takes turns, by
+/// which it is known soon; by an estimate it would have to wait for a probe.
+const TOLD: f64 = 0.15;
 /// Relative uncertainty at which a program counts as known: nobody need look at it again.
 const SURE: f64 = 0.1;
 /// The least relative uncertainty of a model that is believed: none has shown less on programs that it was not made from.
@@ -227,8 +230,10 @@ impl Fused {
         };
         for (which, c) in (0..2).flat_map(|w| (0..slowest).map(move |c| (w, c))) {
             let said = self.present(key, which, c);
-            if let (Some(said), Some(p)) = (said, self.programs.get_mut(&name)) {
-                p.told[which][c] = Some(said.factor);
+            if let Some(p) = self.programs.get_mut(&name) {
+                p.told[which][c] = said.map(|s| s.factor);
+            }
+            if said.is_some() {
                 self.programs.is_latest(name);
             }
         }
@@ -254,7 +259,10 @@ impl Fused {
         let (thread, program) = self.thread(key)?;
         let word = *thread.told.get(c)?;
         let factor = thread.follower.as_ref()?.factor(c, self.slowest());
-        let (ln, variance) = factor.filter(|f| word.is_some() || known(*f))?;
+        let rests_on_it =
+            word.is_some() && !program.is_some_and(|p| p.is_measured() || p.is_expected(c));
+        let most = if rests_on_it { TOLD } else { KNOWN };
+        let (ln, variance) = factor.filter(|(_, variance)| *variance <= most * most)?;
         let heard = word.and_then(|_| self.heard(key, which, c));
         let by_model = heard.map(|e| (self.now.saturating_sub(e.age), e.quality));
         if which == 0 {
@@ -292,6 +300,7 @@ impl Fused {
             let measured = || p.filter(self.slowest(), false).factor(c);
             let told = || *p.told.get(which)?.get(c)?;
             let measured = Some(()).filter(|()| which == 0).and_then(|()| measured());
+            let told = || told().filter(|(_, variance)| *variance <= TOLD * TOLD);
             let (ln, variance) = measured.filter(|f| known(*f)).or_else(told)?;
             let factor = (ln, variance + more);
             known(factor).then_some(Said {
@@ -304,6 +313,13 @@ impl Fused {
         own.or_else(|| of(self.programs.kin(&name)?, KIN * KIN))
     }
 
+    /// Whether a model says enough of a thread.
+    fn is_told(&self, key: ThreadKey) -> bool {
+        let told = |t: &Thread| t.told.iter().any(Option::is_some);
+        self.threads.get(key).is_some_and(told)
+            && (0..self.slowest()).all(|c| self.present(key, 0, c).is_some())
+    }
+
     /// Whether a thread needs another window where it is before it can be compared, and its program was
     /// not yet.
     fn arrives(&self, key: ThreadKey) -> bool {
@@ -311,7 +327,8 @@ impl Fused {
             return false;
         };
         let here = thread.follower.as_ref().and_then(|f| f.here());
-        thread.ran && program.moves == 0 && here.is_some_and(|(_, units)| units < ENOUGH)
+        let enough = here.is_none_or(|(_, units)| units >= ENOUGH);
+        thread.ran && program.moves == 0 && !enough && !self.is_told(key)
     }
 }
 
@@ -451,10 +468,10 @@ impl Provider for Fused {
         })
     }
 
-    /// As the model needs it; without one, while a thread of a program that was not on two core types yet has not run long
-    /// enough where it is.
+    /// As the model needs it, and while a thread of a program that was not on two core types yet has not run long enough where
+    /// it is, unless the model says enough.
     fn unsettled(&self) -> bool {
-        self.model.as_ref().map_or(self.arriving, Model::unsettled)
+        self.arriving || self.model.as_ref().is_some_and(Model::unsettled)
     }
 
     fn costs(&self) -> &[Cost] {

@@ -115,14 +115,16 @@ fn two_core_types_that_disagree_widen_the_prior() {
     let short = |p: &mut Fused, ms, t: u8, rate: f64| {
         let r = readings(1, t, 0, 40, &[(rate * 4e7) as u64, 40_000_000]);
         p.observe(&snapshot(ms, &[1], vec![r]));
-        let e = p.estimate(key(1), SF).unwrap();
-        (e.value.ln(), e.uncertainty.unwrap() / e.value)
+        let follower = p.threads.get(key(1)).unwrap().follower.as_ref();
+        let (ln, variance) = follower.unwrap().factor(0, 1).unwrap();
+        (ln, variance.sqrt())
     };
     let (ln, u) = short(&mut p, 0, 0, 2.2);
     assert!((ln - 3.3f64.ln()).abs() < 0.01 && u < 0.06, "{ln} {u}");
     let (ln, u) = short(&mut p, 100, 1, 2.0);
     let (mean, half) = ((3.3f64 * 2.1).ln() / 2.0, (3.3f64 / 2.1).ln() / 2.0);
     assert!((ln - mean).abs() < 0.4 * half && u > 0.8 * half, "{ln} {u}");
+    assert_eq!(p.estimate(key(1), SF), None, "too little is known");
 }
 
 #[test]
