@@ -71,6 +71,9 @@ const SUREST: f64 = 0.05;
 const ENOUGH_MOVES: u32 = 3;
 /// Units of time (100 ms) on a core type after which a look at another one is worth it.
 const ENOUGH: f64 = 0.6;
+/// Units of time that a thread has run before what a model says surely of it is tried: programs that are over by then
+/// would be gone before that pays.
+const SHORT: f64 = 20.0;
 /// Least CPU time of a window.
 const LEAST_TIME: Nanos = Nanos::from_millis(1);
 /// Age beyond which an estimate is stale.
@@ -523,8 +526,9 @@ impl Provider for Fused {
         }
         let (_, variance) = follower.factor(c, slowest)?;
         let few = program.is_none_or(|p| {
-            let confirmed = follower.was_told() && p.steady > 0;
-            p.moves < ENOUGH_MOVES && !confirmed && !p.is_expected(c)
+            let trusted = p.steady > 0 || follower.units < SHORT;
+            let told = follower.was_told() && trusted;
+            p.moves < ENOUGH_MOVES && !told && !p.is_expected(c)
         });
         (few || variance > SURE * SURE || self.neighbours.suspects(key))
             .then_some(CoreTypeId(want as u8))

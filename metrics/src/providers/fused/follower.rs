@@ -73,6 +73,8 @@ pub(super) struct Follower {
     doubt: [f64; MAX_CORE_TYPES],
     /// Number of the phase, and when it began.
     pub phase: (u32, Nanos),
+    /// Units of time that were counted in all.
+    pub units: f64,
 }
 
 /// A window.
@@ -107,6 +109,7 @@ impl Follower {
             started: false,
             doubt: [0.0; MAX_CORE_TYPES],
             phase: (0, since),
+            units: 0.0,
         }
     }
 
@@ -121,6 +124,7 @@ impl Follower {
             };
         }
         self.stay.units += units;
+        self.units += units;
         let first = !std::mem::replace(&mut self.started, true);
         let Some(part) = self.parts.get_mut(w.on) else {
             return;

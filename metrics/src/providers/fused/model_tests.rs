@@ -67,6 +67,11 @@ fn the_model_alone_until_there_is_more() {
     assert!((e.value - 3.3).abs() < 0.02, "{e:?}");
     assert!((e.uncertainty.unwrap() - 0.17).abs() < 0.01, "{e:?}");
     assert_eq!(e.quality, Quality::Exact);
+    // a program that is over soon is not looked at elsewhere for the sake of a model that is sure
+    for i in 1..20 {
+        assert_eq!(p.wanted_on(key(1)), None);
+        run(&mut p, 100 * i, 1, "triad", 0, 2.2);
+    }
     assert_eq!(p.wanted_on(key(1)), Some(CoreTypeId(1)));
 }
 
