@@ -28,13 +28,12 @@ const FACTOR_DRIFT: f64 = 0.07 * 0.07 / 10.0;
 const LEVEL: usize = 0;
 const DEPARTURE: usize = 1;
 const FACTORS: usize = 2;
-/// Standard deviation of what a model says from window to window, of the logarithm; no more than half of the variance that
-/// it states.
-const WORD: f64 = 0.05;
+/// Part of the variance that a model states which each window has anew; the rest is its bias.
+const WORD: f64 = 0.5;
 /// Standard deviations beyond which a model contradicts what was expected of it.
 const UNLIKELY: f64 = 3.0;
-/// Standard deviation of the bias between phases of a program, and between threads of its name.
-const BIAS_OF_OTHERS: f64 = 0.05;
+/// Part of a bias's first variance by which it differs between phases of a program, and between threads of its name.
+const BIAS_OF_OTHERS: f64 = 0.5;
 
 /// The logarithm of a factor, and the square of its standard uncertainty.
 pub(super) type Factor = (f64, f64);
@@ -96,7 +95,7 @@ impl Filter {
         for (i, b) in (FACTORS + many..).zip(biases.iter()) {
             f.mean[i] = b.ln;
             *f.at(i, i) = match b.stated > 0.0 {
-                true => b.variance + BIAS_OF_OTHERS * BIAS_OF_OTHERS,
+                true => b.variance + BIAS_OF_OTHERS * b.stated,
                 false => 0.0,
             };
         }
@@ -211,7 +210,7 @@ impl Filter {
         let (Some(factor), Some(bias)) = (self.place(c), self.biases(c).nth(on)) else {
             return;
         };
-        let noise = (WORD * WORD).min(stated / 2.0);
+        let noise = WORD * stated;
         let largest = &mut self.stated[bias - FACTORS - self.factors];
         let first = *largest == 0.0;
         let more = (stated - noise - *largest).max(0.0);
@@ -291,10 +290,9 @@ impl Filter {
 
     /// A model's bias may be another one.
     pub fn doubt_biases(&mut self) {
-        for i in FACTORS + self.factors..self.mean.len() {
-            if self.was_heard(i) {
-                *self.at(i, i) += BIAS_OF_OTHERS * BIAS_OF_OTHERS;
-            }
+        for i in 0..self.stated.len() {
+            let place = FACTORS + self.factors + i;
+            *self.at(place, place) += BIAS_OF_OTHERS * self.stated[i];
         }
     }
 

@@ -239,11 +239,7 @@ impl Follower {
                 }
                 self.filter.doubt_biases();
             }
-            // a model says what they are now, of which nothing else is known
-            None => self.filter.doubt_factors(match self.was_told() {
-                true => OTHER * OTHER,
-                false => PHASE * PHASE,
-            }),
+            None => self.filter.doubt_factors(PHASE * PHASE),
         }
         self.phase = (self.phase.0.wrapping_add(1), at);
         self.known_as = None;
