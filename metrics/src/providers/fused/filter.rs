@@ -30,6 +30,8 @@ const DEPARTURE: usize = 1;
 const FACTORS: usize = 2;
 /// Part of the variance that a model states which each window has anew; the rest is its bias.
 const WORD: f64 = 0.5;
+/// Part of a surprise that is a model's when there was one before.
+const AGAIN: f64 = 0.9;
 /// Standard deviations beyond which a model contradicts what was expected of it.
 const UNLIKELY: f64 = 3.0;
 /// Part of a bias's first variance by which it differs between phases of a program, and between threads of its name.
@@ -265,16 +267,24 @@ impl Filter {
     }
 
     /// What was seen on `t`, after `from`, is off by so much more than expected, in squares: the factor is less certain by that,
-    /// or the level, of which no more than the variance `level` was doubtful; each by its part. `compared`: as of
-    /// [`Filter::hear`]. Where a factor rests on a model alone, that the model is wrong is as likely as that the thread does
-    /// something else now. What the model says next, from `t`, decides, or the next move.
-    pub fn doubt(&mut self, (from, t): (usize, usize), excess: f64, level: f64, compared: bool) {
+    /// or the level, of which no more than the variance `level` was doubtful; each by its part. Where a factor rests on a model
+    /// alone and that is `unlikely`, a thread that has not `moved` before does something else: programs begin by loading what they
+    /// work on. When that happens again the model is wrong.
+    pub fn doubt(
+        &mut self,
+        (from, t): (usize, usize),
+        (excess, unlikely): (f64, bool),
+        level: f64,
+        moved: u32,
+    ) {
         // the factors are over the rate on the slowest
         let c = if t < self.factors { t } else { from };
         let own = self.factor(c).map_or(0.0, |(_, variance)| variance);
-        let part = match self.was_told(c) && !compared {
-            true => 0.5,
-            false => own / (own + level),
+        let part = match moved {
+            0 if self.was_told(c) && unlikely => 0.0,
+            0 if self.was_told(c) => 0.5,
+            1 | 2 if self.was_told(c) => AGAIN,
+            _ => own / (own + level),
         };
         self.doubt_factor(c, excess * part, None, c != t);
         self.doubt_level(excess * (1.0 - part));

@@ -26,6 +26,8 @@ const COLD: (f64, f64) = (0.015, 0.02);
 const START: f64 = 0.5;
 /// Standard deviation of what else may come together with a move.
 const ASIDE: f64 = 0.07;
+/// Moves that try a model.
+const TRIALS: u32 = 2;
 /// Units of time from which on a portion shows how much rates vary.
 const WHOLE: f64 = 0.75;
 
@@ -182,14 +184,14 @@ impl Follower {
                 false => 0,
             };
         }
-        let compared = program.moves > 0;
-        let untried = self.was_told() && !compared;
+        let untried = self.was_told() && program.moves <= TRIALS;
         if let Some(from) = from.filter(|_| unlikely || untried) {
             // another factor, or something else came together with the move: nobody knows which. A model that nobody has tried
             // may be wrong, whatever it states
             let excess = (d * d - own - variance).max(0.0);
+            let moved = program.moves;
             self.filter
-                .doubt((from, on), excess, ASIDE * ASIDE, compared);
+                .doubt((from, on), (excess, unlikely), ASIDE * ASIDE, moved);
         }
         if self.last == Some(on) && d.abs() > STEP && unlikely {
             if !self.held.is_some_and(|held| held * d > 0.0) {
@@ -220,7 +222,7 @@ impl Follower {
     pub fn hear(&mut self, c: usize, on: usize, said: Factor, program: &Program) {
         // what it does now is perhaps another phase
         if self.held.is_none() {
-            self.filter.hear(c, on, said, program.is_measured());
+            self.filter.hear(c, on, said, program.moves >= TRIALS);
         }
     }
 

@@ -80,24 +80,20 @@ fn the_model_alone_until_there_is_more() {
 fn a_program_outside_of_the_training_is_put_right_by_two_moves() {
     let mut p = provider(model(3.3, 2.1, 0.17));
     let now = meets_both(&mut p, 2);
-    let e = p.estimate(key(1), SF).unwrap();
-    assert!(
-        e.uncertainty.unwrap() > 0.3,
-        "it may do something else: {e:?}"
-    );
     assert_eq!(p.wanted_on(key(1)), Some(CoreTypeId(0)));
     // back on big, where the model says 3.3 again
     for i in 0..10 {
         run(&mut p, now + 100 * i, 1, "triad", 0, 2.2);
         let e = p.estimate(key(1), SF).unwrap();
-        assert!((e.value - 1.1).abs() < 0.06, "{e:?}");
+        assert!((e.value - 1.1).abs() < 0.2, "{e:?}");
     }
-    let e = p.estimate(key(1), SF).unwrap();
-    assert!(e.uncertainty.unwrap() < 0.2, "{e:?}");
     for i in 10..13 {
         run(&mut p, now + 100 * i, 1, "triad", 1, 2.0);
     }
     let now = now + 300;
+    let e = p.estimate(key(1), SF).unwrap();
+    assert!((e.value - 1.1).abs() < 0.06, "{e:?}");
+    assert!(e.uncertainty.unwrap() < 0.2, "{e:?}");
     assert_eq!(p.wanted_on(key(1)), None);
     // the next of its name is known at its start, and at its first window
     let empty = snapshot(now + 1000, &[2], Vec::new());
