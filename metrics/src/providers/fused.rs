@@ -300,10 +300,11 @@ impl Fused {
     fn recalled(&self, key: ThreadKey, which: usize, c: usize) -> Option<Said> {
         let name = self.threads.get(key)?.program;
         let of = |p: &Program, more: f64| {
-            let measured = || p.filter(self.slowest(), false).factor(c);
-            let told = || *p.told.get(which)?.get(c)?;
-            let measured = Some(()).filter(|()| which == 0).and_then(|()| measured());
-            let told = || told().filter(|(_, variance)| *variance <= TOLD * TOLD);
+            let (measured, most) = match which {
+                0 => (p.filter(self.slowest(), false).factor(c), TOLD),
+                _ => (None, KNOWN),
+            };
+            let told = || (*p.told.get(which)?.get(c)?).filter(|(_, v)| *v <= most * most);
             let (ln, variance) = measured.filter(|f| known(*f)).or_else(told)?;
             let factor = (ln, variance + more);
             known(factor).then_some(Said {

@@ -280,13 +280,14 @@ impl Filter {
         // the factors are over the rate on the slowest
         let c = if t < self.factors { t } else { from };
         let own = self.factor(c).map_or(0.0, |(_, variance)| variance);
-        let part = match moved {
-            0 if self.was_told(c) && unlikely => 0.0,
-            0 if self.was_told(c) => 0.5,
-            1 | 2 if self.was_told(c) => AGAIN,
-            _ => own / (own + level),
+        let (part, seen) = match moved {
+            0 if self.was_told(c) && unlikely => (0.0, false),
+            0 if self.was_told(c) => (0.5, c != t),
+            1 | 2 if self.was_told(c) => (AGAIN, c != t),
+            // not taken for the factor, only uncertain: programs begin by loading what they work on
+            _ => (own / (own + level), false),
         };
-        self.doubt_factor(c, excess * part, None, c != t);
+        self.doubt_factor(c, excess * part, None, seen);
         self.doubt_level(excess * (1.0 - part));
     }
 
