@@ -347,3 +347,71 @@ impl Filter {
         self.mean[LEVEL] + self.mean[DEPARTURE]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Rate(usize, f64),
+        Word(usize, usize, f64, bool),
+        Surprise(usize, usize, f64, u32),
+        Phase,
+        Known(usize, f64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let ln = -3.0..3.0f64;
+        prop_oneof![
+            (0..3usize, ln.clone()).prop_map(|(t, ln)| Step::Rate(t, ln)),
+            (0..2usize, 0..3usize, ln.clone(), any::<bool>())
+                .prop_map(|(c, on, ln, compared)| Step::Word(c, on, ln, compared)),
+            (0..3usize, 0..3usize, 0.0..4.0, 0..5u32)
+                .prop_map(|(from, t, e, moved)| Step::Surprise(from, t, e, moved)),
+            Just(Step::Phase),
+            (0..2usize, ln).prop_map(|(c, ln)| Step::Known(c, ln)),
+        ]
+    }
+
+    proptest! {
+        /// Of three core types, with a model: whatever comes, the covariance is one, up to rounding, and what
+        /// is known of a factor is finite.
+        #[test]
+        fn a_covariance_stays_one(
+            steps in prop::collection::vec(step(), 0..200),
+            direction in prop::collection::vec(-1.0..1.0f64, 10),
+        ) {
+            let noise = Noise::default();
+            let mut f = Filter::new(&[(1.0, 0.25); 2], &noise, Some(&Biases::unheard(2)));
+            for s in steps {
+                f.pass(1.0, &noise, 0);
+                match s {
+                    Step::Rate(t, ln) => f.take_in(t, ln, noise.white()),
+                    Step::Word(c, on, ln, compared) => f.hear(c, on, (ln, 0.01), compared),
+                    Step::Surprise(from, t, e, moved) => {
+                        f.doubt((from, t), (e, e > 1.0), 0.005, moved);
+                    }
+                    Step::Phase => f.doubt_factors(0.01),
+                    Step::Known(c, ln) => f.set_factor(c, (ln, 0.02)),
+                }
+                let n = f.mean.len();
+                prop_assert_eq!(n, direction.len());
+                let mut along = 0.0;
+                for i in 0..n {
+                    for j in 0..n {
+                        let (a, b) = (f.covariance[i * n + j], f.covariance[j * n + i]);
+                        prop_assert!((a - b).abs() < 1e-6, "{i} {j}: {a} {b}");
+                        along += direction[i] * a * direction[j];
+                    }
+                }
+                prop_assert!(along > -1e-6, "{along}");
+                for c in 0..2 {
+                    let (ln, variance) = f.factor(c).unwrap();
+                    prop_assert!(ln.is_finite() && variance.is_finite() && variance > 0.0);
+                }
+            }
+        }
+    }
+}
