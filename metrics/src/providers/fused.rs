@@ -15,7 +15,8 @@
 //!
 //! **A model** is there before the first move, and when a phase changes. It is worth what it states. What it is off by is
 //! taken for the same as long as the program does the same: the filter learns this bias from moves, of each core type that
-//! the model is heard from. A model that is off by more than it states loses its weight by the first move.
+//! the model is heard from. A model that is off by more than it states loses its weight by the second move; the first surprise
+//! is taken for the thread's: programs begin by loading what they work on.
 //!
 //! **Uncertainty** is the filter's own. Each move has the variance of what may change together with it, so that one
 //! alone is worth about 10 %.
@@ -25,8 +26,10 @@
 //! **What is not known.** Without a model there is no factor until a program was on two core types. A phase that has the same
 //! rate as another one on one core type, but not on the other, is taken for it, unless the model tells them apart. A change of
 //! phase together with a move is taken for the move's, until the next moves contradict it. The model's prediction is made
-//! from programs that ran alone, and what neighbours do to its inputs is put right by its bias only. Where one core type
-//! has no counters, there is the model alone.
+//! from programs that ran alone, and what neighbours do to its inputs is put right by its bias only. Nothing tells whether a
+//! combination of metrics, each within its range, was in the model's training data. A cost of neighbours that is not known yet is in
+//! the rate, and so in what moves show until then; that is forgotten once it is known. Where one core type has no counters, there is
+//! the model alone.
 
 mod filter;
 mod follower;
