@@ -8,7 +8,7 @@
 //! The *level* is what the thread does in its present phase. The *departure* from it dies out (a first-order
 //! autoregressive process): a compressor's input, a garbage collection. The factors change slowly, of a program that was steady hardly. So two windows
 //! next to each other on two core types are compared as they are, where departures are large, and means over long stays
-//! where there is nothing but noise; how large either is, each program shows ([`Noise`](super::noise::Noise)).
+//! where there is nothing but noise; how large either is, each program shows ([`Noise`]).
 //! A model is off by its *bias*, which is constant for a program: so its first word is worth what it states, the next
 //! ones say no more than that the program still does the same, and a move, which shows the factor, shows the bias.
 //! This is the local level model with an intervention [Harvey, Forecasting, structural time series models and the
