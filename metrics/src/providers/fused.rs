@@ -68,9 +68,10 @@ const KNOWN: f64 = 0.4;
 const TOLD: f64 = 0.15;
 /// Relative uncertainty at which a program counts as known: nobody need look at it again.
 const SURE: f64 = 0.1;
-/// The least relative uncertainty of a model that is believed: none has shown less on programs that it was not made from.
+/// The least relative uncertainty of a model that is believed, whatever it states: one that says it is off by a thousandth could
+/// not be put right by a few moves.
 const SUREST: f64 = 0.05;
-/// Moves from which on that is believed: one or two may have fallen together with a change of phase.
+/// Moves from which on it is believed what they show: one or two may have fallen together with a change of phase.
 const ENOUGH_MOVES: u32 = 3;
 /// Units of time (100 ms) on a core type after which a look at another one is worth it.
 const ENOUGH: f64 = 0.6;

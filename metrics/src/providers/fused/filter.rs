@@ -30,6 +30,8 @@ const DEPARTURE: usize = 1;
 const FACTORS: usize = 2;
 /// Part of the variance that a model states which each window has anew; the rest is its bias.
 const WORD: f64 = 0.5;
+/// Moves that try a model.
+pub(super) const TRIALS: u32 = 2;
 /// Part of a surprise that is a model's when there was one before.
 const AGAIN: f64 = 0.9;
 /// Standard deviations beyond which a model contradicts what was expected of it.
@@ -281,11 +283,11 @@ impl Filter {
         let c = if t < self.factors { t } else { from };
         let own = self.factor(c).map_or(0.0, |(_, variance)| variance);
         let (part, seen) = match moved {
-            0 if self.was_told(c) && unlikely => (0.0, false),
-            0 if self.was_told(c) => (0.5, c != t),
-            1 | 2 if self.was_told(c) => (AGAIN, c != t),
             // not taken for the factor, only uncertain: programs begin by loading what they work on
-            _ => (own / (own + level), false),
+            _ if moved > TRIALS || !self.was_told(c) => (own / (own + level), false),
+            0 if unlikely => (0.0, false),
+            0 => (0.5, c != t),
+            _ => (AGAIN, c != t),
         };
         self.doubt_factor(c, excess * part, None, seen);
         self.doubt_level(excess * (1.0 - part));

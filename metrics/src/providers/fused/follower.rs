@@ -1,6 +1,6 @@
 //! One thread, window by window.
 
-use super::filter::{Factor, Filter};
+use super::filter::{Factor, Filter, TRIALS};
 use super::noise::{FAR, UNIT_NS};
 use super::program::Program;
 use super::PHASE;
@@ -26,8 +26,6 @@ const COLD: (f64, f64) = (0.015, 0.02);
 const START: f64 = 0.5;
 /// Standard deviation of what else may come together with a move.
 const ASIDE: f64 = 0.07;
-/// Moves that try a model.
-const TRIALS: u32 = 2;
 /// Units of time from which on a portion shows how much rates vary.
 const WHOLE: f64 = 0.75;
 

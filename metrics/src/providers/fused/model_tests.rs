@@ -1,12 +1,12 @@
 //! With a model.
 
+use super::tests::{prepared, run, SF};
 use super::*;
 use crate::providers::testing::{key, readings, snapshot};
 use crate::providers::PlatformModel;
 use proptest::prelude::*;
 use std::path::Path;
 
-const SF: MetricId = MetricId::SpeedupFactor(CoreTypeId(0));
 const EF: MetricId = MetricId::EfficiencyFactor(CoreTypeId(0));
 
 /// A model that says so from either core type, whatever it counts.
@@ -28,21 +28,7 @@ fn model(big: f64, little: f64, error: f64) -> Model {
 }
 
 fn provider(model: Model) -> Fused {
-    let mut p = Fused::new(model);
-    let pmus = Pmus::generic(&[vec![0, 1], vec![2, 3]], 4);
-    let sets = p.event_sets(&pmus).unwrap();
-    assert!(sets.of(CoreTypeId(0))[0].events[0]
-        .name
-        .starts_with("instructions"));
-    p
-}
-
-/// One interval in which the thread, of program `name`, ran on core type `t` at this rate.
-fn run(p: &mut Fused, ms: u64, slot: u32, name: &str, t: u8, rate: f64) {
-    let r = readings(slot, t, 0, 100, &[(rate * 1e8) as u64, 100_000_000]);
-    let mut s = snapshot(ms, &[slot], vec![r]);
-    s.threads[0].comm[..name.len()].copy_from_slice(name.as_bytes());
-    p.observe(&s);
+    prepared(Fused::new(model))
 }
 
 /// A thread of rates 2.2 and 2.0 (a factor of 1.1) on the big core for a second, then on the little

@@ -2,10 +2,14 @@ use super::*;
 use crate::providers::programs::MOST_NAMES;
 use crate::providers::testing::{key, readings, snapshot};
 
-const SF: MetricId = MetricId::SpeedupFactor(CoreTypeId(0));
+pub(super) const SF: MetricId = MetricId::SpeedupFactor(CoreTypeId(0));
 
 fn provider() -> Fused {
-    let mut p = Fused::without_model("measured");
+    prepared(Fused::without_model("measured"))
+}
+
+/// The provider on a machine of two big and two little cores.
+pub(super) fn prepared(mut p: Fused) -> Fused {
     let pmus = Pmus::generic(&[vec![0, 1], vec![2, 3]], 4);
     let sets = p.event_sets(&pmus).unwrap();
     assert!(sets.of(CoreTypeId(0))[0].events[0]
@@ -15,7 +19,7 @@ fn provider() -> Fused {
 }
 
 /// One interval in which the thread, of program `name`, ran on core type `t` at this rate.
-fn run(p: &mut Fused, ms: u64, slot: u32, name: &str, t: u8, rate: f64) {
+pub(super) fn run(p: &mut Fused, ms: u64, slot: u32, name: &str, t: u8, rate: f64) {
     let r = readings(slot, t, 0, 100, &[(rate * 1e8) as u64, 100_000_000]);
     let mut s = snapshot(ms, &[slot], vec![r]);
     s.threads[0].comm[..name.len()].copy_from_slice(name.as_bytes());
