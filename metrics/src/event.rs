@@ -37,6 +37,8 @@ pub struct EventAttr {
     pub exclude_user: bool,
     /// Leave out kernel mode.
     pub exclude_kernel: bool,
+    /// How precise samples are to be, from 0 to 3 (`precise_ip`).
+    pub precise: u8,
 }
 
 /// An event on one PMU.

@@ -56,6 +56,7 @@ pub fn software(spec: &EventSpec) -> Option<Event> {
             config: *config,
             exclude_user: spec.modifiers.exclude_user,
             exclude_kernel: spec.modifiers.exclude_kernel,
+            precise: spec.modifiers.precise,
             ..EventAttr::default()
         },
     })

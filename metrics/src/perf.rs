@@ -24,6 +24,9 @@ impl perf_event::events::Event for EventAttr {
         attr.config = self.config;
         attr.config1 = self.config1;
         attr.config2 = self.config2;
+        attr.set_precise_ip(u64::from(self.precise));
+        // Intel's driver refuses precise events of guests
+        attr.set_exclude_guest(u64::from(self.precise > 0));
     }
 }
 

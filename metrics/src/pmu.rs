@@ -309,6 +309,7 @@ impl Pmus {
             type_: pmu.type_,
             exclude_user: spec.modifiers.exclude_user,
             exclude_kernel: spec.modifiers.exclude_kernel,
+            precise: spec.modifiers.precise,
             ..EventAttr::default()
         };
         match &spec.kind {

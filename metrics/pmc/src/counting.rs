@@ -272,7 +272,7 @@ impl Counting {
         for (s, set) in self.sets.iter().enumerate() {
             for unit in &set.units {
                 for (row, whom) in split(unit) {
-                    let on_exec = on_exec && s == self.active;
+                    let on_exec = on_exec && (s == self.active || unit.is_always_on());
                     // one interruption of whoever is counted per reading, not one per event
                     let open = |w| Group::open_at_once(&unit.events, w, on_exec);
                     let groups = open_all(&whom, open)?;
@@ -317,7 +317,8 @@ impl Counting {
         self.missed.insert(tid, before_s);
         let set = self.active;
         let new = self.parts.iter_mut().skip(parts);
-        let groups = new.filter(|p| p.set == set).flat_map(|p| &mut p.groups);
+        let groups = new.filter(|p| p.is_on_with(set));
+        let groups = groups.flat_map(|p| &mut p.groups);
         let clocks = self.clocks.iter_mut().skip(clocks);
         groups.chain(clocks).try_for_each(Group::start)
     }
@@ -343,6 +344,7 @@ impl Counting {
     /// When the kernel refuses.
     pub fn start(&mut self) -> Result<(), GroupError> {
         self.clocks.iter_mut().try_for_each(Group::start)?;
+        self.switch_always_on(true)?;
         self.switch(self.active, true)
     }
 
@@ -355,6 +357,7 @@ impl Counting {
         let set = self.active;
         if last {
             self.clocks.iter_mut().try_for_each(Group::stop)?;
+            self.switch_always_on(false)?;
         }
         let many = self.sets.len() > 1;
         // a choice that does not depend on what was counted need not wait for it: the less time
@@ -387,7 +390,7 @@ impl Counting {
         // time by row and core type, and by row on whichever
         let mut times: HashMap<Place, f64> = HashMap::new();
         let mut seen: BTreeMap<u64, (Vec<f64>, f64, f64)> = BTreeMap::new();
-        for p in self.parts.iter_mut().filter(|p| p.set == set) {
+        for p in self.parts.iter_mut().filter(|p| p.is_on_with(set)) {
             let (seconds, counts) = p.advance(last)?;
             p.sampled.add(seconds, &counts);
             let (cpu, tid, core_type) = (p.row.cpu, p.row.tid, p.unit.core_type);
@@ -425,7 +428,7 @@ impl Counting {
                 seconds: 0.0,
             });
         }
-        for p in self.parts.iter_mut().filter(|p| p.set != set) {
+        for p in self.parts.iter_mut().filter(|p| !p.is_on_with(set)) {
             let key = (p.row.cpu, p.row.tid, p.unit.core_type);
             p.sampled.skip(times.get(&key).copied().unwrap_or(0.0));
         }
@@ -487,6 +490,11 @@ impl Part {
     /// What has metrics of its own: PMU, CPU, thread.
     fn key(&self) -> (&str, Option<u32>, Option<i32>) {
         (&self.unit.pmu, self.row.cpu, self.row.tid)
+    }
+
+    /// Whether it counts while `set` is on: what needs no counter does so all the time.
+    fn is_on_with(&self, set: usize) -> bool {
+        self.set == set || self.unit.is_always_on()
     }
 
     fn type_name(&self, names: &[String]) -> Option<String> {

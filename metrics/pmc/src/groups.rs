@@ -5,6 +5,9 @@ use super::inventory::CounterInventory;
 use super::sets::Set;
 use amp_host::bad_input;
 use amp_machine::{BadFile, Locator};
+use amp_metrics::event::{split_list, SpecKind};
+use amp_metrics::group::software;
+use amp_metrics::{CoreTypeId, EventSpec};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -25,7 +28,7 @@ struct File {
 }
 
 /// The events for some machines: the first variant counts all of whose events a machine has.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
     /// Sets, as behind `-e`.
@@ -126,13 +129,43 @@ pub fn help() -> String {
     shipped().map_or_else(|e| format!("{e:#}"), |g| explained(&g))
 }
 
-/// The group called `name`, or in the file `name`: what of it suits this machine.
+/// The group called `name`, or in the file `name`: what of it suits this machine. Each PMU of cores has the first variant
+/// all of whose events it counts; a PMU that has none is left out, which is said.
 ///
 /// # Errors
 /// [`amp_host::BadInput`] when there is no such group, its file is not one, or no variant suits:
 /// then with what is wrong with the last.
 pub fn find(here: &CounterInventory, name: &str) -> Result<Variant> {
     let file = read(name)?;
+    let mut chosen: Vec<(String, Option<&Variant>)> = Vec::new();
+    for (t, pmu) in here.core_pmus() {
+        if chosen.iter().all(|(known, _)| *known != pmu.name) {
+            let suits = file.variant.iter().find(|v| v.suits(here, t));
+            chosen.push((pmu.name.clone(), suits));
+        }
+    }
+    let suited: Vec<(&str, &Variant)> = chosen
+        .iter()
+        .filter_map(|(pmu, v)| Some((pmu.as_str(), (*v)?)))
+        .collect();
+    match suited.as_slice() {
+        [] => any(here, name, &file),
+        [(_, first), others @ ..]
+            if suited.len() == chosen.len() && others.iter().all(|(_, v)| v == first) =>
+        {
+            Ok((*first).clone())
+        }
+        _ => {
+            for (pmu, _) in chosen.iter().filter(|(_, v)| v.is_none()) {
+                log::warn!("-g {name}: PMU `{pmu}` has not all events of any variant, and counts none of it");
+            }
+            Ok(side_by_side(&suited))
+        }
+    }
+}
+
+/// The first variant whose events are all known, where no PMU of cores has all of one.
+fn any(here: &CounterInventory, name: &str, file: &File) -> Result<Variant> {
     let mut refused = None;
     for v in &file.variant {
         match v
@@ -148,6 +181,65 @@ pub fn find(here: &CounterInventory, name: &str) -> Result<Variant> {
         Some(e) => bad_input(format!("-g {name} ({}): {e}", file.about)),
         None => bad_input(format!("-g {name}: there is no [[variant]]")),
     })
+}
+
+impl Variant {
+    /// Its events, set by set.
+    fn sets(&self) -> impl Iterator<Item = Vec<&str>> {
+        self.events.iter().map(|e| split_list(e))
+    }
+
+    /// Whether the PMU of core type `t` counts all of its events.
+    fn suits(&self, here: &CounterInventory, t: CoreTypeId) -> bool {
+        let counted = |text: &str| {
+            text.parse().is_ok_and(|spec: EventSpec| {
+                software(&spec).is_some() || here.pmus.resolve(t, &spec).is_ok()
+            })
+        };
+        self.sets().flatten().all(counted)
+    }
+}
+
+/// Each PMU's variant in one: first sets together, then second ones. Events name their PMU, metrics need not: each
+/// is worked out where its events are counted.
+fn side_by_side(suited: &[(&str, &Variant)]) -> Variant {
+    let most = suited.iter().map(|(_, v)| v.events.len()).max();
+    let mut sets: Vec<Vec<String>> = vec![Vec::new(); most.unwrap_or(0)];
+    let mut metrics: Vec<String> = Vec::new();
+    for (pmu, v) in suited {
+        for (set, events) in sets.iter_mut().zip(v.sets()) {
+            for event in events {
+                let event = of_pmu(pmu, event);
+                if !set.contains(&event) {
+                    set.push(event);
+                }
+            }
+        }
+        for metric in &v.metrics {
+            if !metrics.contains(metric) {
+                metrics.push(metric.clone());
+            }
+        }
+    }
+    Variant {
+        events: sets.iter().map(|s| s.join(",")).collect(),
+        metrics,
+    }
+}
+
+/// The event, of this PMU alone.
+fn of_pmu(pmu: &str, event: &str) -> String {
+    match event.parse::<EventSpec>() {
+        Ok(spec) if software(&spec).is_some() => event.to_owned(),
+        Ok(EventSpec {
+            kind: SpecKind::Name(_) | SpecKind::Generic(_),
+            ..
+        }) => {
+            let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
+            format!("{pmu}/{name}/{modifiers}")
+        }
+        _ => event.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -192,6 +284,148 @@ mod tests {
         }
         assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
         assert_eq!(help(), text);
+    }
+
+    /// A machine whose `/sys` is a fixture of amp-metrics, with this in `/proc/cpuinfo` and these CPUs per core type.
+    fn machine(fixture: &str, cpuinfo: &str, types: &[&[u32]]) -> CounterInventory {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, format!("{text}\n")).unwrap();
+        };
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
+        let sysfs = std::fs::read_to_string(fixtures.join(format!("{fixture}.sysfs"))).unwrap();
+        for line in sysfs.lines() {
+            let (path, content) = line.split_once(" = ").unwrap();
+            put(&format!("sys/{path}"), content);
+        }
+        put("proc/cpuinfo", cpuinfo);
+        let types = types
+            .iter()
+            .enumerate()
+            .map(|(i, cpus)| amp_metrics::CoreType {
+                name: format!("t{i}"),
+                cpus: cpus.to_vec(),
+                capacity: 1024 - i as u32,
+            });
+        let topology = amp_metrics::Topology::new(types.collect()).unwrap();
+        CounterInventory::under(root.path(), &topology, None).unwrap()
+    }
+
+    fn intel(model: u32) -> String {
+        format!("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {model}\nstepping\t: 2")
+    }
+
+    fn amd(family: u32, model: u32) -> String {
+        format!(
+            "vendor_id\t: AuthenticAMD\ncpu family\t: {family}\nmodel\t\t: {model}\nstepping\t: 2"
+        )
+    }
+
+    /// The metrics of a group on a machine, and what its events are counted by: every one must resolve, and every formula be
+    /// read and have all of its names on one PMU.
+    fn found(here: &CounterInventory, group: &str) -> Vec<(String, Vec<String>)> {
+        let v = find(here, group).unwrap_or_else(|e| panic!("{group}: {e:#}"));
+        let sets: Vec<Set> = v
+            .events
+            .iter()
+            .map(|e| Set::parse(here, e).unwrap())
+            .collect();
+        let known: Vec<String> = sets.iter().flat_map(Set::names).cloned().collect();
+        let aliases: Vec<String> = sets.iter().flat_map(Set::aliases).cloned().collect();
+        let units = || sets.iter().flat_map(|s| &s.units);
+        let counted_by = |metric: &String| {
+            let f = Formula::parse_with(metric, &known, &aliases).unwrap();
+            let mut pmus: Vec<String> = units().map(|u| u.pmu.clone()).collect();
+            pmus.sort();
+            pmus.dedup();
+            let names: Vec<&String> = f
+                .names
+                .iter()
+                .filter(|n| *n != super::super::formula::SECONDS)
+                .collect();
+            let of = |pmu: &str, n: &String| units().any(|u| u.pmu == pmu && u.find(n).is_some());
+            pmus.retain(|pmu| names.iter().all(|n| of(pmu, n)));
+            assert!(!pmus.is_empty(), "{group}: {metric}");
+            (f.name, pmus)
+        };
+        v.metrics.iter().map(counted_by).collect()
+    }
+
+    #[test]
+    fn hybrids_have_a_variant_for_each_pmu() {
+        let (core, atom) = (
+            (0..16).collect::<Vec<u32>>(),
+            (16..24).collect::<Vec<u32>>(),
+        );
+        let alder = machine("alderlake", &intel(151), &[&core, &atom]);
+        for group in ["topdown", "tlb", "memory", "branches", "caches"] {
+            let metrics = found(&alder, group);
+            for pmu in ["cpu_core", "cpu_atom"] {
+                let of = metrics.iter().filter(|(_, by)| by.iter().any(|p| p == pmu));
+                assert!(of.count() >= 3, "{group} on {pmu}: {metrics:?}");
+            }
+        }
+        // one way for each, by events of its own
+        let retiring: Vec<Vec<String>> = found(&alder, "topdown")
+            .into_iter()
+            .filter(|(name, _)| name == "retiring")
+            .map(|(_, by)| by)
+            .collect();
+        assert_eq!(retiring, [["cpu_core"], ["cpu_atom"]]);
+        // Gracemont counts no floating-point operations
+        let flops = found(&alder, "flops");
+        assert!(flops.iter().all(|(_, by)| by == &["cpu_core"]), "{flops:?}");
+    }
+
+    #[test]
+    fn groups_know_the_events_of_current_processors() {
+        let all: Vec<u32> = (0..16).collect();
+        let zen = |cpuinfo: &str| machine("zen", cpuinfo, &[&all]);
+        for (model, groups) in [
+            // Zen 3, 4 and 5
+            (amd(25, 33), &["flops", "branches"][..]),
+            (
+                amd(25, 97),
+                &["topdown", "tlb", "memory", "flops", "branches"],
+            ),
+            (
+                amd(26, 68),
+                &["topdown", "tlb", "memory", "flops", "branches"],
+            ),
+        ] {
+            let here = zen(&model);
+            for group in groups {
+                assert!(found(&here, group).len() >= 2, "{group}: {model}");
+            }
+        }
+        // meteor lake's low-power cores have the PMU of the other small ones
+        let (core, atom, low) = (
+            (0..12).collect::<Vec<u32>>(),
+            (12..20).collect::<Vec<u32>>(),
+            vec![20, 21],
+        );
+        let meteor = machine("meteorlake", &intel(170), &[&core, &atom, &low]);
+        let flops = found(&meteor, "flops");
+        let by = |pmu: &str| flops.iter().any(|(n, by)| n == "flops" && by == &[pmu]);
+        assert!(by("cpu_core") && by("cpu_atom"), "{flops:?}");
+    }
+
+    #[test]
+    fn a_machine_that_lacks_a_groups_events_is_told() {
+        let juno = machine("juno", "", &[&[0, 1], &[2, 3, 4, 5]]);
+        let e = find(&juno, "topdown").unwrap_err();
+        assert!(
+            e.is::<amp_host::BadInput>() && e.to_string().contains("-g topdown"),
+            "{e:#}"
+        );
+        let tlb = found(&juno, "tlb");
+        assert!(
+            tlb.iter()
+                .any(|(n, by)| n == "dtlb_misses_per_1000" && by.len() == 2),
+            "{tlb:?}"
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What `-e` asks for, on the PMUs of this machine.
 
+mod fit;
+
 use super::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_metrics::event::{split_list, SpecKind};
@@ -291,7 +293,7 @@ mod tests {
     use amp_metrics::virtual_counters::VirtualCounters;
     use amp_metrics::{Pmu, Pmus};
 
-    fn inventory(core: bool) -> CounterInventory {
+    pub fn inventory(core: bool) -> CounterInventory {
         let pmu = |name: &str, type_, cpus: &[u32], event: &str| Pmu {
             name: name.into(),
             type_,

@@ -39,7 +39,7 @@ const USUAL_METRIC: &str = "ipc=instructions/cycles";
 )]
 pub struct StatArgs {
     /// Events counted at the same time, separated by commas, as perf writes them; several -e are
-    /// counted by turns [default: task-clock,instructions,cycles,branches,branch-misses]
+    /// counted by turns, and so are the events of one that does not fit at once [default: task-clock,instructions,cycles,branches,branch-misses]
     #[arg(short = 'e', long = "event", value_name = "SET")]
     sets: Vec<String>,
     /// Events and metrics by a name (`scx_amp pmc list` explains each), or a file FILE.toml like
@@ -129,6 +129,10 @@ impl<'a> Measurement<'a> {
             if changed.count() > 0 {
                 log::warn!("{USER_MODE_ONLY}");
             }
+        }
+        // windows are cut from one set, which its user has to choose
+        if args.window.is_none() {
+            sets = sets.into_iter().flat_map(fitting).collect();
         }
         let virtuals = virtuals(args, &inventory)?;
         if args.target.all_cpus && virtuals.as_ref().is_some_and(Virtuals::needs_program) {
@@ -256,6 +260,20 @@ fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<(Vec<String>, 
     Ok((sets, metrics))
 }
 
+/// The set in as many as can be counted at once; says so where that is more than one.
+fn fitting(set: Set) -> Vec<Set> {
+    let text = set.text.clone();
+    let sets = set.fitting();
+    if sets.len() > 1 {
+        let parts: Vec<String> = sets.iter().map(|s| format!("`{}`", s.text)).collect();
+        log::warn!(
+            "-e `{text}`: more than can be counted at once here and now; these take turns: {}",
+            parts.join(", ")
+        );
+    }
+    sets
+}
+
 fn formulas(texts: &[String], sets: &[Set], beside: &[String]) -> Result<Vec<Formula>> {
     let mut known: Vec<String> = sets.iter().flat_map(Set::names).cloned().collect();
     known.extend(beside.iter().cloned());
@@ -317,7 +335,7 @@ fn refused(inventory: &CounterInventory, sets: &[Set], e: GroupError) -> anyhow:
                 format!("; {n} events fit at once there, instructions and cycles among them")
             });
             bad_input(format!(
-                "{e}{beside}{fit}. Give several -e, which take turns"
+                "{e}{beside}{fit}. Leave some out, or count by turns without --window"
             ))
         }
         GroupError::Refused { .. } => bad_input(e),

@@ -36,14 +36,21 @@ pub enum Term {
     Name(String),
 }
 
-/// Which modes are counted: `:u` user only, `:k` kernel only.
+/// What stands behind an event: which modes are counted (`:u` user only, `:k` kernel only), and how
+/// precise its samples are to be (`:p`, `:pp`, `:ppp`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modifiers {
     /// Leave out user mode.
     pub exclude_user: bool,
     /// Leave out kernel mode.
     pub exclude_kernel: bool,
+    /// `precise_ip` of `perf_event_attr`: from 0 (a sample may come late by any number of
+    /// instructions) to 3 (it must not).
+    pub precise: u8,
 }
+
+/// The most that `precise_ip` can be.
+const MOST_PRECISE: u8 = 3;
 
 /// What kind of name it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -128,14 +135,16 @@ pub(crate) fn terms(s: &str) -> Result<Vec<Term>, String> {
 }
 
 fn modifiers(s: &str) -> Result<Modifiers, String> {
-    let (mut user, mut kernel) = (false, false);
+    let (mut user, mut kernel, mut precise) = (false, false, 0);
     for c in s.chars() {
         match c {
             'u' => user = true,
             'k' => kernel = true,
+            'p' if precise < MOST_PRECISE => precise += 1,
+            'p' => return Err("modifier `p` stands there more than three times".into()),
             _ => {
                 return Err(format!(
-                    "modifier `{c}` is not `u` (user) or `k` (kernel mode)"
+                    "modifier `{c}` is not `u` (user mode), `k` (kernel mode) or `p` (precise)"
                 ))
             }
         }
@@ -144,6 +153,7 @@ fn modifiers(s: &str) -> Result<Modifiers, String> {
     Ok(Modifiers {
         exclude_user: kernel && !user,
         exclude_kernel: user && !kernel,
+        precise,
     })
 }
 
@@ -250,7 +260,7 @@ mod tests {
         assert!(matches!(kind("branch-misses"), SpecKind::Generic(_)));
         let user = Modifiers {
             exclude_kernel: true,
-            exclude_user: false,
+            ..Modifiers::default()
         };
         for s in ["cycles:u", "cpu/cycles/u", "cpu/cycles/:u"] {
             assert_eq!(s.parse::<EventSpec>().unwrap().modifiers, user, "{s}");
@@ -259,6 +269,17 @@ mod tests {
             "cycles:uk".parse::<EventSpec>().unwrap().modifiers,
             Modifiers::default()
         );
+        for (s, precise) in [("cycles:p", 1), ("cpu/cycles/pp", 2), ("cycles:ppp", 3)] {
+            let spec: EventSpec = s.parse().unwrap();
+            let (kernel, user) = (spec.modifiers.exclude_user, spec.modifiers.exclude_kernel);
+            assert_eq!(
+                (spec.modifiers.precise, kernel, user),
+                (precise, false, false),
+                "{s}"
+            );
+        }
+        let both = "cycles:upp".parse::<EventSpec>().unwrap().modifiers;
+        assert_eq!(both, Modifiers { precise: 2, ..user });
     }
 
     #[test]
@@ -271,6 +292,7 @@ mod tests {
             ("cpu/event=/", "`event=`"),
             ("cpu/event=0xfg/", "`event=0xfg`"),
             ("cycles:x", "`x`"),
+            ("cycles:pppp", "three times"),
             ("a b", "not a name"),
         ] {
             let e = s.parse::<EventSpec>().unwrap_err().to_string();

@@ -14,6 +14,8 @@ const UNITS: f64 = 4e6;
 const HASH: [u32; 2] = [1, 4];
 /// How far counts may be from known ones.
 const CLOSE: f64 = 0.005;
+/// One more than the six counters, that of cycles left out, can hold.
+const WIDE: &str = "l1d_cache:u,l1d_cache_refill:u,l2d_cache:u,l2d_cache_refill:u,br_retired:u,br_mis_pred:u,inst_retired:u";
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
@@ -376,7 +378,9 @@ amp-workload list --json >/kernels.json
             let e = "-e instructions:u,cycles:u,br_retired:u -m ipc=inst_retired:u/cpu_cycles:u";
             stat(format!("alu-{cpu}-{times}"), e, alu.clone());
             let turns = "-e instructions:u,cycles:u -e br_retired:u -e l1d_cache";
-            stat(format!("turns-{cpu}-{times}"), turns, alu);
+            stat(format!("turns-{cpu}-{times}"), turns, alu.clone());
+            let wide = format!("-e task-clock,{WIDE}");
+            stat(format!("wide-{cpu}-{times}"), &wide, alu);
             // its own counters and the model's beside ours
             let work = HASH[times - 1];
             let hash = format!(
@@ -399,10 +403,11 @@ scx_amp pmc record -e instructions:u -c 10000 --method prime --json /record-$cpu
 done
 amp-workload blocks chain --rounds 70k --list >/blocks.json
 scx_amp pmc stat -e nosuch -- true 2>/err; echo \"unknown $?\"; sed 's/^/says /' /err
-scx_amp pmc stat -e l1d_cache,l1d_cache_refill,l2d_cache,l2d_cache_refill,br_retired,br_mis_pred,inst_retired -- true 2>/err
+scx_amp pmc stat -e instructions:u,WIDE --window 1M -- true 2>/err
 echo \"toomany $?\"; sed 's/^/says /' /err
 scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
 ";
+    script = script.replace("WIDE", WIDE);
     script += MANY;
     for file in [
         "many",
@@ -530,6 +535,31 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
             );
         }
 
+        // one that does not fit is split, and what needs no counter is counted all the time
+        let wide = report("wide", 2);
+        assert_eq!(wide["sets"].as_array().map(Vec::len), Some(2), "{wide}");
+        for (event, known) in [
+            ("inst_retired:u", "instructions:u"),
+            ("br_retired:u", "br_retired:u"),
+        ] {
+            let get = |key| value(&wide, event, core_type, key);
+            let truth = value(&two, known, core_type, "count");
+            println!(
+                "{core_type} {event} of a split set: {} ± {}, truth {truth}",
+                get("count"),
+                get("u")
+            );
+            assert!((0.2..0.8).contains(&get("coverage")), "{wide}");
+            assert!(
+                (get("count") - truth).abs() <= 4.0 * get("u") + CLOSE * truth,
+                "{wide}"
+            );
+        }
+        let clock = wide["counts"].as_array().unwrap().iter();
+        let clock: Vec<&Value> = clock.filter(|c| c["event"] == "task-clock").collect();
+        assert_eq!(clock.len(), 1, "{wide}");
+        assert_eq!(clock[0]["coverage"], 1.0, "{wide}");
+
         let (one, two) = (report("hash", 1), report("hash", 2));
         for (event, key) in [
             ("l1d_cache_refill", "l1d_refills"),
@@ -560,9 +590,9 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     let says: Vec<&str> = r.lines("says").collect();
     assert!(says[0].contains("`nosuch`"), "{says:?}");
     assert!(
-        says[1].contains("several -e")
+        says[1].contains("without --window")
             && says[1].contains("7 events fit")
-            && says[1].contains("beside `l1d_cache`, `l1d_cache_refill`"),
+            && says[1].contains("beside `instructions:u`, `l1d_cache:u`"),
         "{says:?}"
     );
 }

@@ -1,6 +1,6 @@
 //! Which set is on.
 
-use super::Counting;
+use super::{Counting, Part};
 use amp_metrics::group::{Group, GroupError};
 use std::collections::HashMap;
 
@@ -10,19 +10,21 @@ impl Counting {
     /// # Errors
     /// When the kernel refuses.
     pub(super) fn switch(&mut self, set: usize, on: bool) -> Result<(), GroupError> {
-        let groups = self
-            .parts
-            .iter_mut()
-            .filter(|p| p.set == set)
-            .flat_map(|p| &mut p.groups);
-        for g in groups {
-            if on {
-                g.start()?;
-            } else {
-                g.stop()?;
-            }
-        }
-        Ok(())
+        self.switch_parts(on, |p| p.set == set && !p.unit.is_always_on())
+    }
+
+    /// Puts on, or off, what is no set's alone.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn switch_always_on(&mut self, on: bool) -> Result<(), GroupError> {
+        self.switch_parts(on, |p| p.unit.is_always_on())
+    }
+
+    fn switch_parts(&mut self, on: bool, which: impl Fn(&Part) -> bool) -> Result<(), GroupError> {
+        let parts = self.parts.iter_mut().filter(|p| which(p));
+        let mut groups = parts.flat_map(|p| &mut p.groups);
+        groups.try_for_each(if on { Group::start } else { Group::stop })
     }
 
     /// The set that the strategy wants next.
@@ -42,7 +44,7 @@ impl Counting {
         }
         let of = |set: usize| {
             let parts = self.parts.iter().enumerate();
-            parts.filter(move |(_, p)| p.set == set)
+            parts.filter(move |(_, p)| p.set == set && !p.unit.is_always_on())
         };
         let mut new: HashMap<_, usize> = of(to).map(|(i, p)| (p.key(), i)).collect();
         let old: Vec<(usize, Option<usize>)> =

@@ -56,6 +56,9 @@ impl Counting {
                 return Ok(self.parts.iter().map(all).collect());
             }
             let of = |p: &Part| {
+                if p.unit.is_always_on() {
+                    return Whole::of(p.sampled.seconds());
+                }
                 let on = |whom: &Whom| p.groups.iter().any(|g| g.whom() == *whom);
                 let seconds: f64 = times.iter().filter(|t| on(&t.0)).map(|t| t.1).sum();
                 let here = |o: &&Part| (o.key(), o.unit.core_type) == (p.key(), p.unit.core_type);
@@ -131,7 +134,8 @@ impl Counting {
                     changing: seen * changing,
                 }
             }
-            None if one => Whole::of(time(p)),
+            // what is on all the time missed only threads that were not found yet
+            None if one || p.unit.is_always_on() => Whole::of(time(p) + missed),
             None => Whole::of(all),
         };
         parts.iter().map(of).collect()

@@ -241,11 +241,12 @@ fn open(
             continue;
         };
         let period = periods::first(args.method, nominal, rng);
+        let precision = sampler::asked(event)?;
         let open = |branches| {
             let what = What::Samples {
                 event,
                 period,
-                precision: sampler::precision(&event.pmu),
+                precision,
                 branches,
             };
             CpuSampler::open(cpu, of, on_exec, what)
@@ -268,7 +269,8 @@ fn open(
             pmu: unit.pmu.clone(),
             period: nominal,
             method: args.method,
-            precision: sampler::precision(&unit.pmu),
+            // bad input by now
+            precision: sampler::asked(event).unwrap_or_default(),
             branches: match refused {
                 None => wanted.as_ref().copied().unwrap_or(0),
                 Some(_) => 0,

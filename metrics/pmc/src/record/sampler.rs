@@ -109,6 +109,33 @@ pub fn precision(pmu: &str) -> u8 {
     text.trim().parse().map_or(0, |p: u8| p.min(3))
 }
 
+/// How precise samples of `event` are asked to be: as it is written (`cycles:pp`), else as precise as its PMU can.
+///
+/// # Errors
+/// [`amp_host::BadInput`] when more is written than the PMU says it can.
+pub fn asked(event: &Event) -> anyhow::Result<u8> {
+    asked_of(event, precision(&event.pmu))
+}
+
+fn asked_of(event: &Event, most: u8) -> anyhow::Result<u8> {
+    match event.attr.precise {
+        0 => Ok(most),
+        asked if asked <= most => Ok(asked),
+        _ => Err(amp_host::bad_input(format!(
+            "event `{}`: PMU `{}` {}; leave the `p` out",
+            event.name,
+            event.pmu,
+            match most {
+                0 => "states no precise samples (caps/max_precise in sysfs)".to_owned(),
+                n => format!(
+                    "can do `:{}` at most (caps/max_precise in sysfs), which it is asked for anyhow",
+                    "p".repeat(usize::from(n))
+                ),
+            }
+        ))),
+    }
+}
+
 /// What is opened on a CPU.
 #[derive(Clone, Copy)]
 pub enum What<'a> {
@@ -118,7 +145,7 @@ pub enum What<'a> {
         event: &'a Event,
         /// Events between two samples.
         period: u64,
-        /// What [`precision`] says of its PMU.
+        /// What [`asked`] says.
         precision: u8,
         /// Whether last-branch records are to come with them.
         branches: bool,
@@ -322,4 +349,26 @@ fn one(cpu: u32, of: SampledTasks, on_exec: bool, what: What<'_>) -> Result<Coun
         });
     }
     build(&b, event, cpu, of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_as_precise_as_is_written_and_no_pmu_is_asked_for_more_than_it_has() {
+        let clock = |text: &str| amp_metrics::group::software(&text.parse().unwrap()).unwrap();
+        let of = |text: &str, most| asked_of(&clock(text), most);
+        assert_eq!(of("cpu-clock", 2).unwrap(), 2, "the most");
+        assert_eq!(of("cpu-clock:p", 2).unwrap(), 1);
+        assert_eq!(of("cpu-clock:upp", 2).unwrap(), 2);
+        for (text, most, says) in [
+            ("cpu-clock:ppp", 2, "`:pp`"),
+            ("cpu-clock:p", 0, "no precise samples"),
+        ] {
+            let e = of(text, most).unwrap_err();
+            assert!(e.is::<amp_host::BadInput>());
+            assert!(e.to_string().contains(says), "{e}");
+        }
+    }
 }

@@ -1,0 +1,251 @@
+//! Sets that a PMU can count at once: one that it cannot is split, as trials show.
+
+use super::{Set, Unit};
+use amp_metrics::group::{Group, GroupError, Whom};
+use amp_metrics::Event;
+use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
+use std::time::{Duration, Instant};
+
+/// CPU time after which a group that has no counters has said so.
+const TRIAL: Duration = Duration::from_millis(1);
+
+impl Unit {
+    /// Whether its events need no counter of a PMU: they may be on all the time.
+    pub fn is_always_on(&self) -> bool {
+        self.core_type.is_none() && self.cpus.is_empty()
+    }
+
+    /// The same unit with the events at `of` alone.
+    fn only(&self, of: &[usize]) -> Unit {
+        let at = |i: Option<usize>| of.iter().position(|o| Some(*o) == i);
+        Unit {
+            events: of.iter().map(|i| self.events[*i].clone()).collect(),
+            aliases: of.iter().map(|i| self.aliases[*i].clone()).collect(),
+            instructions: at(self.instructions),
+            cycles: at(self.cycles),
+            ..Unit::new(&self.pmu, self.core_type, self.cpus.clone())
+        }
+    }
+}
+
+impl Set {
+    /// The set as sets that can be counted by turns, whose events the PMUs here can count at once, as
+    /// trials show; one set, itself, where everything fits. Counters that others hold now (the NMI watchdog, a
+    /// scheduler, another profiler) do not count as there.
+    pub fn fitting(self) -> Vec<Set> {
+        self.split(&|unit, events| counts_at_once(unit, events))
+    }
+
+    fn split(self, fits: &dyn Fn(&Unit, &[Event]) -> bool) -> Vec<Set> {
+        let mut bins: Vec<Vec<Vec<usize>>> = self.units.iter().map(|u| bins(u, fits)).collect();
+        let most = bins.iter().map(Vec::len).max().unwrap_or(1);
+        if most <= 1 {
+            return vec![self];
+        }
+        for (unit, bins) in self.units.iter().zip(&mut bins) {
+            if !unit.is_always_on() {
+                // what no set counts on a core type looks like time that nobody spent there
+                spread(bins, most);
+            }
+        }
+        let mut sets = Vec::with_capacity(most);
+        let mut not_supported = self.not_supported;
+        for k in 0..most {
+            let units = self.units.iter().zip(&bins);
+            let units: Vec<Unit> = units
+                .filter_map(|(u, bins)| Some(u.only(bins.get(k)?)))
+                .collect();
+            let mut names: Vec<&str> = Vec::new();
+            for e in units.iter().flat_map(|u| &u.events) {
+                if !names.contains(&e.name.as_str()) {
+                    names.push(&e.name);
+                }
+            }
+            sets.push(Set {
+                text: names.join(","),
+                units,
+                not_supported: std::mem::take(&mut not_supported),
+            });
+        }
+        sets
+    }
+}
+
+/// The events of a unit by their numbers, put together in the order in which they are written: each goes to the
+/// first bin that has room for it. One that does not fit anywhere, not even alone, has a bin of its own.
+fn bins(unit: &Unit, fits: &dyn Fn(&Unit, &[Event]) -> bool) -> Vec<Vec<usize>> {
+    let all: Vec<usize> = (0..unit.events.len()).collect();
+    if unit.is_always_on() || fits(unit, &unit.events) {
+        return vec![all];
+    }
+    let mut bins: Vec<Vec<usize>> = Vec::new();
+    for i in all {
+        let with = |bin: &[usize]| -> Vec<Event> {
+            let events = bin.iter().chain([&i]);
+            events.map(|i| unit.events[*i].clone()).collect()
+        };
+        match bins.iter_mut().find(|bin| fits(unit, &with(bin))) {
+            Some(bin) => bin.push(i),
+            None => bins.push(vec![i]),
+        }
+    }
+    bins
+}
+
+/// Makes `n` bins of them: the fullest is halved, and where nothing can be halved, the first is counted again.
+fn spread(bins: &mut Vec<Vec<usize>>, n: usize) {
+    while bins.len() < n {
+        let fullest = (0..bins.len()).rev().max_by_key(|b| bins[*b].len());
+        let Some(fullest) = fullest else {
+            return;
+        };
+        let half = bins[fullest].len() / 2;
+        let new = match half {
+            0 => bins[0].clone(),
+            _ => {
+                let keep = bins[fullest].len() - half;
+                bins[fullest].split_off(keep)
+            }
+        };
+        bins.push(new);
+    }
+}
+
+/// Whether the events can be on at once now. Only a refusal counts as one: who may not count, or lacks an event, is
+/// told so when counting begins.
+fn counts_at_once(unit: &Unit, events: &[Event]) -> bool {
+    match (unit.core_type, unit.cpus.first()) {
+        // a PMU that counts no cores has to be asked on a CPU of its own, where others may be at it
+        (None, Some(cpu)) => !is_refusal(&Group::open(events, Whom::Cpu(*cpu), false)),
+        (_, cpu) => std::thread::scope(|s| {
+            let tried = s.spawn(|| tried_here(cpu.copied(), events)).join();
+            tried.unwrap_or(true)
+        }),
+    }
+}
+
+fn is_refusal<T>(tried: &Result<T, GroupError>) -> bool {
+    matches!(tried, Err(GroupError::Refused { .. }))
+}
+
+/// Counts this thread, which a group of a whole CPU, pinned as well, goes before: so the trial takes counters from nobody.
+fn tried_here(cpu: Option<u32>, events: &[Event]) -> bool {
+    let opened = Group::open(events, Whom::Caller, false);
+    if is_refusal(&opened) {
+        return false;
+    }
+    let (Ok(mut group), Some(cpu)) = (opened, cpu) else {
+        return true;
+    };
+    let there = || {
+        // of the thread that ends with this
+        let mut mask = sched_getaffinity(None).ok()?;
+        if !mask.is_set(cpu as usize) {
+            return None;
+        }
+        mask = CpuSet::new();
+        mask.set(cpu as usize);
+        sched_setaffinity(None, &mask).ok()
+    };
+    if there().is_none() || group.start().is_err() {
+        return true;
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < TRIAL {
+        std::hint::spin_loop();
+    }
+    match group.read() {
+        Ok(counts) => !counts.running.is_zero(),
+        Err(GroupError::Taken { .. }) => false,
+        Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::inventory;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(text: &str) -> Set {
+        Set::parse(&inventory(true), text).unwrap()
+    }
+
+    /// A PMU with so many counters, of which events with an even code have the first two only.
+    fn with(counters: usize) -> impl Fn(&Unit, &[Event]) -> bool {
+        move |unit, events| {
+            let tied = events.iter().filter(|e| e.attr.config % 2 == 0).count();
+            unit.is_always_on() || (events.len() <= counters && tied <= 2)
+        }
+    }
+
+    fn names(sets: &[Set]) -> Vec<Vec<String>> {
+        let of = |u: &Unit| {
+            let events: Vec<&str> = u.events.iter().map(|e| e.name.as_str()).collect();
+            format!("{}: {}", u.pmu, events.join(" "))
+        };
+        sets.iter()
+            .map(|s| s.units.iter().map(of).collect())
+            .collect()
+    }
+
+    #[test]
+    fn what_fits_stays_as_it_is() {
+        let one = set("both,task-clock,a57/event=3/");
+        assert_eq!(one.clone().split(&with(4)), [one]);
+    }
+
+    #[test]
+    fn what_does_not_fit_takes_turns_and_software_is_on_all_the_time() {
+        let wide = set("a57/event=2/,task-clock,both,a57/event=4/,a57/event=6/,instructions");
+        let sets = wide.split(&with(3));
+        assert_eq!(
+            names(&sets),
+            [
+                vec![
+                    "a57: a57/event=2/ both a57/event=4/".to_owned(),
+                    "a53: both".to_owned(),
+                    "software: task-clock".to_owned()
+                ],
+                vec![
+                    "a57: a57/event=6/ instructions".to_owned(),
+                    "a53: instructions".to_owned()
+                ],
+            ]
+        );
+        assert_eq!(sets[0].text, "a57/event=2/,both,a57/event=4/,task-clock");
+        assert_eq!(sets[1].units[0].instructions, Some(1));
+        assert_eq!(sets[0].units[0].instructions, None);
+        assert_eq!(sets[1].units[1].find("a53/event=0x1/"), None);
+        // a core type of one event is counted whenever the others are
+        let sets = set("a57/event=2/,a57/event=4/,a57/event=6/,a53/event=3/").split(&with(4));
+        assert_eq!(sets.len(), 2);
+        assert!(sets
+            .iter()
+            .all(|s| s.units[1].find("a53/event=3/") == Some(0)));
+    }
+
+    proptest! {
+        #[test]
+        fn every_event_is_counted_and_every_set_fits(
+            codes in proptest::collection::vec(1u64..40, 1..14),
+            counters in 1usize..6,
+        ) {
+            let text: Vec<String> = codes.iter().map(|c| format!("a57/event={c}/")).collect();
+            let wide = set(&format!("{},both,cs", text.join(",")));
+            let sets = wide.clone().split(&with(counters));
+            for unit in sets.iter().flat_map(|s| &s.units) {
+                prop_assert!(!unit.events.is_empty());
+                prop_assert!(with(counters)(unit, &unit.events), "{:?}", unit.events);
+                prop_assert_eq!(unit.events.len(), unit.aliases.len());
+            }
+            for event in wide.units.iter().flat_map(|u| &u.events) {
+                let units = sets.iter().flat_map(|s| &s.units);
+                let times = units.flat_map(|u| &u.events).filter(|e| *e == event).count();
+                prop_assert!(times >= 1, "{}", event.name);
+            }
+            let software = |s: &&Set| s.units.iter().any(Unit::is_always_on);
+            prop_assert_eq!(sets.iter().filter(software).count(), 1);
+        }
+    }
+}
