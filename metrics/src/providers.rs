@@ -4,7 +4,7 @@
 //! of the machine. Only what it returns is put in place, so a provider that cannot work here never
 //! replaces one that does.
 
-mod costs;
+mod checked;
 pub mod declared;
 mod energy;
 mod exec;
@@ -23,7 +23,7 @@ pub(crate) mod testing;
 mod threads;
 mod windowed;
 
-pub use costs::WithCosts;
+pub use checked::Checked;
 pub use declared::{Declarations, Declared, DeclaredFactors, Efficiencies, Speedups};
 pub use energy::WithEnergy;
 pub use exec::{Exec, ExecFile, PROTOCOL};
@@ -142,8 +142,6 @@ pub struct ProviderEntry {
     /// [`Remembered`] goes in front of it when it is asked for by name, not when a file puts
     /// something else there.
     remembers: bool,
-    /// Whether it learns itself what neighbours cost each other.
-    learns_costs: bool,
     make: fn(Option<&Context<'_>>) -> Made,
 }
 
@@ -155,14 +153,12 @@ pub const PROVIDERS: &[ProviderEntry] = &[
             "speedup and efficiency factors as declared per application, by the workload file, \
              solo runs or a provider file",
         remembers: false,
-        learns_costs: false,
         make: |_| Ok(Box::new(Declared::new(Declarations::default()))),
     },
     ProviderEntry {
         name: "fused",
         summary: "the platform model where one fits, corrected by the measured ratio of instruction rates; without a model, that alone",
         remembers: false,
-        learns_costs: true,
         make: |context| {
             let model = context.and_then(|c| model_for(c, PlatformModel::fits_in_part).ok());
             Ok(match model {
@@ -175,7 +171,6 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         name: "ipc-sampling",
         summary: "the ratio of what a thread did on each core type, which it has to visit by turns",
         remembers: false,
-        learns_costs: false,
         make: |_| {
             // the defaults are within their ranges
             IpcSampling::new("ipc-sampling", IpcSamplingSettings::default())
@@ -190,21 +185,18 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         name: "remembered",
         summary: "ipc-sampling, and for threads that it does not know yet what others of their name were like",
         remembers: true,
-        learns_costs: false,
         make: |context| (entry("ipc-sampling")?.make)(context),
     },
     ProviderEntry {
         name: "measured",
         summary: "what a thread's instruction rate does when it comes to another core type, weighed against how it varies anyhow; no model",
         remembers: false,
-        learns_costs: true,
         make: |_| Ok(Box::new(Fused::without_model("measured"))),
     },
     ProviderEntry {
         name: "model",
         summary: "a platform model: factors from counters on the core type the thread is on; until it has been counted, those of others of its name",
         remembers: true,
-        learns_costs: false,
         make: |context| match context {
             None => Err(ProviderError::NoModel {
                 why: vec!["the machine is not known".to_owned()],
@@ -216,7 +208,6 @@ pub const PROVIDERS: &[ProviderEntry] = &[
         name: "none",
         summary: "no metrics: policies that need them fall back on fair shares",
         remembers: false,
-        learns_costs: false,
         make: |_| Ok(Box::new(NoMetrics)),
     },
 ];
@@ -389,8 +380,8 @@ fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {
                 mut provider, sets, ..
             }) => {
                 // without counters there is nothing to learn from
-                if !sets.is_empty() && !entry(name)?.learns_costs {
-                    provider = Box::new(WithCosts::new(provider));
+                if !sets.is_empty() && *name == "model" {
+                    provider = Box::new(Checked::new(provider, context.pmus));
                 }
                 return Ok(Prepared {
                     provider,

@@ -321,6 +321,17 @@ impl Fused {
         own.or_else(|| of(self.programs.kin(&name)?, KIN * KIN))
     }
 
+    /// How much moves have shown of a thread's factor of core type `of`.
+    pub(super) fn shown(&self, key: ThreadKey, of: CoreTypeId) -> Option<Shown> {
+        let (thread, program) = self.thread(key)?;
+        let program = program?;
+        let follower = thread.follower.as_ref();
+        Some(Shown {
+            tried: program.is_tried() || program.is_expected(of.index()),
+            units: follower.map_or(0.0, |f| f.units),
+        })
+    }
+
     /// Whether a model says enough of a thread.
     fn is_told(&self, key: ThreadKey) -> bool {
         let told = |t: &Thread| t.told.iter().any(Option::is_some);
@@ -338,6 +349,16 @@ impl Fused {
         let enough = here.is_none_or(|(_, units)| units >= ENOUGH);
         thread.ran && program.moves == 0 && !enough && !self.is_told(key)
     }
+}
+
+/// How much moves have shown of a thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shown {
+    /// Whether a thread of its program moved to and fro in a phase after it had begun, now or in an earlier run of the
+    /// scheduler, as far as that is remembered.
+    pub tried: bool,
+    /// CPU time of the thread that was counted, in units of 100 ms.
+    pub units: f64,
 }
 
 /// A factor, with what it is worth.

@@ -29,6 +29,11 @@ const ASIDE: f64 = 0.07;
 /// Units of time from which on a portion shows how much rates vary.
 const WHOLE: f64 = 0.75;
 
+/// Moves in a phase of which not all can have come together with a change of what the program does.
+const TO_AND_FRO: u32 = 2;
+/// Units of time after which a program has begun: it loads what it works on first.
+const BEGUN: f64 = 10.0;
+
 /// What is put together on a core type until it is a portion.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
@@ -75,6 +80,8 @@ pub(super) struct Follower {
     pub phase: (u32, Nanos),
     /// Units of time that were counted in all.
     pub units: f64,
+    /// Moves in this phase.
+    moves: u32,
 }
 
 /// A window.
@@ -110,6 +117,7 @@ impl Follower {
             doubt: [0.0; MAX_CORE_TYPES],
             phase: (0, since),
             units: 0.0,
+            moves: 0,
         }
     }
 
@@ -168,8 +176,12 @@ impl Follower {
         let variance = noise.white() / p.units.min(1.0) + spread * spread;
         let from = self.last.filter(|from| *from != on);
         let moved = from.is_some();
-        if moved {
-            self.filter.doubt_level(ASIDE * ASIDE);
+        if let Some(from) = from {
+            let neighbours = match self.was_told() {
+                true => self.doubt[from] + p.doubt / p.units,
+                false => 0.0,
+            };
+            self.filter.doubt_level(ASIDE * ASIDE + neighbours);
             self.rates.clear();
         }
         let (expected, own) = self.filter.expected(on);
@@ -209,6 +221,10 @@ impl Follower {
         }
         if self.was_compared() {
             program.moves = program.moves.saturating_add(u32::from(moved));
+            self.moves = self.moves.saturating_add(u32::from(moved));
+            if self.moves >= TO_AND_FRO && self.units >= BEGUN {
+                program.is_tried_now();
+            }
             let factors = (0..).map_while(|c| self.filter.factor(c)).collect();
             let what = (self.filter.level(), factors);
             self.known_as = Some(program.learn((key, self.known_as), what, p.units, p.at));
@@ -244,6 +260,7 @@ impl Follower {
         self.phase = (self.phase.0.wrapping_add(1), at);
         self.known_as = None;
         self.met = [false; MAX_CORE_TYPES];
+        self.moves = 0;
         self.rates.clear();
     }
 
@@ -261,6 +278,10 @@ impl Follower {
     /// The factor of core type `c`.
     pub fn factor(&self, c: usize, slowest: usize) -> Option<Factor> {
         let (ln, variance) = self.filter.factor(c)?;
+        if self.filter.was_told(c) {
+            // a model's factor does not rest on rates, and what neighbours cost was part of what the filter compared
+            return Some((ln, variance));
+        }
         let doubt = |t: usize| self.doubt.get(t).copied().unwrap_or(0.0);
         Some((ln, variance + doubt(c) + doubt(slowest)))
     }
@@ -281,5 +302,6 @@ impl Follower {
         self.parts = Default::default();
         self.known_as = None;
         self.met = [false; MAX_CORE_TYPES];
+        self.moves = 0;
     }
 }

@@ -1,0 +1,325 @@
+//! A model whose word is checked against what moves between core types show.
+
+use super::fused::Fused;
+use crate::contention::{Cost, ProgramId};
+use crate::estimate::{Estimate, Quality};
+use crate::event::{EventError, EventSets};
+use crate::ids::{CoreTypeId, ThreadKey};
+use crate::pmu::Pmus;
+use crate::provider::{MetricId, Provider};
+use crate::sample::Snapshot;
+
+/// Difference of the logarithms of two factors from which on one of them is wrong: half as much again. Moves of real programs,
+/// which change what they do as they go, are off by up to a third.
+const WRONG: f64 = 0.4;
+/// And it must be unlikely: so many standard uncertainties of the difference.
+const UNLIKELY: f64 = 3.0;
+/// CPU time of a thread, in units of 100 ms, from which on a model's word that no move has tried is worth trying. Programs that
+/// are over by then would be gone before that pays.
+const TRIED: f64 = 40.0;
+
+/// A provider around a model, whose estimates are the model's unless moves show that it is wrong about a program.
+///
+/// ```text
+/// model ─────────────► factor ± u ──┐
+///                                   ├─ far apart, and sure of it? ─► what moves show, else the model's
+/// instruction rates ─► factor ± u ──┘
+/// ```
+///
+/// A model is better than a few moves on the programs that it was made for, and may be wrong by any factor on others. So what
+/// moves show is not averaged with it ([`Fused`] does that): they only tell which programs it was not made for. For that each
+/// program that runs for four seconds is to be seen on two core types once.
+///
+/// It also tells by how much a thread is slowed down by its neighbours ([`Provider::slowed`]), and has nobody moved to learn
+/// that, neither to look nor for good: it does not tell [`Provider::costs`], by which threads would be put apart. That was tried on the
+/// board (docs/evidence/models.md).
+pub struct Checked {
+    inner: Box<dyn Provider>,
+    rates: Fused,
+    /// Whether every core type has counters: else there is nothing to compare.
+    counted: bool,
+}
+
+impl std::fmt::Debug for Checked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checked")
+            .field("inner", &self.inner.name())
+            .field("counted", &self.counted)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Checked {
+    /// Checks `inner`, each of whose event sets begins with instructions, on a machine with these PMUs.
+    pub fn new(inner: Box<dyn Provider>, pmus: &Pmus) -> Checked {
+        let mut rates = Fused::without_model("measured");
+        // what it asks for is in every set of the model
+        let counted = rates.event_sets(pmus).is_ok();
+        Checked {
+            inner,
+            rates,
+            counted,
+        }
+    }
+
+    /// What moves of the thread and of others of its program show, where that is enough to be held against a model.
+    fn shown(&self, thread: ThreadKey, of: CoreTypeId) -> Option<Estimate> {
+        let enough = self.rates.shown(thread, of)?.tried;
+        enough.then(|| self.rates.estimate(thread, MetricId::SpeedupFactor(of)))?
+    }
+
+    /// What is to be believed in place of what the model says of a thread's speedup; none while that is not shown to be wrong.
+    fn instead(&self, thread: ThreadKey, of: CoreTypeId, told: &Estimate) -> Option<Estimate> {
+        let shown = self.shown(thread, of)?;
+        let ln = |e: &Estimate| {
+            let u = e.uncertainty.unwrap_or(0.0) / e.value;
+            (e.value > 0.0 && u.is_finite()).then(|| (e.value.ln(), u * u))
+        };
+        let ((told, a), (seen, b)) = (ln(told)?, ln(&shown)?);
+        let apart = (told - seen).abs();
+        (apart > WRONG && apart * apart > UNLIKELY * UNLIKELY * (a + b)).then_some(shown)
+    }
+
+    /// Whether the model's word of a thread was never tried.
+    fn is_untried(&self, thread: ThreadKey) -> bool {
+        let shown = self.rates.shown(thread, CoreTypeId::FASTEST);
+        shown.is_some_and(|s| !s.tried && s.units >= TRIED)
+    }
+
+    /// Whether what moves show of a thread is believed.
+    fn is_wrong(&self, thread: ThreadKey) -> bool {
+        let of = MetricId::SpeedupFactor(CoreTypeId::FASTEST);
+        let told = self.inner.estimate(thread, of);
+        told.is_some_and(|t| self.instead(thread, CoreTypeId::FASTEST, &t).is_some())
+    }
+}
+
+impl Provider for Checked {
+    /// That of the model: what the estimates rest on.
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.inner)
+    }
+
+    fn event_sets(&mut self, pmus: &Pmus) -> Result<EventSets, EventError> {
+        self.inner.event_sets(pmus)
+    }
+
+    fn observe(&mut self, snapshot: &Snapshot) {
+        self.inner.observe(snapshot);
+        if self.counted {
+            self.rates.observe(snapshot);
+        }
+    }
+
+    fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Option<Estimate>) {
+        self.inner.expect(thread, metric, remembered);
+        if self.counted {
+            self.rates.expect(thread, metric, remembered);
+        }
+    }
+
+    fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
+        let told = self.inner.estimate(thread, metric)?;
+        match metric {
+            MetricId::SpeedupFactor(of) => self.instead(thread, of, &told).or(Some(told)),
+            MetricId::EfficiencyFactor(of) => {
+                // EF = SF over a ratio of energies: a model that is wrong about the one is wrong about the other
+                let speedup = self.inner.estimate(thread, MetricId::SpeedupFactor(of));
+                let Some(wrong) = speedup.filter(|s| s.value > 0.0) else {
+                    return Some(told);
+                };
+                let Some(right) = self.instead(thread, of, &wrong) else {
+                    return Some(told);
+                };
+                let by = right.value / wrong.value;
+                let relative = |e: &Estimate| e.uncertainty.unwrap_or(0.0) / e.value;
+                Some(Estimate {
+                    value: told.value * by,
+                    uncertainty: Some(told.value * by * relative(&told).hypot(relative(&right))),
+                    quality: told.quality.max(Quality::Multiplexed),
+                    ..told
+                })
+            }
+            MetricId::Ipc(_) => Some(told),
+        }
+    }
+
+    fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
+        let asked = self.is_untried(thread) || self.is_wrong(thread);
+        let own = asked.then(|| self.rates.wanted_on(thread)).flatten();
+        own.or_else(|| self.inner.wanted_on(thread))
+    }
+
+    /// A model that was never tried may be wrong by any factor: that is worth a look whatever it says.
+    fn suspects(&self, thread: ThreadKey) -> bool {
+        self.is_untried(thread)
+    }
+
+    fn costs(&self) -> &[Cost] {
+        &[]
+    }
+
+    fn program(&self, _: ThreadKey) -> Option<ProgramId> {
+        None
+    }
+
+    fn slowed(&self, thread: ThreadKey) -> f64 {
+        self.rates.slowed(thread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{AppId, Nanos};
+    use crate::providers::testing::{key, readings, snapshot};
+    use crate::providers::{DeclaredFactors, Efficiencies};
+    use crate::{Declarations, Declared, Speedups};
+
+    const SF: MetricId = MetricId::SpeedupFactor(CoreTypeId(0));
+    const EF: MetricId = MetricId::EfficiencyFactor(CoreTypeId(0));
+
+    /// Around a model that says this of applications 1 to 3, on a machine of two big and two little cores.
+    fn checked(sf: f64) -> Checked {
+        let declared = Declarations::default();
+        for app in 1..4 {
+            let factors = DeclaredFactors {
+                speedups: Speedups::fastest(sf).ok(),
+                efficiencies: Efficiencies::fastest(1.5).ok(),
+            };
+            declared.declare(AppId(app), factors);
+        }
+        let pmus = Pmus::generic(&[vec![0, 1], vec![2, 3]], 4);
+        let p = Checked::new(Box::new(Declared::new(declared)), &pmus);
+        assert!(p.counted);
+        p
+    }
+
+    /// A program's thread that runs by itself.
+    struct Run {
+        p: Checked,
+        slot: u32,
+        now: u64,
+    }
+
+    impl Run {
+        fn of(sf: f64) -> Run {
+            Run {
+                p: checked(sf),
+                slot: 1,
+                now: 0,
+            }
+        }
+
+        /// So many intervals of 100 ms on a core type at these rates.
+        fn goes(&mut self, t: u8, rates: &[f64]) {
+            for rate in rates {
+                let counted = [(rate * 1e8) as u64, 100_000_000];
+                let r = readings(self.slot, t, 0, 100, &counted);
+                let mut s = snapshot(self.now, &[self.slot], vec![r]);
+                s.threads[0].comm[..5].copy_from_slice(b"triad");
+                self.p.observe(&s);
+                self.now += 100;
+            }
+        }
+
+        fn says(&self) -> f64 {
+            self.p.estimate(key(self.slot), SF).unwrap().value
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_about_right_is_left_alone() {
+        let mut r = Run::of(2.0);
+        for _ in 0..6 {
+            // a third more than the model says
+            r.goes(0, &[2.6; 8]);
+            r.goes(1, &[1.0; 8]);
+            assert_eq!(r.says(), 2.0);
+        }
+        let shown = r.p.rates.estimate(key(1), SF).unwrap();
+        assert!((shown.value - 2.6).abs() < 0.1, "{shown:?}");
+        assert_eq!(r.p.estimate(key(1), EF).unwrap().value, 1.5);
+        assert_eq!(r.p.wanted_on(key(1)), None);
+    }
+
+    /// The case of the review: 1.1 in truth, predicted 3.3. It keeps a big core until the model is tried.
+    #[test]
+    fn one_that_is_wrong_about_a_program_is_found_out_by_one_trial() {
+        let mut r = Run::of(3.3);
+        r.goes(0, &[2.2; 39]);
+        assert_eq!(r.p.wanted_on(key(1)), None, "programs may be over by then");
+        r.goes(0, &[2.2]);
+        assert_eq!(r.p.wanted_on(key(1)), Some(CoreTypeId(1)));
+        assert!(r.p.suspects(key(1)));
+        r.goes(1, &[2.0, 2.0]);
+        assert_eq!(r.says(), 3.3, "one move may be a change of phase");
+        r.goes(0, &[2.2, 2.2]);
+        assert!((r.says() - 1.1).abs() < 0.1, "{}", r.says());
+        assert!(!r.p.suspects(key(1)));
+        let ef = r.p.estimate(key(1), EF).unwrap();
+        assert!((ef.value - 1.5 * r.says() / 3.3).abs() < 1e-9, "{ef:?}");
+        // and the next run of the program is known by it at once
+        r.slot = 2;
+        r.goes(1, &[2.0]);
+        assert!((r.says() - 1.1).abs() < 0.15, "{}", r.says());
+        assert!(!r.p.suspects(key(2)));
+    }
+
+    /// It loads for half a second, at rates that say nothing of what it does afterwards, and is moved meanwhile.
+    #[test]
+    fn what_a_program_does_as_it_begins_is_not_held_against_the_model() {
+        let mut r = Run::of(2.0);
+        r.goes(0, &[0.2, 0.2, 0.3]);
+        r.goes(1, &[0.3, 0.9]);
+        r.goes(0, &[1.9, 2.0, 2.0]);
+        r.goes(1, &[1.0; 6]);
+        assert_eq!(r.says(), 2.0);
+        r.goes(0, &[2.0; 6]);
+        assert_eq!(r.says(), 2.0);
+    }
+
+    /// Two programs that slow each other down to 0.43 on the slow core type, and take turns on the fast one.
+    #[test]
+    fn what_neighbours_cost_is_learned() {
+        let mut p = checked(1.6);
+        let mut runtime = [[Nanos::ZERO; 8]; 3];
+        let mut interval = |p: &mut Checked, i: u64, away: u64| {
+            let rate = |slot: u64| match (away == slot, away == 0) {
+                (true, _) => (0, 1.6),
+                (false, true) => (1, 0.43),
+                (false, false) => (1, 1.0),
+            };
+            let counted = [1, 2].map(|slot| {
+                let (t, rate) = rate(slot);
+                readings(slot as u32, t, 0, 100, &[(rate * 1e8) as u64, 100_000_000])
+            });
+            let mut s = snapshot(100 * i, &[1, 2], counted.to_vec());
+            for t in &mut s.threads {
+                let slot = t.key.slot as usize;
+                t.comm[0] = b'a' + slot as u8;
+                runtime[slot][usize::from(rate(slot as u64).0)].0 += 100_000_000;
+                t.runtime = runtime[slot];
+            }
+            p.observe(&s);
+        };
+        for i in 0..60 {
+            interval(&mut p, i, (i / 10) % 3);
+        }
+        assert_eq!(p.estimate(key(1), SF).unwrap().value, 1.6);
+        // the last ten intervals had `b` on the fast core type, alone
+        for slot in [1, 2] {
+            assert!((p.slowed(key(slot)) - 1.0).abs() < 1e-9);
+        }
+        interval(&mut p, 60, 0);
+        for slot in [1, 2] {
+            let slowed = p.slowed(key(slot));
+            assert!((slowed - 0.43).abs() < 0.08, "{slowed}");
+        }
+        assert!(p.costs().is_empty(), "nobody is put apart for it");
+    }
+}
