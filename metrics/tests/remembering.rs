@@ -1,9 +1,9 @@
-//! Which providers expect threads that they have not counted yet to be like others of their name.
+//! What providers make of threads that they know too little of: expected to be like others of their name, or tried elsewhere.
 
 use amp_metrics::providers::{files_of, prepare, Context};
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, Estimate, MetricId, Nanos, Pmus, Quality, Reading, Snapshot,
-    ThreadKey, ThreadSample, MAX_CORE_TYPES,
+    AppId, CoreTypeId, CoreTypeSet, Estimate, MetricId, Nanos, Pmus, Provider, Quality, Reading,
+    Snapshot, ThreadKey, ThreadSample, MAX_CORE_TYPES,
 };
 use std::path::Path;
 
@@ -63,8 +63,8 @@ fn snapshot(ms: u64) -> Snapshot {
     }
 }
 
-/// What a provider of this name says of the two.
-fn says(name: &str, models: &Path) -> [Option<Estimate>; 2] {
+/// The provider of this name on a machine of two CPUs with these models.
+fn provider(name: &str, models: &Path) -> Box<dyn Provider> {
     let pmus = Pmus::generic(&[vec![0], vec![1]], 4);
     let context = Context {
         pmus: &pmus,
@@ -73,7 +73,12 @@ fn says(name: &str, models: &Path) -> [Option<Estimate>; 2] {
         models: Some(models.to_owned()),
         trust: None,
     };
-    let mut p = prepare(name, &context).unwrap().provider;
+    prepare(name, &context).unwrap().provider
+}
+
+/// What a provider of this name says of the two.
+fn says(name: &str, models: &Path) -> [Option<Estimate>; 2] {
+    let mut p = provider(name, models);
     p.observe(&snapshot(100));
     p.observe(&snapshot(200));
     [1, 2].map(|slot| p.estimate(key(slot), MetricId::SpeedupFactor(CoreTypeId(0))))
@@ -97,6 +102,24 @@ fn a_model_by_name_remembers_and_by_its_file_does_not() {
     let [counted, other] = says(&model.display().to_string(), models.path());
     assert_eq!(counted.map(|e| e.value), Some(2.5));
     assert!(other.is_none(), "{other:?}");
+}
+
+/// Under a policy that keeps a thread where the model says, nothing else would show that the model is wrong about it.
+#[test]
+fn auto_has_a_model_tried_and_a_model_by_name_does_not() {
+    let models = tempfile::tempdir().unwrap();
+    std::fs::write(models.path().join("mine.toml"), MODEL).unwrap();
+    for (name, wanted) in [("model", None), ("auto", Some(CoreTypeId(1)))] {
+        let mut p = provider(name, models.path());
+        for i in 1..40 {
+            p.observe(&snapshot(100 * i));
+            assert_eq!(p.wanted_on(key(1)), None, "{name} after {i}");
+        }
+        p.observe(&snapshot(4000));
+        assert_eq!(p.wanted_on(key(1)), wanted, "{name}");
+        assert_eq!(p.suspects(key(1)), wanted.is_some(), "{name}");
+        assert_eq!(p.wanted_on(key(2)), None, "{name}: never counted");
+    }
 }
 
 /// The same by a file, for which the machine says which model it is.
