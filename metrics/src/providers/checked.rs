@@ -64,7 +64,7 @@ impl Checked {
 
     /// What moves of the thread and of others of its program show, where that is enough to be held against a model.
     fn shown(&self, thread: ThreadKey, of: CoreTypeId) -> Option<Estimate> {
-        let enough = self.rates.shown(thread, of)?.tried;
+        let enough = self.rates.shown(thread)?.tried;
         enough.then(|| self.rates.estimate(thread, MetricId::SpeedupFactor(of)))?
     }
 
@@ -82,7 +82,7 @@ impl Checked {
 
     /// Whether the model's word of a thread was never tried.
     fn is_untried(&self, thread: ThreadKey) -> bool {
-        let shown = self.rates.shown(thread, CoreTypeId::FASTEST);
+        let shown = self.rates.shown(thread);
         shown.is_some_and(|s| !s.tried && s.units >= TRIED)
     }
 
@@ -115,11 +115,9 @@ impl Provider for Checked {
         }
     }
 
+    /// What is remembered is the model's word, or a mean of that and of what moves have shown: nothing to hold against a model.
     fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Option<Estimate>) {
         self.inner.expect(thread, metric, remembered);
-        if self.counted {
-            self.rates.expect(thread, metric, remembered);
-        }
     }
 
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
@@ -268,6 +266,26 @@ mod tests {
         r.goes(1, &[2.0]);
         assert!((r.says() - 1.1).abs() < 0.15, "{}", r.says());
         assert!(!r.p.suspects(key(2)));
+    }
+
+    /// A memory has the model's word from an earlier run of the scheduler.
+    #[test]
+    fn a_memory_of_the_models_word_is_no_trial() {
+        let mut r = Run::of(3.3);
+        let word = Estimate {
+            value: 3.3,
+            uncertainty: Some(0.2),
+            age: Nanos::ZERO,
+            quality: Quality::Stale,
+        };
+        for i in 0..40 {
+            r.goes(0, &[2.2]);
+            r.p.expect(key(1), SF, Some(word));
+            assert_eq!(r.p.wanted_on(key(1)).is_some(), i == 39, "{i}");
+        }
+        r.goes(1, &[2.0, 2.0]);
+        r.goes(0, &[2.2, 2.2]);
+        assert!((r.says() - 1.1).abs() < 0.1, "{}", r.says());
     }
 
     /// It loads for half a second, at rates that say nothing of what it does afterwards, and is moved meanwhile.

@@ -321,13 +321,13 @@ impl Fused {
         own.or_else(|| of(self.programs.kin(&name)?, KIN * KIN))
     }
 
-    /// How much moves have shown of a thread's factor of core type `of`.
-    pub(super) fn shown(&self, key: ThreadKey, of: CoreTypeId) -> Option<Shown> {
+    /// How much moves have shown of a thread's factors.
+    pub(super) fn shown(&self, key: ThreadKey) -> Option<Shown> {
         let (thread, program) = self.thread(key)?;
         let program = program?;
         let follower = thread.follower.as_ref();
         Some(Shown {
-            tried: program.is_tried() || program.is_expected(of.index()),
+            tried: program.is_tried(),
             units: follower.map_or(0.0, |f| f.units),
         })
     }
@@ -354,8 +354,7 @@ impl Fused {
 /// How much moves have shown of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shown {
-    /// Whether a thread of its program moved to and fro in a phase after it had begun, now or in an earlier run of the
-    /// scheduler, as far as that is remembered.
+    /// Whether a thread of its program moved to and fro in a phase after it had begun.
     pub tried: bool,
     /// CPU time of the thread that was counted, in units of 100 ms.
     pub units: f64,
