@@ -45,10 +45,6 @@ impl Measurement<'_> {
         let windowed = args.interval.is_some() || cutter.is_some();
         let keep = args.json.is_some() || args.html.is_some();
         let format = self.format();
-        if windowed && args.json.is_none() {
-            out.show(&output::window_head(format));
-        }
-
         let json_out = [&args.json, &args.html]
             .into_iter()
             .flatten()
@@ -66,6 +62,10 @@ impl Measurement<'_> {
         let on_exec = chosen.on_exec();
         let opened = Counting::open(sets, &inventory.core_types, &scope, rows, on_exec, strategy);
         let mut counting = opened.map_err(|e| refused(inventory, sets, e))?;
+        // a refusal stands alone
+        if windowed && args.json.is_none() {
+            out.show(&output::window_head(format));
+        }
         let pid = chosen.pid.filter(|_| !args.target.all_cpus);
         if !on_exec {
             counting.start()?;
