@@ -227,7 +227,7 @@ fn side_by_side(suited: &[(&str, &Variant)]) -> Variant {
     }
 }
 
-/// The event, of this PMU alone.
+/// The event, of this PMU alone where it is a name; raw codes, and events that name a PMU, stay as they are.
 fn of_pmu(pmu: &str, event: &str) -> String {
     match event.parse::<EventSpec>() {
         Ok(spec) if software(&spec).is_some() => event.to_owned(),

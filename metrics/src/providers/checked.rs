@@ -1,7 +1,6 @@
 //! A model whose word is checked against what moves between core types show.
 
 use super::fused::Fused;
-use crate::contention::{Cost, ProgramId};
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
 use crate::ids::{CoreTypeId, ThreadKey};
@@ -155,14 +154,6 @@ impl Provider for Checked {
     /// A model that was never tried may be wrong by any factor: that is worth a look whatever it says.
     fn suspects(&self, thread: ThreadKey) -> bool {
         self.is_untried(thread)
-    }
-
-    fn costs(&self) -> &[Cost] {
-        &[]
-    }
-
-    fn program(&self, _: ThreadKey) -> Option<ProgramId> {
-        None
     }
 
     fn slowed(&self, thread: ThreadKey) -> f64 {

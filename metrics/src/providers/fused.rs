@@ -327,7 +327,7 @@ impl Fused {
         let program = program?;
         let follower = thread.follower.as_ref();
         Some(Shown {
-            tried: program.is_tried(),
+            tried: program.tried,
             units: follower.map_or(0.0, |f| f.units),
         })
     }

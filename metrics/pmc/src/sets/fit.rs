@@ -1,9 +1,9 @@
 //! Sets that a PMU can count at once: one that it cannot is split, as trials show.
 
 use super::{Set, Unit};
+use amp_host::affinity::stay_on;
 use amp_metrics::group::{Group, GroupError, Whom};
 use amp_metrics::Event;
-use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use std::time::{Duration, Instant};
 
 /// CPU time after which a group that has no counters has said so.
@@ -137,17 +137,8 @@ fn tried_here(cpu: Option<u32>, events: &[Event]) -> bool {
     let (Ok(mut group), Some(cpu)) = (opened, cpu) else {
         return true;
     };
-    let there = || {
-        // of the thread that ends with this
-        let mut mask = sched_getaffinity(None).ok()?;
-        if !mask.is_set(cpu as usize) {
-            return None;
-        }
-        mask = CpuSet::new();
-        mask.set(cpu as usize);
-        sched_setaffinity(None, &mask).ok()
-    };
-    if there().is_none() || group.start().is_err() {
+    // this thread ends with the trial
+    if stay_on(&[cpu]).is_err() || group.start().is_err() {
         return true;
     }
     let begin = Instant::now();

@@ -223,7 +223,7 @@ impl Follower {
             program.moves = program.moves.saturating_add(u32::from(moved));
             self.moves = self.moves.saturating_add(u32::from(moved));
             if self.moves >= TO_AND_FRO && self.units >= BEGUN {
-                program.is_tried_now();
+                program.tried = true;
             }
             let factors = (0..).map_while(|c| self.filter.factor(c)).collect();
             let what = (self.filter.level(), factors);

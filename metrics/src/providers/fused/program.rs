@@ -51,7 +51,8 @@ pub(super) struct Program {
     pub moves: u32,
     /// Moves in a row at which it did what was expected.
     pub steady: u32,
-    tried: bool,
+    /// Whether a thread of it moved to and fro in a phase after it had begun.
+    pub tried: bool,
     phases: Vec<Known>,
     /// What an earlier run of the scheduler remembers, by core type.
     expected: [Option<Factor>; MAX_CORE_TYPES],
@@ -141,16 +142,6 @@ impl Program {
     /// Whether an earlier run remembers the factor of core type `c`.
     pub fn is_expected(&self, c: usize) -> bool {
         self.expected.get(c).is_some_and(Option::is_some)
-    }
-
-    /// Whether a thread of it moved to and fro in a phase after it had begun.
-    pub fn is_tried(&self) -> bool {
-        self.tried
-    }
-
-    /// A thread of it did.
-    pub fn is_tried_now(&mut self) {
-        self.tried = true;
     }
 
     /// Its factors over all phases, with the variance of what those differ by.
