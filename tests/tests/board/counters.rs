@@ -199,12 +199,14 @@ fn ipc_sampling_finds_the_speedups_of_known_kernels() {
                 &format!("amp-workload run {kernel} --work {work} --pin {cpu} --count --json\n");
         }
     }
+    script +=
+        "scx_amp run --policy rr --provider ipc-sampling 2>/dev/null & pid=$!\nwait_for enabled\n";
     for (i, (kernel, _)) in kernels.iter().enumerate() {
         script += &format!(
             "amp-workload run {kernel} --work 1000G >/dev/null & pids=\"$pids $!\"; echo \"program-{i} $!\"\n"
         );
     }
-    script += "scx_amp run --policy rr --provider ipc-sampling 2>/dev/null & pid=$!\nwait_for enabled\nsleep 20\nask\nscx_amp top --once | sed 's/^/top /'\nscx_amp ctl policy ef >/dev/null\nsleep 5\nask\nkill $pid; wait $pid; kill $pids\n";
+    script += "sleep 20\nask\nscx_amp top --once | sed 's/^/top /'\nscx_amp ctl policy ef >/dev/null\nsleep 5\nask\nkill $pid; wait $pid; kill $pids\n";
     let r = Lab::board("juno").run(&script).ok();
     let json = r.json();
     let solo: Vec<f64> = json.iter().filter_map(|j| j["wall_ns"].as_f64()).collect();
@@ -374,11 +376,11 @@ fn fifty_changes_of_provider_lose_nothing() {
 mount -t tmpfs none /sys/fs && mkdir -p /sys/fs/resctrl/info/L3_MON /sys/fs/resctrl/mon_groups
 echo llc_occupancy >/sys/fs/resctrl/info/L3_MON/mon_features
 groups() { echo "groups $1 $(ls /sys/fs/resctrl/mon_groups | grep -c scx_amp-)"; }
+scx_amp run --policy rr --provider ipc-sampling 2>/tmp/log & pid=$!
+wait_for enabled
 for i in 1 2; do for k in alu fp "hash --size 8M" branchy; do
     amp-workload run $k --work 1000G >/dev/null & pids="$pids $!"
 done; done
-scx_amp run --policy rr --provider ipc-sampling 2>/tmp/log & pid=$!
-wait_for enabled
 # the fewest of several looks: a file that is being read just now is no leak
 fds() { least=9999; for look in 1 2 3 4 5; do now=$(ls /proc/$pid/fd | wc -l); [ $now -lt $least ] && least=$now; sleep 0.13; done; echo "fds $1 $least"; }
 children() { echo "children $1 $(cat /proc/$pid/task/*/children | wc -w)"; }

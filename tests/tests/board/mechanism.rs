@@ -336,12 +336,12 @@ fn a_program_that_is_run_again_begins_where_its_last_run_was_placed() {
         .program("place")
         .run(
             "sleep 5
+             /place run 0-1:1024,2-5:446 secs=8 swap=0 pin=amp-chase:0 silent=2-8 heartbeat=60000 >/tmp/log & place=$!
+             until grep -q ^VERIFIED /tmp/log; do kill -0 $place || { cat /tmp/log; exit 1; }; sleep 0.1; done
              for i in 1 2 3 4; do
                  amp-workload run chase --size 16K --work 1000G >/dev/null & pids=\"$pids $!\"
                  amp-workload run alu --work 1000G >/dev/null & pids=\"$pids $!\"
              done
-             /place run 0-1:1024,2-5:446 secs=8 swap=0 pin=amp-chase:0 silent=2-8 heartbeat=60000 >/tmp/log & place=$!
-             until grep -q ^VERIFIED /tmp/log; do kill -0 $place || { cat /tmp/log; exit 1; }; sleep 0.1; done
              amp-workload run chase --size 16K --work 1000G >/dev/null & p=$!
              sleep 3
              for i in 1 2 3 4 5; do

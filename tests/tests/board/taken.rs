@@ -25,13 +25,13 @@ sleep 3
 mkfifo /tmp/hold
 /place hold {ALL} </tmp/hold >/tmp/held & holder=$!
 exec 9>/tmp/hold
-for k in alu fp "hash --size 8M" branchy "chase --size 8M" sort alu; do
-    amp-workload run $k --work 1000G >/dev/null & pids="$pids $!"
-done
 hold on
 for p in ipc-sampling model; do scx_amp run --policy acfs --provider $p 2>/tmp/said; said "run-$p"; done
 scx_amp run --policy acfs --provider auto >/tmp/log 2>&1 & pid=$!
 wait_for enabled; answers
+for k in alu fp "hash --size 8M" branchy "chase --size 8M" sort alu; do
+    amp-workload run $k --work 1000G >/dev/null & pids="$pids $!"
+done
 echo "chosen $(grep 'provider auto' /tmp/log)"
 scx_amp ctl provider ipc-sampling 2>/tmp/said; said ctl
 sleep 0.5; ask
