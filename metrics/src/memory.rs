@@ -29,6 +29,10 @@ pub const MOST_PATH_BYTES: usize = 256 << 10;
 /// Bytes of a path; what lies deeper is not remembered.
 pub const LONGEST_PATH: usize = 1024;
 
+/// The row of factors that moves between core types alone have shown, beside those of speedup (0) and efficiency (1): what there
+/// is to hold against a model.
+pub const SHOWN: usize = 2;
+
 /// A command name, NUL-padded, as the kernel shows it.
 pub type Comm = [u8; 16];
 
@@ -75,8 +79,8 @@ fn names(on: &str) -> impl Iterator<Item = &str> {
 pub struct Program {
     /// Which it is.
     pub key: Key,
-    /// Speedup and efficiency factor per core type.
-    pub factors: [[Option<Known>; MAX_CORE_TYPES]; 2],
+    /// Speedup and efficiency factor per core type, and the speedup factor as moves alone have shown it ([`SHOWN`]).
+    pub factors: [[Option<Known>; MAX_CORE_TYPES]; 3],
     /// Processes in which it was met.
     pub runs: u32,
     /// When it was met last, seconds since 1970.
@@ -109,7 +113,7 @@ impl Program {
         }
     }
 
-    /// Its speedup (0) or efficiency (1) factors at `now`, by core type.
+    /// Its speedup (0) or efficiency (1) factors, or those that moves have [`SHOWN`], at `now`, by core type.
     pub fn factors_at(&self, which: usize, now: u64) -> Vec<Factor> {
         let row = self.factors.get(which).into_iter().flatten();
         row.zip(names(&self.key.on))
@@ -182,7 +186,7 @@ impl Memory {
         of(name).or_else(|| of(name.kin()))
     }
 
-    /// What is remembered of a program: its speedup (0) or efficiency (1) factor on core type `c`.
+    /// What is remembered of a program: its speedup (0) or efficiency (1) factor on core type `c`, or what moves have [`SHOWN`].
     pub fn recall(&self, id: u64, which: usize, c: usize, now: u64) -> Option<Estimate> {
         let program = self.programs.get(&id)?;
         let known = program.factors.get(which)?.get(c)?.as_ref()?;
@@ -236,7 +240,7 @@ impl Memory {
         id
     }
 
-    /// Takes in a factor that was measured: speedup (0) or efficiency (1) on core type `c`, with
+    /// Takes in a factor that was measured: speedup (0), efficiency (1) or [`SHOWN`] (2) on core type `c`, with
     /// its standard uncertainty. What is no number, or not above zero, is not taken in.
     pub fn learn(&mut self, id: u64, (which, c): (usize, usize), value: (f64, f64), now: u64) {
         let Some(p) = self.programs.get_mut(&id) else {

@@ -94,6 +94,17 @@ pub trait Provider: Send {
     /// back what was said before: it was forgotten.
     fn expect(&mut self, _thread: ThreadKey, _metric: MetricId, _remembered: Option<Estimate>) {}
 
+    /// What an earlier run of the scheduler knew of its program by moves alone ([`Provider::shown`]). A provider that holds
+    /// that against something else need not have the thread moved for it. `None` takes back what was said before.
+    fn expect_shown(&mut self, _thread: ThreadKey, _of: CoreTypeId, _remembered: Option<Estimate>) {
+    }
+
+    /// The speedup factor of `thread` on core type `of` as moves to and fro alone show it, where a provider holds
+    /// that against what something else says of the thread: for a memory, in which the one must not be taken for the other.
+    fn shown(&self, thread: ThreadKey, of: CoreTypeId) -> Option<Estimate> {
+        self.inner()?.shown(thread, of)
+    }
+
     /// The present estimate of `metric` for `thread`; `None` when there is no honest one.
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate>;
 

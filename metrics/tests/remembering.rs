@@ -111,11 +111,11 @@ fn auto_has_a_model_tried_and_a_model_by_name_does_not() {
     std::fs::write(models.path().join("mine.toml"), MODEL).unwrap();
     for (name, wanted) in [("model", None), ("auto", Some(CoreTypeId(1)))] {
         let mut p = provider(name, models.path());
-        for i in 1..40 {
+        for i in 1..20 {
             p.observe(&snapshot(100 * i));
             assert_eq!(p.wanted_on(key(1)), None, "{name} after {i}");
         }
-        p.observe(&snapshot(4000));
+        p.observe(&snapshot(2000));
         assert_eq!(p.wanted_on(key(1)), wanted, "{name}");
         assert_eq!(p.suspects(key(1)), wanted.is_some(), "{name}");
         assert_eq!(p.wanted_on(key(2)), None, "{name}: never counted");

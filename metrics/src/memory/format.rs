@@ -3,6 +3,7 @@
 use super::known::Known;
 use super::{
     names, Comm, Executable, Key, Memory, Program, LONGEST_PATH, MOST_PATH_BYTES, MOST_PROGRAMS,
+    SHOWN,
 };
 use crate::ids::MAX_CORE_TYPES;
 use crate::sample::ProgramName;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// Version of the format that is written, and the newest that is read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Why a text is not a memory.
 #[derive(Debug, Error)]
@@ -61,6 +62,9 @@ struct Line {
     speedup: BTreeMap<String, Factor>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     efficiency: BTreeMap<String, Factor>,
+    /// Speedup, as moves alone have shown it: since version 3.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    shown: BTreeMap<String, Factor>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -115,7 +119,7 @@ pub fn write(memory: &Memory) -> Result<String, serde_json::Error> {
             row.filter_map(|(k, name)| Some((name.to_owned(), k.as_ref()?.into())))
                 .collect()
         };
-        let (speedup, efficiency) = (row(0), row(1));
+        let (speedup, efficiency, shown) = (row(0), row(1), row(SHOWN));
         if speedup.is_empty() && efficiency.is_empty() {
             return None;
         }
@@ -130,6 +134,7 @@ pub fn write(memory: &Memory) -> Result<String, serde_json::Error> {
             met: p.met,
             speedup,
             efficiency,
+            shown,
         })
     };
     let file = File {
@@ -188,8 +193,12 @@ fn program(line: Line, now: u64, machines: &mut Vec<Arc<str>>) -> Result<Program
             "want the core types, such as `big=1024 little=446`",
         ));
     }
-    let mut factors: [[Option<Known>; MAX_CORE_TYPES]; 2] = Default::default();
-    let rows = [("speedup", line.speedup), ("efficiency", line.efficiency)];
+    let mut factors: [[Option<Known>; MAX_CORE_TYPES]; 3] = Default::default();
+    let rows = [
+        ("speedup", line.speedup),
+        ("efficiency", line.efficiency),
+        ("shown", line.shown),
+    ];
     for (row, (what, told)) in factors.iter_mut().zip(rows) {
         for (name, factor) in told {
             let place = types.iter().position(|t| *t == name);
@@ -275,6 +284,7 @@ mod tests {
             m.meet(id, AppId(n as u64), NOW + n as u64);
             m.learn(id, (0, 0), (2.5, 0.1), NOW);
             m.learn(id, (1, 0), (1.5, 0.1), NOW);
+            m.learn(id, (SHOWN, 0), (2.6, 0.1), NOW);
         }
         m
     }
@@ -287,8 +297,10 @@ mod tests {
         assert_eq!(write(&again).unwrap(), text);
         let first = again.programs()[0];
         assert_eq!(first.runs, 1);
-        let factor = &first.factors_at(0, NOW)[0];
-        assert_eq!((factor.core_type.as_str(), factor.value), ("big", 2.5));
+        for (which, value) in [(0, 2.5), (1, 1.5), (SHOWN, 2.6)] {
+            let factor = &first.factors_at(which, NOW)[0];
+            assert_eq!((factor.core_type.as_str(), factor.value), ("big", value));
+        }
         assert_eq!(
             again.of_name(&first.key.on, first.key.name),
             again.find(&first.key)
@@ -303,11 +315,11 @@ mod tests {
         let good = write(&some()).unwrap();
         for (from, to, wants) in [
             (
-                "{\"scx_amp_memory\":2",
                 "{\"scx_amp_memory\":3",
-                "version 3",
+                "{\"scx_amp_memory\":4",
+                "version 4",
             ),
-            ("{\"scx_amp_memory\":2,", "{", "scx_amp_memory"),
+            ("{\"scx_amp_memory\":3,", "{", "scx_amp_memory"),
             (
                 "\"arguments\":\"0000000000000001\"",
                 "\"arguments\":\"1\"",

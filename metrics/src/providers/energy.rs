@@ -3,7 +3,7 @@
 use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
-use crate::ids::{Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
 use crate::provider::{MetricId, Provider};
 use crate::sample::{Snapshot, Subject, VirtualCounter};
@@ -245,6 +245,10 @@ impl Provider for WithEnergy {
 
     fn expect(&mut self, thread: ThreadKey, metric: MetricId, remembered: Option<Estimate>) {
         self.inner.expect(thread, metric, remembered);
+    }
+
+    fn expect_shown(&mut self, thread: ThreadKey, of: CoreTypeId, remembered: Option<Estimate>) {
+        self.inner.expect_shown(thread, of, remembered);
     }
 
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {

@@ -115,6 +115,8 @@ pub struct Fused {
     threads: Threads<Thread>,
     programs: Programs<Program>,
     neighbours: Neighbours,
+    /// Whether what neighbours may have cost makes what moves show less sure.
+    doubts: bool,
     /// Whether a thread of a program that was not on two core types yet needs another window where it is.
     arriving: bool,
     now: Nanos,
@@ -149,8 +151,19 @@ impl Fused {
             threads: Threads::default(),
             programs: Programs::default(),
             neighbours: Neighbours::default(),
+            doubts: true,
             arriving: false,
             now: Nanos::ZERO,
+        }
+    }
+
+    /// What a model is checked by. Neighbours are no excuse for a model that is off by half: whoever they were, the thread
+    /// did so much more elsewhere. And a cost that is found while a thread is moved to and fro takes nothing back of what that
+    /// has shown.
+    pub fn checking() -> Fused {
+        Fused {
+            doubts: false,
+            ..Fused::without_model("measured")
         }
     }
 
@@ -176,7 +189,10 @@ impl Fused {
             // neighbours come and go, and are accounted for by themselves
             ln: (instructions / time).ln() + self.neighbours.paid(&thread.program, r.core_type),
             time,
-            doubt: self.neighbours.doubt(r.thread, on),
+            doubt: match self.doubts {
+                true => self.neighbours.doubt(r.thread, on),
+                false => 0.0,
+            },
             at,
         };
         let program = self.programs.meet(thread.program, at);
@@ -211,7 +227,7 @@ impl Fused {
     fn learn_costs(&mut self, snapshot: &Snapshot, interval: Nanos) {
         let slowest = self.slowest();
         let turned = self.neighbours.observe(snapshot, interval);
-        for name in turned {
+        for name in turned.into_iter().filter(|_| self.doubts) {
             let Some(program) = self.programs.get_mut(&name) else {
                 continue;
             };
@@ -321,13 +337,13 @@ impl Fused {
         own.or_else(|| of(self.programs.kin(&name)?, KIN * KIN))
     }
 
-    /// How much moves have shown of a thread's factors.
-    pub(super) fn shown(&self, key: ThreadKey) -> Option<Shown> {
+    /// How far a thread's program was tried on another core type.
+    pub(super) fn trial(&self, key: ThreadKey) -> Option<Trial> {
         let (thread, program) = self.thread(key)?;
         let program = program?;
         let follower = thread.follower.as_ref();
-        Some(Shown {
-            tried: program.tried,
+        Some(Trial {
+            tried: program.tried || program.tried_before,
             units: follower.map_or(0.0, |f| f.units),
         })
     }
@@ -351,10 +367,11 @@ impl Fused {
     }
 }
 
-/// How much moves have shown of a thread.
+/// How far a thread's program was tried on another core type.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shown {
-    /// Whether a thread of its program moved to and fro in a phase after it had begun.
+pub(super) struct Trial {
+    /// Whether a thread of it moved to and fro in a phase after it had begun, in this run of the scheduler or in an earlier one
+    /// that is remembered.
     pub tried: bool,
     /// CPU time of the thread that was counted, in units of 100 ms.
     pub units: f64,
@@ -480,6 +497,14 @@ impl Provider for Fused {
             if let Some(follower) = thread.follower.as_mut().filter(|f| !f.was_compared()) {
                 follower.unlearn(program, slowest);
             }
+        }
+    }
+
+    fn expect_shown(&mut self, thread: ThreadKey, of: CoreTypeId, remembered: Option<Estimate>) {
+        self.expect(thread, MetricId::SpeedupFactor(of), remembered);
+        let name = self.threads.get(thread).map(|t| t.program);
+        if let Some(program) = name.and_then(|name| self.programs.get_mut(&name)) {
+            program.tried_before = remembered.is_some();
         }
     }
 

@@ -11,7 +11,7 @@ use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
 use crate::ids::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
-use crate::memory::{Comm, Executable, Key, Memory};
+use crate::memory::{Comm, Executable, Key, Memory, SHOWN};
 use crate::pmu::Pmus;
 use crate::provider::{Health, MetricId, Provider};
 use crate::sample::{ProgramName, Snapshot, ThreadSample};
@@ -212,6 +212,13 @@ impl Lasting {
                             self.inner.expect(found.thread, metric(which, c), known);
                         }
                     }
+                    for c in 0..self.core_types.saturating_sub(1) {
+                        let shown = shown_before(memory, &records, c, now);
+                        if shown.is_some() {
+                            let of = CoreTypeId(c as u8); // below MAX_CORE_TYPES
+                            self.inner.expect_shown(found.thread, of, shown);
+                        }
+                    }
                     for id in records.iter().filter_map(Record::known) {
                         memory.meet(id, found.app, now);
                     }
@@ -223,7 +230,10 @@ impl Lasting {
 
     /// What the inner provider knows of a thread that ran.
     fn fresh(&self, key: ThreadKey, which: usize, c: usize) -> Option<Estimate> {
-        let e = self.inner.estimate(key, metric(which, c))?;
+        let e = match which {
+            SHOWN => self.inner.shown(key, CoreTypeId(c as u8)), // below MAX_CORE_TYPES
+            _ => self.inner.estimate(key, metric(which, c)),
+        }?;
         (e.quality < Quality::Partial && e.value.is_finite()).then_some(e)
     }
 
@@ -253,7 +263,7 @@ impl Lasting {
             t.bound = Bound::Asked;
         }
         let slowest = self.core_types.saturating_sub(1);
-        for which in 0..2 {
+        for which in [0, 1, SHOWN] {
             for c in 0..slowest {
                 let Some(e) = self.fresh(s.key, which, c) else {
                     continue;
@@ -261,7 +271,9 @@ impl Lasting {
                 let Some(t) = self.threads.get_mut(s.key) else {
                     return;
                 };
-                t.own[which][c] = true;
+                if let Some(own) = t.own.get_mut(which) {
+                    own[c] = true;
+                }
                 let Some(u) = e.uncertainty else {
                     continue;
                 };
@@ -321,6 +333,11 @@ impl Thread {
     }
 }
 
+/// What moves of this very program have shown of its factor on core type `c`: what others of its name did is none of it.
+fn shown_before(memory: &Memory, records: &[Record], c: usize, now: u64) -> Option<Estimate> {
+    memory.recall(records.first()?.known()?, SHOWN, c, now)
+}
+
 /// The metric that factor `which` of a program is on core type `c`.
 fn metric(which: usize, c: usize) -> MetricId {
     let c = CoreTypeId(c as u8);
@@ -365,8 +382,17 @@ impl Provider for Lasting {
                     t.recall_first(&memory, &records, now);
                     t.bound = Bound::To(records);
                 }
+                let records = match &t.bound {
+                    Bound::To(records) => records.as_slice(),
+                    _ => &[],
+                };
+                let shown = |c| shown_before(&memory, records, c, now);
+                let shown: Vec<_> = (0..MAX_CORE_TYPES).map(shown).collect();
                 for (which, c, known) in t.not_own() {
                     self.inner.expect(s.key, metric(which, c), known);
+                }
+                for (c, known) in (0..).zip(shown) {
+                    self.inner.expect_shown(s.key, CoreTypeId(c), known);
                 }
             }
         }

@@ -204,6 +204,10 @@ impl Provider for Remembered {
         self.inner.expect(thread, metric, remembered);
     }
 
+    fn expect_shown(&mut self, thread: ThreadKey, of: CoreTypeId, remembered: Option<Estimate>) {
+        self.inner.expect_shown(thread, of, remembered);
+    }
+
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         let said = self.inner.estimate(thread, metric);
         match said {

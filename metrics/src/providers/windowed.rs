@@ -188,6 +188,10 @@ impl Provider for Windowed {
         self.inner.expect(thread, metric, remembered);
     }
 
+    fn expect_shown(&mut self, thread: ThreadKey, of: CoreTypeId, remembered: Option<Estimate>) {
+        self.inner.expect_shown(thread, of, remembered);
+    }
+
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         self.inner.estimate(thread, metric)
     }

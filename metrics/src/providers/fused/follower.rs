@@ -80,7 +80,7 @@ pub(super) struct Follower {
     pub phase: (u32, Nanos),
     /// Units of time that were counted in all.
     pub units: f64,
-    /// Moves in this phase.
+    /// Moves in this phase, those left out by which a program got its first seats.
     moves: u32,
 }
 
@@ -221,10 +221,10 @@ impl Follower {
         }
         if self.was_compared() {
             program.moves = program.moves.saturating_add(u32::from(moved));
-            self.moves = self.moves.saturating_add(u32::from(moved));
-            if self.moves >= TO_AND_FRO && self.units >= BEGUN {
-                program.tried = true;
-            }
+            self.moves = self
+                .moves
+                .saturating_add(u32::from(moved && self.units >= BEGUN));
+            program.tried |= self.moves >= TO_AND_FRO;
             let factors = (0..).map_while(|c| self.filter.factor(c)).collect();
             let what = (self.filter.level(), factors);
             self.known_as = Some(program.learn((key, self.known_as), what, p.units, p.at));

@@ -38,7 +38,15 @@ fn program(path: &str, name: &str) -> Key {
 struct Told(
     Arc<Mutex<BTreeMap<u32, Estimate>>>,
     Arc<Mutex<BTreeMap<u32, f64>>>,
+    Arc<Mutex<Trials>>,
 );
+
+/// What moves have shown of each thread, and what is expected of that.
+#[derive(Default)]
+struct Trials {
+    shown: BTreeMap<u32, Estimate>,
+    expected: BTreeMap<u32, f64>,
+}
 
 impl Provider for Told {
     fn name(&self) -> &str {
@@ -51,6 +59,17 @@ impl Provider for Told {
             Some(e) => expected.insert(thread.slot, e.value),
             None => expected.remove(&thread.slot),
         };
+    }
+    fn expect_shown(&mut self, thread: ThreadKey, of: CoreTypeId, remembered: Option<Estimate>) {
+        let mut trials = self.2.lock().unwrap();
+        match remembered.filter(|_| of == CoreTypeId(0)) {
+            Some(e) => trials.expected.insert(thread.slot, e.value),
+            None => trials.expected.remove(&thread.slot),
+        };
+    }
+    fn shown(&self, thread: ThreadKey, of: CoreTypeId) -> Option<Estimate> {
+        let trials = self.2.lock().unwrap();
+        (of == CoreTypeId(0)).then(|| trials.shown.get(&thread.slot).copied())?
     }
     fn estimate(&self, thread: ThreadKey, of: MetricId) -> Option<Estimate> {
         let told = self.0.lock().unwrap();
@@ -87,6 +106,7 @@ impl Identify for Table {
 struct Lab {
     told: Arc<Mutex<BTreeMap<u32, Estimate>>>,
     expected: Arc<Mutex<BTreeMap<u32, f64>>>,
+    trials: Arc<Mutex<Trials>>,
     paths: Arc<Mutex<BTreeMap<u32, String>>>,
     memory: SharedMemory,
     provider: Lasting,
@@ -97,6 +117,7 @@ impl Lab {
     fn with(memory: SharedMemory) -> Lab {
         let told = Told::default();
         let (said, expected, paths) = (told.0.clone(), told.1.clone(), Arc::default());
+        let trials = told.2.clone();
         let table = Table {
             paths: Arc::clone(&paths),
             asked: VecDeque::new(),
@@ -104,6 +125,7 @@ impl Lab {
         Lab {
             told: said,
             expected,
+            trials,
             paths,
             provider: Lasting::new(Box::new(told), memory.clone(), Box::new(table), ON, now),
             memory,
@@ -350,4 +372,52 @@ fn programs_are_remembered_with_their_arguments_and_as_what_their_name_promises(
     let third = sf(3);
     assert!(third.value > 1.3 && third.value < 2.9, "{third:?}");
     assert!(third.uncertainty.unwrap() > 0.5, "{third:?}");
+}
+
+/// What a model says of a program and what moves have shown of it are two things, and stay so over a restart.
+#[test]
+fn what_moves_have_shown_is_remembered_apart() {
+    let mut lab = Lab::with(SharedMemory::default());
+    lab.is(1, "/bin/a");
+    lab.says(1, 1.2, Some(0.05), Quality::Exact);
+    let trial = |quality| Estimate {
+        value: 3.4,
+        uncertainty: Some(0.2),
+        age: Nanos::ZERO,
+        quality,
+    };
+    let shows = |lab: &Lab, quality| {
+        let mut trials = lab.trials.lock().unwrap();
+        trials.shown.insert(1, trial(quality));
+    };
+    let expected = |lab: &Lab| lab.trials.lock().unwrap().expected.get(&1).copied();
+    // what is not of this run is not learned
+    shows(&lab, Quality::Stale);
+    for _ in 0..3 {
+        lab.run(&[(1, "a x")]);
+    }
+    let mut again = lab.restarted();
+    again.is(1, "/bin/a");
+    again.run(&[(1, "a x")]);
+    again.run(&[(1, "a x")]);
+    assert_eq!(expected(&again), None);
+    shows(&lab, Quality::Multiplexed);
+    for _ in 0..3 {
+        lab.run(&[(1, "a x")]);
+    }
+    let mut again = lab.restarted();
+    again.is(1, "/bin/a");
+    again.run(&[(1, "a x")]);
+    again.run(&[(1, "a x")]);
+    assert_eq!(expected(&again), Some(3.4));
+    assert!(again.value(1).is_some_and(|v| (v - 1.2).abs() < 1e-9));
+    again.memory.lock().forget(|_| true);
+    again.run(&[(1, "a x")]);
+    assert_eq!(expected(&again), None);
+    // with other arguments it is another program, of which nothing was shown
+    let mut other = lab.restarted();
+    other.is(1, "/bin/a");
+    other.run(&[(1, "a y")]);
+    other.run(&[(1, "a y")]);
+    assert_eq!((other.value(1), expected(&other)), (Some(1.2), None));
 }

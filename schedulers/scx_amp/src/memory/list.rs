@@ -2,7 +2,7 @@
 
 use crate::top::clean;
 use amp_host::bad_input;
-use amp_metrics::memory::{Memory, Program};
+use amp_metrics::memory::{Memory, Program, SHOWN};
 use anyhow::Result;
 use globset::{GlobBuilder, GlobMatcher};
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,9 @@ pub struct ProgramLine {
     pub speedup: BTreeMap<String, FactorLine>,
     /// Efficiency factors by core type.
     pub efficiency: BTreeMap<String, FactorLine>,
+    /// Speedup factors as moves between core types alone have shown them, where a model was checked by those.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shown: BTreeMap<String, FactorLine>,
 }
 
 /// A factor that is remembered.
@@ -73,6 +76,7 @@ pub fn lines(memory: &Memory, now: u64) -> Vec<ProgramLine> {
             age_s: now.saturating_sub(p.met),
             speedup: row(0),
             efficiency: row(1),
+            shown: row(SHOWN),
         }
     };
     memory.programs().into_iter().map(line).collect()
@@ -93,6 +97,7 @@ pub fn table(lines: &[ProgramLine]) -> String {
         };
         let mut all = factors("sf", &l.speedup);
         all.extend(factors("ef", &l.efficiency));
+        all.extend(factors("sf by moves", &l.shown));
         b.push_record([
             clean(&l.executable),
             clean(&l.comm),
