@@ -335,6 +335,7 @@ mod tests {
         let mut r = Run::of(1.2);
         r.goes(1, &[1.0]);
         r.p.expect_shown(key(1), CoreTypeId(0), Some(shown(3.4)));
+        r.p.expect_shown(key(1), CoreTypeId(1), None);
         assert!((r.says() - 3.4).abs() < 0.1, "{}", r.says());
         r.goes(0, &[3.4; 25]);
         assert!((r.says() - 3.4).abs() < 0.2, "{}", r.says());

@@ -343,7 +343,7 @@ impl Fused {
         let program = program?;
         let follower = thread.follower.as_ref();
         Some(Trial {
-            tried: program.tried || program.tried_before,
+            tried: program.tried || program.tried_before.contains(&true),
             units: follower.map_or(0.0, |f| f.units),
         })
     }
@@ -504,7 +504,9 @@ impl Provider for Fused {
         self.expect(thread, MetricId::SpeedupFactor(of), remembered);
         let name = self.threads.get(thread).map(|t| t.program);
         if let Some(program) = name.and_then(|name| self.programs.get_mut(&name)) {
-            program.tried_before = remembered.is_some();
+            if let Some(tried) = program.tried_before.get_mut(of.index()) {
+                *tried = remembered.is_some();
+            }
         }
     }
 

@@ -53,8 +53,8 @@ pub(super) struct Program {
     pub steady: u32,
     /// Whether a thread of it moved to and fro in a phase after it had begun.
     pub tried: bool,
-    /// Whether one did so in an earlier run of the scheduler, which is remembered.
-    pub tried_before: bool,
+    /// Whether an earlier run of the scheduler, which is remembered, has tried it on a core type.
+    pub tried_before: [bool; MAX_CORE_TYPES],
     phases: Vec<Known>,
     /// What an earlier run of the scheduler remembers, by core type.
     expected: [Option<Factor>; MAX_CORE_TYPES],
