@@ -102,11 +102,13 @@ fn a_file_that_cannot_be_used_is_kept_aside_and_memory_begins_anew() {
     let path = dir.path().join("memory.json");
     let aside = dir.path().join("memory.json.refused");
     let write = |text: &str| std::fs::write(&path, text).unwrap();
+    let newer = format!("version {}", memory::VERSION + 1);
     let cases: [(&str, &dyn Fn()); 7] = [
         ("not a memory", &|| write("[")),
         ("not a memory", &|| write(&text[..text.len() / 2])),
-        ("version 3", &|| {
-            write(&text.replace("memory\":2", "memory\":3"))
+        (&newer, &|| {
+            let version = |v: u32| format!("memory\":{v}");
+            write(&text.replace(&version(memory::VERSION), &version(memory::VERSION + 1)))
         }),
         ("longer than 8 MiB", &|| {
             let f = std::fs::File::create(&path).unwrap();
