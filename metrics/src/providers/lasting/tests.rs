@@ -391,33 +391,31 @@ fn what_moves_have_shown_is_remembered_apart() {
         trials.shown.insert(1, trial(quality));
     };
     let expected = |lab: &Lab| lab.trials.lock().unwrap().expected.get(&1).copied();
+    // a run of scx_amp after this one, in which a program of that name begins
+    let next = |lab: &Lab, name| {
+        let mut next = lab.restarted();
+        next.is(1, "/bin/a");
+        next.run(&[(1, name)]);
+        next.run(&[(1, name)]);
+        next
+    };
     // what is not of this run is not learned
     shows(&lab, Quality::Stale);
     for _ in 0..3 {
         lab.run(&[(1, "a x")]);
     }
-    let mut again = lab.restarted();
-    again.is(1, "/bin/a");
-    again.run(&[(1, "a x")]);
-    again.run(&[(1, "a x")]);
-    assert_eq!(expected(&again), None);
+    assert_eq!(expected(&next(&lab, "a x")), None);
     shows(&lab, Quality::Multiplexed);
     for _ in 0..3 {
         lab.run(&[(1, "a x")]);
     }
-    let mut again = lab.restarted();
-    again.is(1, "/bin/a");
-    again.run(&[(1, "a x")]);
-    again.run(&[(1, "a x")]);
+    let mut again = next(&lab, "a x");
     assert_eq!(expected(&again), Some(3.4));
     assert!(again.value(1).is_some_and(|v| (v - 1.2).abs() < 1e-9));
     again.memory.lock().forget(|_| true);
     again.run(&[(1, "a x")]);
     assert_eq!(expected(&again), None);
     // with other arguments it is another program, of which nothing was shown
-    let mut other = lab.restarted();
-    other.is(1, "/bin/a");
-    other.run(&[(1, "a y")]);
-    other.run(&[(1, "a y")]);
+    let other = next(&lab, "a y");
     assert_eq!((other.value(1), expected(&other)), (Some(1.2), None));
 }
