@@ -80,6 +80,10 @@ fn expectations_by_hand() {
     assert_eq!(count(&k, Quantity::Accesses), 20_480.0);
     assert_eq!(count(&k, Quantity::Branches), 2570.0);
     assert_eq!(count(&k, Quantity::L1Refills), 0.0);
+    // lines of another, and the few of the caller that they push out of L1
+    let k = Kernel::handoff(true, &CACHES, || {});
+    let refills = k.expected(Quantity::L1Refills).unwrap();
+    assert_eq!((refills.count, refills.tolerance), (4096.0, 16.0));
     let k = Kernel::nops(10);
     assert_eq!(count(&k, Quantity::Instructions), 640.0);
     let k = Kernel::random_branches(1000, 1);
