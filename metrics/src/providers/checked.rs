@@ -5,7 +5,7 @@ use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
 use crate::ids::{CoreTypeId, ThreadKey};
 use crate::pmu::Pmus;
-use crate::provider::{MetricId, Provider};
+use crate::provider::{MetricId, Phase, Provider};
 use crate::sample::Snapshot;
 
 /// Difference of the logarithms of two factors from which on one of them is wrong: half as much again. Moves of real programs,
@@ -149,6 +149,13 @@ impl Provider for Checked {
         }
     }
 
+    /// By rates, whose phases last over moves: a model that watches each core type for itself sees one change again when the
+    /// thread comes to another.
+    fn phase(&self, thread: ThreadKey) -> Option<Phase> {
+        let by_rates = self.counted.then(|| self.rates.phase(thread)).flatten();
+        by_rates.or_else(|| self.inner.phase(thread))
+    }
+
     fn wanted_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
         let asked = self.is_untried(thread) || self.is_wrong(thread);
         let own = asked.then(|| self.rates.wanted_on(thread)).flatten();
@@ -238,6 +245,22 @@ mod tests {
         assert!((shown.value - 2.6).abs() < 0.1, "{shown:?}");
         assert_eq!(r.p.estimate(key(1), EF).unwrap().value, 1.5);
         assert_eq!(r.p.wanted_on(key(1)), None);
+    }
+
+    /// `chase` of juno-between: predicted 1.2, it loads on a big core, works on a little one, and comes back after two seconds.
+    #[test]
+    fn a_move_is_no_change_of_phase_and_one_change_is_one() {
+        let mut r = Run::of(1.2);
+        let phase = |r: &Run| r.p.phase(key(1)).unwrap().number;
+        r.goes(0, &[8.6; 8]);
+        let loading = phase(&r);
+        r.goes(0, &[1.6; 4]);
+        let works = phase(&r);
+        assert_ne!(works, loading);
+        r.goes(1, &[0.5; 8]);
+        r.goes(0, &[1.6; 4]);
+        r.goes(1, &[0.5; 4]);
+        assert_eq!(phase(&r), works);
     }
 
     /// The case of the review: 1.1 in truth, predicted 3.3. It keeps a big core until the model is tried.

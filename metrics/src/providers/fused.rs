@@ -510,10 +510,8 @@ impl Provider for Fused {
         }
     }
 
+    /// By rates, with a model, too: its own phases are those of one core type.
     fn phase(&self, thread: ThreadKey) -> Option<Phase> {
-        if let Some(model) = &self.model {
-            return model.phase(thread);
-        }
         let thread = self.threads.get(thread)?;
         let first = (0, thread.since);
         let (number, since) = thread.follower.as_ref().map_or(first, |f| f.phase);

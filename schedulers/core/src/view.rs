@@ -177,6 +177,11 @@ impl<'a> View<'a> {
         self.metrics.wanted_on(thread.key)
     }
 
+    /// Number of the phase that `thread` is in ([`Provider::phase`]), where the source of metrics follows phases.
+    pub fn phase(&self, thread: &ThreadView) -> Option<u32> {
+        self.metrics.phase(thread.key).map(|p| p.number)
+    }
+
     /// What programs are known to cost each other.
     pub fn costs(&self) -> &[Cost] {
         self.metrics.costs()

@@ -1,6 +1,7 @@
 //! The fairness policies against the analytic optimum, weights, arrivals and changes of policy.
 
 use super::*;
+use amp_metrics::{Estimate, MetricId, Phase, Snapshot};
 
 /// The largest least normalised progress m that big-core time of `nb` cores allows: Σ F_i = NB with
 /// F_i = clamp((m·SF_i − 1)/(SF_i − 1), 0, 1), which makes all slowdowns equal where it can
@@ -159,6 +160,76 @@ fn acfs_starts_newcomers_at_the_maximum_but_not_behind_those_who_do_not_compete(
     assert_eq!(t.swaps, 0, "a newcomer does not push anybody out");
     let s = shares(&mut e, &mut fake, &[new], 600);
     assert!((s[0][0] - 1.0 / 3.0).abs() < 0.05, "{s:?}");
+}
+
+/// Says 1.6 of the first thread until so many snapshots were seen, and the truth from then on.
+struct Mistaken {
+    truth: Noisy,
+    first: ThreadKey,
+    until: u32,
+    seen: u32,
+    /// Whether that was another phase.
+    phases: bool,
+}
+
+impl Provider for Mistaken {
+    fn name(&self) -> &str {
+        "mistaken"
+    }
+    fn observe(&mut self, s: &Snapshot) {
+        self.truth.observe(s);
+        self.seen += 1;
+    }
+    fn estimate(&self, t: ThreadKey, m: MetricId) -> Option<Estimate> {
+        let mut e = self.truth.estimate(t, m)?;
+        if t == self.first && self.seen <= self.until {
+            e.value = 1.6;
+        }
+        Some(e)
+    }
+    fn phase(&self, _: ThreadKey) -> Option<Phase> {
+        Some(Phase {
+            number: u32::from(self.phases && self.seen > self.until),
+            age: Nanos::ZERO,
+        })
+    }
+}
+
+/// A model that was wrong about a program for three seconds: what it suffered by that is made up for, unless that was
+/// another phase, in which it may have been right.
+#[test]
+fn what_a_wrong_factor_has_done_is_made_up_for() {
+    let sf = [3.0, 2.8, 2.6, 2.4];
+    let all = |policy, phases| {
+        let (mut fake, keys, _) = mix(&[1, 3], &sf, 0.0);
+        let declared: Vec<(u64, f64)> = (1..).zip(sf).collect();
+        let provider = Mistaken {
+            truth: Noisy::new(&declared, 0.0, 1),
+            first: keys[0],
+            until: 30,
+            seen: 0,
+            phases,
+        };
+        let mut e = engine(&fake, policy, Box::new(provider));
+        if policy == "pareto" {
+            e.policy_mut().set("unfairness", "1").unwrap();
+        }
+        for _ in 0..110 {
+            e.tick(&mut fake).unwrap();
+        }
+        let p: Vec<f64> = keys
+            .iter()
+            .zip(sf)
+            .map(|(k, sf)| progress(&mut fake, *k, sf))
+            .collect();
+        p[1..].iter().copied().fold(0.0, f64::max) / p[0]
+    };
+    for policy in ["acfs", "pareto"] {
+        let (same, other) = (all(policy, false), all(policy, true));
+        println!("{policy}: {same:.3}, {other:.3}");
+        assert!((0.93..1.07).contains(&same), "{policy}: {same}");
+        assert!(other > 1.1, "{policy}: {other}");
+    }
 }
 
 /// A program of twelve intervals that is run again and again, as in a shell's loop, beside five

@@ -2,13 +2,14 @@
 
 use crate::machine::Placement;
 use crate::policy::contract::{Entry, Policy};
+use crate::policy::hindsight::Hindsight;
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::progress::{Join, Past, Progress};
 use crate::policy::seats::{Claim, Seats};
 use crate::policy::speedups::{self, Speedups};
 use crate::policy::turns::Turns;
 use crate::view::{ThreadView, View};
-use amp_metrics::{Nanos, MAX_CORE_TYPES};
+use amp_metrics::MAX_CORE_TYPES;
 
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
@@ -48,7 +49,8 @@ change places when
 threshold between neighbours is t_swap (SP_t - SP_t+1)/SP_fastest, averages all. A new thread starts
 at the maximum of its peers; peers that lead by more than the threshold whatever they are given do
 not count. A program that is run again within a second goes on where its last run ended. A rest
-neither earns nor costs anything. With uf above 1, applications of high speedup
+neither earns nor costs anything. Where a factor turns out to have been wrong, what was charged by it
+in the last seconds of the same phase is put right. With uf above 1, applications of high speedup
 may fall behind by that factor: more throughput, unfairness up to uf times the best. The paper's
 t_swap is 850 ms; the default here follows the interval, so that shares settle within seconds.
 
@@ -119,6 +121,7 @@ const LEAST: f64 = 0.02;
 pub struct Acfs {
     knobs: Knobs,
     progress: Progress,
+    hindsight: Hindsight,
     turns: Turns,
     seats: Seats,
     /// Per thread of the view.
@@ -131,6 +134,7 @@ impl Acfs {
         Acfs {
             knobs: Knobs::new(ENTRY.name, KNOBS),
             progress: Progress::default(),
+            hindsight: Hindsight::default(),
             turns: Turns::default(),
             seats: Seats::default(),
             speedups: Vec::new(),
@@ -189,10 +193,10 @@ fn accepted(uf: f64, s: f64, min: f64, max: f64) -> f64 {
     }
 }
 
-fn charged(view: &View<'_>, ran: &[Nanos; MAX_CORE_TYPES], pace: &Speedups) -> f64 {
-    view.core_types()
-        .map(|t| ran[t.index()].as_secs_f64() * pace[t.index()])
-        .sum()
+/// Seconds per core type that are charged now, as if the thread were alone.
+fn ran(view: &View<'_>, th: &ThreadView) -> [f64; MAX_CORE_TYPES] {
+    let slowed = view.slowed(th);
+    std::array::from_fn(|t| slowed * (th.ran[t] + th.unrated.ran[t]).as_secs_f64())
 }
 
 /// Virtual time for what the thread did under other policies: its progress then, at the pace of its
@@ -217,6 +221,7 @@ impl Policy for Acfs {
         let (min, max, threshold) = self.rate(view, t_swap);
         let exact = self.knobs.choice(PROGRESS) == "exact";
         self.progress.begin();
+        self.hindsight.begin(view);
         for (th, s) in view.threads.iter().zip(&self.speedups) {
             let Some(s) = s else {
                 self.progress.skip(th);
@@ -225,8 +230,10 @@ impl Policy for Acfs {
             let own = exact.then(|| speedups::factors(view, th)).flatten();
             let u = accepted(uf, s[0], min, max);
             let pace = pace(&own.unwrap_or(*s), s[0], th.weight, u);
-            let ran = charged(view, &th.ran, &pace) + charged(view, &th.unrated.ran, &pace);
-            let dv = view.slowed(th) * ran;
+            let ran = ran(view, th);
+            let before = own.map_or(0.0, |own| self.hindsight.charge(view, th, &ran, &own));
+            let now: f64 = ran.iter().zip(&pace).map(|(ran, pace)| ran * pace).sum();
+            let dv = now + before * pace[0];
             self.progress.charge(th, dv, || past(th, u));
         }
         let memory = self.knobs.number(MEMORY) / 1e3;

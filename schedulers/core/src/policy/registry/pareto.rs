@@ -5,6 +5,7 @@ pub mod solve;
 use crate::machine::Placement;
 use crate::policy::apps::PerApp;
 use crate::policy::contract::{Entry, Policy};
+use crate::policy::hindsight::Hindsight;
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::room::Reach;
 use crate::policy::sharing::Sharing;
@@ -12,7 +13,7 @@ use crate::policy::smooth::Smoothed;
 use crate::policy::speedups;
 use crate::policy::threads::PerThread;
 use crate::view::{AppView, View};
-use amp_metrics::{AppId, CoreTypeId, Nanos};
+use amp_metrics::{AppId, CoreTypeId, Nanos, MAX_CORE_TYPES};
 use solve::{Problem, Share};
 
 /// How the policy is registered.
@@ -138,8 +139,11 @@ pub struct Pareto {
     smoothed: PerThread<Smoothed>,
     sharing: Sharing,
     problem: Problem,
+    hindsight: Hindsight,
     /// Per thread of the view: speedup factor, smoothed.
     sf: Vec<Option<f64>>,
+    /// Per thread of the view: progress of earlier intervals that is known only now, in seconds on fast cores.
+    late: Vec<f64>,
     /// Per application of the view.
     apps: Vec<App>,
 }
@@ -161,6 +165,8 @@ struct Sum {
     /// at each thread's factor.
     ran: f64,
     gained: f64,
+    /// Progress of earlier intervals that is known only now, in seconds on fast cores.
+    late: f64,
     /// The same of the time before its threads were known, and the longest such time.
     ran_unrated: f64,
     gained_unrated: f64,
@@ -179,7 +185,9 @@ impl Pareto {
             smoothed: PerThread::default(),
             sharing: Sharing::default(),
             problem: Problem::default(),
+            hindsight: Hindsight::default(),
             sf: Vec::new(),
+            late: Vec::new(),
             apps: Vec::new(),
         }
     }
@@ -189,13 +197,22 @@ impl Pareto {
         let window = self.knobs.number(SMOOTHING);
         let two = view.topology.core_types().len() == 2;
         self.smoothed.begin();
+        self.hindsight.begin(view);
         self.sf.clear();
+        self.late.clear();
         for th in view.threads {
             let sf = speedups::fastest(view, th).filter(|_| two).map(|sf| {
                 let (_, s) = self.smoothed.enter(th.key, th.succeeds, Smoothed::default);
                 s.update(sf, window)
             });
+            let late = sf.map_or(0.0, |sf| {
+                let ran = std::array::from_fn(|t| (th.ran[t] + th.unrated.ran[t]).as_secs_f64());
+                let mut factors = [1.0; MAX_CORE_TYPES];
+                factors[0] = sf;
+                self.hindsight.charge(view, th, &ran, &factors)
+            });
             self.sf.push(sf);
+            self.late.push(late);
         }
     }
 
@@ -224,6 +241,7 @@ impl Pareto {
             let [fast, slow, ..] = th.ran;
             s.ran += (fast + slow).as_secs_f64();
             s.gained += fast.as_secs_f64() * (sf - 1.0);
+            s.late += self.late[i];
             let [fast, slow, ..] = th.unrated.ran;
             s.ran_unrated += (fast + slow).as_secs_f64();
             s.gained_unrated += fast.as_secs_f64() * (sf - 1.0);
@@ -287,7 +305,8 @@ impl Pareto {
                     p.progress = s.alone_before * each / weight;
                 }
                 p.time += passed;
-                p.progress += (s.ran + credited * s.gained) * each * unit;
+                p.progress += (s.ran + credited * s.gained + s.late * sf) * each * unit;
+                p.progress = p.progress.max(0.0);
                 if p.time > memory {
                     p.progress *= memory / p.time;
                     p.time = memory;
