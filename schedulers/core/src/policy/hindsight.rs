@@ -48,11 +48,14 @@ impl Hindsight {
         ran: &[f64; MAX_CORE_TYPES],
         factors: &Speedups,
     ) -> f64 {
-        let phase = view.phase(th);
+        // nobody knows how long its factors have been what they are
+        let Some(phase) = view.phase(th) else {
+            return 0.0;
+        };
         let (_, spent) = self.spent.enter(th.key, None, Spent::default);
-        if phase.is_none() || spent.phase != phase {
+        if spent.phase != Some(phase) {
             *spent = Spent {
-                phase,
+                phase: Some(phase),
                 ..Spent::default()
             };
         }
