@@ -12,6 +12,8 @@ use amp_metrics::MAX_CORE_TYPES;
 /// Seconds in which what was charged fades from what can be put right: the factor that is known now tells less and less of
 /// what was then.
 const FADES: f64 = 5.0;
+/// Seconds after which what is due is charged: a factor may change before it is known that the phase did.
+const SETTLES: f64 = 0.3;
 
 /// What one thread did in its present phase.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,15 +21,19 @@ struct Spent {
     phase: Option<u32>,
     /// Seconds per core type, as if alone.
     seconds: [f64; MAX_CORE_TYPES],
-    /// Speed per core type over the fastest one by which they were charged.
-    speed: Speedups,
+    /// What was charged for them, in seconds on the fastest cores.
+    charged: f64,
+    /// The least that was due since it was last charged or changed its sign, and for how long.
+    due: f64,
+    lasts: f64,
 }
 
 /// What threads did in their present phases. Successors begin anew: they load first.
 #[derive(Debug, Default)]
 pub struct Hindsight {
     spent: PerThread<Spent>,
-    /// What is left of it after the interval.
+    /// Length of the interval in seconds, and what is left of what was charged after it.
+    interval: f64,
     kept: f64,
 }
 
@@ -35,7 +41,8 @@ impl Hindsight {
     /// Begins a round.
     pub fn begin(&mut self, view: &View<'_>) {
         self.spent.begin();
-        self.kept = (-view.interval.as_secs_f64() / FADES).exp();
+        self.interval = view.interval.as_secs_f64();
+        self.kept = (-self.interval / FADES).exp();
     }
 
     /// Takes in that thread `th` of the view is charged for `ran` seconds per core type by the `factors` that it has now. What
@@ -59,13 +66,33 @@ impl Hindsight {
                 ..Spent::default()
             };
         }
-        let mut right = 0.0;
+        let (mut worth, mut now) = (0.0, 0.0);
         for t in view.core_types().map(|t| t.index()) {
             let speed = factors[t] / factors[0];
-            right += spent.seconds[t] * (speed - spent.speed[t]);
-            spent.speed[t] = speed;
+            worth += spent.seconds[t] * speed;
+            now += ran[t] * speed;
             spent.seconds[t] = spent.seconds[t] * self.kept + ran[t];
         }
-        right
+        let late = spent.late(worth - spent.charged, self.interval);
+        spent.charged = (spent.charged + late) * self.kept + now;
+        late
+    }
+}
+
+impl Spent {
+    /// What is charged of the `due`, `interval` seconds after this was asked last: what has been due all the time.
+    fn late(&mut self, due: f64, interval: f64) -> f64 {
+        if due * self.due <= 0.0 {
+            (self.due, self.lasts) = (due, 0.0);
+            return 0.0;
+        }
+        self.due = self.due.abs().min(due.abs()).copysign(due);
+        self.lasts += interval;
+        if self.lasts < SETTLES {
+            return 0.0;
+        }
+        let late = self.due;
+        (self.due, self.lasts) = (0.0, 0.0);
+        late
     }
 }
