@@ -48,7 +48,8 @@ utility factor of CAMP, instead of (SF-1)/N; with `utility=barrier` nothing unle
 have one. The default, `auto`, measures how much of its time on fast cores a thread waits for its
 siblings on slow ones, and takes that off what a core adds. Weights scale x; with more threads than CPUs it is scaled by each one's share of CPU time.
 Progress made so far counts with the length of time it took: what one phase of a program lost
-another may make up for within a quarter of that time, `horizon` at least. Threads are then steered
+another may make up for within a quarter of that time, `horizon` at least. Where a factor turns out to
+have been wrong, progress that was counted by it in the same phase is put right. Threads are then steered
 to their shares by crediting and charging time. When the bound cannot be kept (who gains nothing
 from fast cores cannot be slowed down to the others), the shares are the fairest there are.
 
