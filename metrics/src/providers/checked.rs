@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(r.p.wanted_on(key(1)), None);
     }
 
-    /// `chase` of juno-between: predicted 1.2, it loads on a big core, works on a little one, and comes back after two seconds.
+    /// The program `between` of juno-between: predicted 1.2, it loads on a big core, works on a little one, and comes back after two seconds.
     #[test]
     fn a_move_is_no_change_of_phase_and_one_change_is_one() {
         let mut r = Run::of(1.2);

@@ -10,7 +10,8 @@
 //! - Accounts of who has had what: [`progress`] (virtual time: who is ahead), [`hindsight`] (what was
 //!   charged by factors that are known better now), [`ledger`] (time on fast cores), [`steering`]
 //!   (towards given shares, which [`level`] and [`room`] work out), [`turns`] (fair sharing for
-//!   threads without estimates, for every policy that needs them); [`sharing`] is what policies that give away shares have in common.
+//!   threads without estimates, for every policy that needs them); [`sharing`] is what policies that
+//!   give away shares have in common.
 //! - [`seats`] turns "who deserves a fast core most" into a placement for any number of core types:
 //!   affinity, load balance, hysteresis and work conservation are its business and no policy's.
 //! - [`contention`] puts threads apart that slow each other down, where that is known and pays.

@@ -53,6 +53,12 @@ impl ThreadView {
             .as_secs_f64()
     }
 
+    /// CPU time per core type that a policy by factors charges now, in seconds: that in this interval, and that
+    /// before the factors were known.
+    pub fn rated_now(&self) -> [f64; MAX_CORE_TYPES] {
+        std::array::from_fn(|t| (self.ran[t] + self.unrated.ran[t]).as_secs_f64())
+    }
+
     /// Whether it is placed on `t` or on a faster type.
     pub fn holds(&self, t: CoreTypeId) -> bool {
         self.placed.is_some_and(|p| p <= t)

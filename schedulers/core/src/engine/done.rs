@@ -10,8 +10,9 @@ pub(super) fn of(view: &View<'_>, th: &ThreadView) -> Option<Done> {
     let sp = speedups::of(view, th, Utility::Auto)?;
     let slowed = view.slowed(th);
     let mut done = Done::default();
+    let all = th.rated_now();
     for t in view.core_types() {
-        let ran = (th.ran[t.index()] + th.unrated.ran[t.index()]).as_secs_f64();
+        let ran = all[t.index()];
         done += Done {
             rated: ran,
             alone: slowed * ran * sp[t.index()] / sp[0],

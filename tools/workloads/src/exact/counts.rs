@@ -6,8 +6,7 @@ use super::{triangle, Expected, Kernel, Level, Quantity, Traffic, Work};
 /// Standard deviations of a random count that are allowed for.
 const SIGMAS: f64 = 4.0;
 /// Lines of whoever starts, stops and reads the counters that work pushes out of L1 and that come
-/// back while they count, at most: 7 or 8 in nearly all runs on the board, 10 where a tick falls
-/// into one.
+/// back while they count, at most: up to 8 in 40 runs of each kernel on the board, 10 in another.
 const COME_BACK: u64 = 16;
 
 /// Exactly so many, out of so many that it could have been.

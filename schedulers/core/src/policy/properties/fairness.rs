@@ -123,6 +123,12 @@ fn progress(fake: &mut Fake, key: ThreadKey, sf: f64) -> f64 {
     (big + small / sf) / (big + small)
 }
 
+/// The same of each of these.
+fn progresses(fake: &mut Fake, keys: &[ThreadKey], sf: &[f64]) -> Vec<f64> {
+    let each = keys.iter().zip(sf);
+    each.map(|(k, sf)| progress(fake, *k, *sf)).collect()
+}
+
 #[test]
 fn acfs_neither_rewards_nor_punishes_sleep() {
     let sf = [3.0, 2.5, 2.0, 2.5];
@@ -133,11 +139,7 @@ fn acfs_neither_rewards_nor_punishes_sleep() {
         fake.thread(keys[0]).runnable = tick % 80 >= 20;
         e.tick(&mut fake).unwrap();
     }
-    let p: Vec<f64> = keys
-        .iter()
-        .zip(sf)
-        .map(|(k, sf)| progress(&mut fake, *k, sf))
-        .collect();
+    let p = progresses(&mut fake, &keys, &sf);
     let (min, max) = p
         .iter()
         .fold((1.0f64, 0.0f64), |(a, b), p| (a.min(*p), b.max(*p)));
@@ -164,7 +166,7 @@ fn acfs_starts_newcomers_at_the_maximum_but_not_behind_those_who_do_not_compete(
 
 /// Says 1.6 of the first thread until so many snapshots were seen, and the truth from then on.
 struct Mistaken {
-    truth: Noisy,
+    truth: Box<dyn Provider>,
     first: ThreadKey,
     until: u32,
     seen: u32,
@@ -188,11 +190,9 @@ impl Provider for Mistaken {
         Some(e)
     }
     fn phase(&self, _: ThreadKey) -> Option<Phase> {
+        let begun = |late| self.seen > self.until + late;
         Some(Phase {
-            number: u32::from(
-                self.another
-                    .is_some_and(|late| self.seen > self.until + late),
-            ),
+            number: u32::from(self.another.is_some_and(begun)),
             age: Nanos::ZERO,
         })
     }
@@ -204,10 +204,9 @@ impl Provider for Mistaken {
 fn what_a_wrong_factor_has_done_is_made_up_for() {
     let sf = [3.0, 2.8, 2.6, 2.4];
     let all = |policy, another| {
-        let (mut fake, keys, _) = mix(&[1, 3], &sf, 0.0);
-        let declared: Vec<(u64, f64)> = (1..).zip(sf).collect();
+        let (mut fake, keys, truth) = mix(&[1, 3], &sf, 0.0);
         let provider = Mistaken {
-            truth: Noisy::new(&declared, 0.0, 1),
+            truth,
             first: keys[0],
             until: 30,
             seen: 0,
@@ -220,11 +219,7 @@ fn what_a_wrong_factor_has_done_is_made_up_for() {
         for _ in 0..110 {
             e.tick(&mut fake).unwrap();
         }
-        let p: Vec<f64> = keys
-            .iter()
-            .zip(sf)
-            .map(|(k, sf)| progress(&mut fake, *k, sf))
-            .collect();
+        let p = progresses(&mut fake, &keys, &sf);
         p[1..].iter().copied().fold(0.0, f64::max) / p[0]
     };
     for policy in ["acfs", "pareto"] {
@@ -287,11 +282,7 @@ fn acfs_makes_up_for_what_happened_under_another_policy() {
     for _ in 0..500 {
         e.tick(&mut fake).unwrap();
     }
-    let p: Vec<f64> = keys
-        .iter()
-        .zip(sf)
-        .map(|(k, sf)| progress(&mut fake, *k, sf))
-        .collect();
+    let p = progresses(&mut fake, &keys, &sf);
     let (min, max) = p
         .iter()
         .fold((1.0f64, 0.0f64), |(a, b), p| (a.min(*p), b.max(*p)));

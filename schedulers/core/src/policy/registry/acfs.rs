@@ -193,12 +193,6 @@ fn accepted(uf: f64, s: f64, min: f64, max: f64) -> f64 {
     }
 }
 
-/// Seconds per core type that are charged now, as if the thread were alone.
-fn ran(view: &View<'_>, th: &ThreadView) -> [f64; MAX_CORE_TYPES] {
-    let slowed = view.slowed(th);
-    std::array::from_fn(|t| slowed * (th.ran[t] + th.unrated.ran[t]).as_secs_f64())
-}
-
 /// Virtual time for what the thread did under other policies: its progress then, at the pace of its
 /// weight now.
 fn past(th: &ThreadView, u: f64) -> Past {
@@ -230,7 +224,8 @@ impl Policy for Acfs {
             let own = exact.then(|| speedups::factors(view, th)).flatten();
             let u = accepted(uf, s[0], min, max);
             let pace = pace(&own.unwrap_or(*s), s[0], th.weight, u);
-            let ran = ran(view, th);
+            let slowed = view.slowed(th);
+            let ran = th.rated_now().map(|ran| slowed * ran);
             let before = own.map_or(0.0, |own| self.hindsight.charge(view, th, &ran, &own));
             let now: f64 = ran.iter().zip(&pace).map(|(ran, pace)| ran * pace).sum();
             let dv = now + before * pace[0];

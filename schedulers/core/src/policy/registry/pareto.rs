@@ -166,12 +166,12 @@ struct Sum {
     /// at each thread's factor.
     ran: f64,
     gained: f64,
-    /// Progress of earlier intervals that is known only now, in seconds on fast cores.
-    late: f64,
     /// The same of the time before its threads were known, and the longest such time.
     ran_unrated: f64,
     gained_unrated: f64,
     unrated: f64,
+    /// Progress of earlier intervals that is known only now, in seconds on fast cores.
+    late: f64,
     /// CPU time before this interval, and what it would have been alone.
     rated_before: f64,
     alone_before: f64,
@@ -207,10 +207,9 @@ impl Pareto {
                 s.update(sf, window)
             });
             let late = sf.map_or(0.0, |sf| {
-                let ran = std::array::from_fn(|t| (th.ran[t] + th.unrated.ran[t]).as_secs_f64());
                 let mut factors = [1.0; MAX_CORE_TYPES];
                 factors[0] = sf;
-                self.hindsight.charge(view, th, &ran, &factors)
+                self.hindsight.charge(view, th, &th.rated_now(), &factors)
             });
             self.sf.push(sf);
             self.late.push(late);
