@@ -16,6 +16,7 @@
 //!
 //! How much is expected of a neighbour before anything is seen depends on how slow it is for its core type:
 //! what waits for memory is slow, and what does not hardly costs anybody anything.
+//! What a program does as it begins teaches nothing: it loads what it works on first.
 //! Programs of several threads teach nothing and are taught nothing: their threads wait for each other, and a
 //! rate that changes by that is nobody's fault.
 //! A cost counts once it is larger than twice its own uncertainty. Threads are told apart by program, so that

@@ -18,6 +18,8 @@ struct Run {
     n: Neighbours,
     now: Nanos,
     runtime: FxHashMap<ThreadKey, [Nanos; MAX_CORE_TYPES]>,
+    /// What a thread has run before it is first seen.
+    age: Nanos,
 }
 
 impl Run {
@@ -26,6 +28,7 @@ impl Run {
             n: Neighbours::default(),
             now: Nanos::ZERO,
             runtime: FxHashMap::default(),
+            age: Nanos::from_secs(1),
         }
     }
 
@@ -39,11 +42,13 @@ impl Run {
             false => AppId(u64::from(thread.slot)),
         };
         let of = (thread, name_of(name), app);
-        let total = self.runtime.entry(thread).or_default();
-        if *total == [Nanos::ZERO; MAX_CORE_TYPES] {
+        let total = self.runtime.entry(thread).or_insert_with(|| {
+            let mut before = [Nanos::ZERO; MAX_CORE_TYPES];
+            before[usize::from(t)] = self.age;
             // it was there when it was first seen
-            self.n.ran(of, total, self.now);
-        }
+            self.n.ran(of, &before, self.now);
+            before
+        });
         total[usize::from(t)].0 += (part * ns) as u64;
         self.n.ran(of, total, self.now);
         let counted = counted * ns;
@@ -135,6 +140,20 @@ fn a_phase_that_begins_as_a_neighbour_arrives_is_not_held_against_it_for_long() 
         run.run(3, &[("a", 1, 1.2), ("f", 1, 1.0)]);
     }
     assert_eq!(run.cost(("a", 1), ("f", 1)), 0.0);
+}
+
+/// It loads four times as fast as it works, and others begin meanwhile.
+#[test]
+fn how_a_program_begins_is_nobodys_fault() {
+    let mut run = Run::new();
+    run.age = Nanos::ZERO;
+    run.run(1, &[("a", 0, 4.0)]);
+    run.run(1, &[("a", 0, 4.0), ("b", 1, 1.0)]);
+    run.run(4, &[("a", 0, 1.0), ("f", 0, 0.8), ("b", 1, 1.0)]);
+    assert_eq!(run.cost(("a", 0), ("f", 0)), 0.0, "{:?}", run.n.costs());
+    // what comes later may be
+    run.run(4, &[("a", 0, 0.4), ("f", 0, 0.8), ("g", 0, 0.2)]);
+    assert!(run.cost(("a", 0), ("g", 0)) > 0.3, "{:?}", run.n.costs());
 }
 
 /// It is never there when the other one comes or goes.

@@ -16,6 +16,8 @@ const LONG_AGO: Nanos = Nanos::from_millis(5000);
 const BEFORE: f64 = 3.0;
 /// Part of an interval that a window covers to be compared with.
 pub(super) const WHOLE: f64 = 0.5;
+/// CPU time in which a program begins: it loads what it works on, faster or slower than it works.
+const BEGINS: Nanos = Nanos::from_millis(300);
 
 /// A thread's windows.
 #[derive(Clone, Debug, Default)]
@@ -125,7 +127,8 @@ impl Thread {
     pub fn step(&mut self, whole: Option<Whole>, around: &Around<'_>) -> Option<(Seat, Showed)> {
         let parallel = |p: &ProgramId| around.parallel.iter().any(|all| all.contains(p));
         let of_parallel = |c: &Change| parallel(&c.beside.program);
-        if parallel(&self.program) || around.changes.iter().any(of_parallel) {
+        let begins = self.runtime.iter().copied().sum::<Nanos>() <= BEGINS;
+        if begins || parallel(&self.program) || around.changes.iter().any(of_parallel) {
             self.skip();
             return None;
         }
