@@ -31,7 +31,7 @@ fn key(slot: u32) -> ThreadKey {
 }
 
 /// The set that was on before and after each interval of 100 ms, in which threads ran on the big
-/// cores with these IPCs.
+/// cores with these IPCs; one with an IPC of 0 was there and not read.
 fn sets(intervals: &[&[(u32, f64)]]) -> Vec<usize> {
     let model = PlatformModel::parse(Path::new("m.toml"), MODEL).unwrap();
     let mut p = Model::new(model);
@@ -62,7 +62,7 @@ fn sets(intervals: &[&[(u32, f64)]]) -> Vec<usize> {
         p.observe(&Snapshot {
             now: Nanos::from_millis(100 * i),
             threads: threads.iter().map(|(slot, _)| sample(*slot)).collect(),
-            readings: threads.iter().map(reading).collect(),
+            readings: threads.iter().filter(|t| t.1 > 0.0).map(reading).collect(),
             ..Snapshot::default()
         });
         on.push(p.active_set(big));
@@ -82,4 +82,27 @@ fn sets_change_while_somebody_waits_and_now_and_then_otherwise() {
     let other: &[(u32, f64)] = &[(1, 3.0)];
     let on = sets(&[steady, steady, other, other, other, other]);
     assert_eq!(on, [0, 1, 1, 0, 1, 1, 1]);
+}
+
+/// Counters of a thread that goes on running are not read at every look.
+#[test]
+fn who_waits_is_not_forgotten_when_only_others_are_read() {
+    let read: &[(u32, f64)] = &[(1, 1.0), (2, 2.0)];
+    let not_read: &[(u32, f64)] = &[(1, 1.0), (2, 0.0)];
+    let steady: &[(u32, f64)] = &[(1, 1.0)];
+    // the second thread arrives when the first is known; it has a sample of set 1, and then set 0 passes without it
+    let on = sets(&[steady, steady, read, not_read, read, read, read]);
+    assert_eq!(on, [0, 1, 1, 0, 1, 0, 0, 0]);
+    // one that is read no longer is waited for until sets change by themselves
+    let on = sets(&[steady, steady, read, not_read, not_read, not_read, not_read]);
+    assert_eq!(on, [0, 1, 1, 0, 1, 0, 0, 0]);
+}
+
+/// One that was not read yet has been there for a moment only.
+#[test]
+fn who_has_just_come_is_waited_for() {
+    let steady: &[(u32, f64)] = &[(1, 1.0)];
+    let comes: &[(u32, f64)] = &[(1, 1.0), (2, 0.0)];
+    let two: &[(u32, f64)] = &[(1, 1.0), (2, 2.0)];
+    assert_eq!(sets(&[steady, steady, comes, two, two]), [0, 1, 1, 0, 1, 1]);
 }

@@ -175,7 +175,7 @@ impl Provider for WithEnergy {
             self.threads = Threads::default();
             return;
         }
-        self.threads.keep(snapshot, Thread::default);
+        self.threads.keep(snapshot, |_| Thread::default());
         self.ran.clear();
         let mut types = [Shared::default(); MAX_CORE_TYPES];
         for (i, t) in snapshot.threads.iter().enumerate() {

@@ -337,7 +337,7 @@ impl Provider for Exec {
     fn observe(&mut self, snapshot: &Snapshot) {
         self.now = snapshot.now;
         self.turn = self.turn.wrapping_add(1);
-        self.threads.keep(snapshot, Thread::default);
+        self.threads.keep(snapshot, |_| Thread::default());
         if let Err(why) = self.step(snapshot) {
             self.fail(&why);
         }

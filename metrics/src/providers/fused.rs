@@ -80,6 +80,8 @@ const ENOUGH: f64 = 0.6;
 const SHORT: f64 = 20.0;
 /// Least CPU time of a window.
 const LEAST_TIME: Nanos = Nanos::from_millis(1);
+/// A thread that was read no longer ago goes on running.
+const LATELY: Nanos = Nanos::from_millis(100);
 /// Age beyond which an estimate is stale.
 const STALE: Nanos = Nanos::from_millis(5000);
 
@@ -93,6 +95,8 @@ struct Thread {
     /// By core type of the factor, what the model said last.
     told: [Option<Word>; MAX_CORE_TYPES],
     ran: bool,
+    /// When its last window ended.
+    read: Nanos,
 }
 
 /// What a model said of a factor.
@@ -183,7 +187,7 @@ impl Fused {
             return;
         }
         let (instructions, time) = (*instructions as f64, r.counted.0 as f64);
-        thread.ran = true;
+        (thread.ran, thread.read) = (true, at);
         let w = Window {
             on,
             // neighbours come and go, and are accounted for by themselves
@@ -363,7 +367,9 @@ impl Fused {
         };
         let here = thread.follower.as_ref().and_then(|f| f.here());
         let enough = here.is_none_or(|(_, units)| units >= ENOUGH);
-        thread.ran && program.moves == 0 && !enough && !self.is_told(key)
+        // its counters are not read at every look
+        let runs = self.now.saturating_sub(thread.read) < LATELY;
+        runs && program.moves == 0 && !enough && !self.is_told(key)
     }
 }
 
@@ -433,7 +439,7 @@ impl Provider for Fused {
         if let Some(model) = &mut self.model {
             model.observe(snapshot);
         }
-        self.threads.keep(snapshot, Thread::default);
+        self.threads.keep(snapshot, |_| Thread::default());
         for t in &snapshot.threads {
             let Some(thread) = self.threads.get_mut(t.key) else {
                 continue;

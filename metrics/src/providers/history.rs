@@ -283,7 +283,7 @@ impl Provider for History {
     fn observe(&mut self, snapshot: &Snapshot) {
         self.now = snapshot.now;
         self.inner.observe(snapshot);
-        self.threads.keep(snapshot, Thread::default);
+        self.threads.keep(snapshot, |_| Thread::default());
         for r in &snapshot.readings {
             self.take_in(r);
         }

@@ -277,7 +277,7 @@ impl Provider for IpcSampling {
     fn observe(&mut self, snapshot: &Snapshot) {
         self.now = snapshot.now;
         let met = Thread::met(snapshot.now);
-        self.threads.keep(snapshot, || met);
+        self.threads.keep(snapshot, |_| met);
         for r in &snapshot.readings {
             self.take_in(r);
         }

@@ -363,7 +363,7 @@ impl Provider for Lasting {
 
     fn observe(&mut self, snapshot: &Snapshot) {
         self.inner.observe(snapshot);
-        self.threads.keep(snapshot, Thread::default);
+        self.threads.keep(snapshot, |_| Thread::default());
         let now = (self.clock)();
         let memory = self.memory.clone();
         let mut memory = memory.lock();

@@ -14,7 +14,7 @@ pub use platform::PlatformModel;
 use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSet, EventSets, EventSpec, MAX_EVENTS};
-use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::ids::{CoreTypeId, CoreTypeSet, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::multiplex::{self, Observation, Rounds, Step, Strategy};
 use crate::pmu::Pmus;
 use crate::provider::{Caveats, MetricId, Phase, Provider};
@@ -42,6 +42,11 @@ struct Thread {
     speedup: [Option<Known>; MAX_CORE_TYPES],
     efficiency: [Option<Known>; MAX_CORE_TYPES],
     last_type: CoreTypeId,
+    /// When it was last read, or first seen.
+    read: Nanos,
+    /// Core types on which it has a round that is open since then, and whether the model keeps the thread among those with one.
+    open: CoreTypeSet,
+    listed: bool,
     /// Phase changes of core types before the last one, so that numbers only grow.
     phases_before: u32,
 }
@@ -53,7 +58,9 @@ pub struct Model {
     active: [usize; MAX_CORE_TYPES],
     /// Since when the active set is on.
     since: [Nanos; MAX_CORE_TYPES],
-    /// Whether a thread that ran on the core type in this interval wants another set's sample.
+    /// Threads that have a round open. Not every one of them is read before the next look.
+    open: Vec<ThreadKey>,
+    /// Whether one of them waits for another set's sample on the core type.
     waiting: [bool; MAX_CORE_TYPES],
     threads: Threads<Thread>,
     last: Nanos,
@@ -90,6 +97,7 @@ impl Model {
             strategies,
             active,
             since: [Nanos::ZERO; MAX_CORE_TYPES],
+            open: Vec::new(),
             waiting: [false; MAX_CORE_TYPES],
             threads: Threads::default(),
             last: Nanos::ZERO,
@@ -147,7 +155,15 @@ impl Model {
             r.coverage(),
             &self.model.rule,
         );
-        self.waiting[t] |= !rounds.settled();
+        if thread.read != self.now {
+            (thread.read, thread.open) = (self.now, CoreTypeSet::EMPTY);
+        }
+        if !rounds.settled() {
+            thread.open = thread.open.with(r.core_type);
+            if !std::mem::replace(&mut thread.listed, true) {
+                self.open.push(r.thread);
+            }
+        }
         if step != Step::Complete {
             return;
         }
@@ -183,6 +199,25 @@ impl Model {
                 });
             }
         }
+    }
+
+    /// Works out where somebody waits for another set's sample: whoever was read lately, and what it was read for is not
+    /// complete.
+    fn wait(&mut self) {
+        self.waiting = [false; MAX_CORE_TYPES];
+        let (threads, waiting) = (&mut self.threads, &mut self.waiting);
+        let (now, settled) = (self.now, self.model.settled);
+        self.open.retain(|key| {
+            let Some(thread) = threads.get_mut(*key) else {
+                return false;
+            };
+            let lately = now.saturating_sub(thread.read) < settled;
+            thread.listed = lately && thread.open != CoreTypeSet::EMPTY;
+            for (t, waiting) in waiting.iter_mut().enumerate().filter(|_| thread.listed) {
+                *waiting |= thread.open.contains(CoreTypeId(t as u8));
+            }
+            thread.listed
+        });
     }
 
     /// The present estimate of a factor, with the core type that it was measured on.
@@ -250,20 +285,34 @@ impl Provider for Model {
         self.last = self.now;
         self.now = snapshot.now;
         let (types, now) = (&self.model.core_types, snapshot.now);
-        self.threads.keep(snapshot, || Thread {
-            rounds: types
-                .iter()
-                .map(|t| Rounds::new(t.sets.len(), now))
-                .collect(),
-            speedup: [None; MAX_CORE_TYPES],
-            efficiency: [None; MAX_CORE_TYPES],
-            last_type: CoreTypeId::FASTEST,
-            phases_before: 0,
+        let (open, shortest) = (&mut self.open, self.model.shortest_ns);
+        self.threads.keep(snapshot, |t| {
+            // its counters may be read for the first time after this; one that has hardly run is soon gone
+            let begun = t.runtime.iter().copied().sum::<Nanos>().0 as f64 >= shortest;
+            if begun {
+                open.push(t.key);
+            }
+            Thread {
+                rounds: types
+                    .iter()
+                    .map(|t| Rounds::new(t.sets.len(), now))
+                    .collect(),
+                speedup: [None; MAX_CORE_TYPES],
+                efficiency: [None; MAX_CORE_TYPES],
+                last_type: CoreTypeId::FASTEST,
+                read: now,
+                open: match begun {
+                    true => CoreTypeSet::EMPTY.with(t.core_type),
+                    false => CoreTypeSet::EMPTY,
+                },
+                listed: begun,
+                phases_before: 0,
+            }
         });
-        self.waiting = [false; MAX_CORE_TYPES];
         for r in &snapshot.readings {
             self.take_in(r);
         }
+        self.wait();
         let threads = &self.threads;
         for (t, s) in self.strategies.iter_mut().enumerate() {
             s.retain(&|subject| {

@@ -185,7 +185,7 @@ impl Provider for Remembered {
     fn observe(&mut self, snapshot: &Snapshot) {
         self.now = snapshot.now;
         self.inner.observe(snapshot);
-        self.threads.keep(snapshot, Thread::default);
+        self.threads.keep(snapshot, |_| Thread::default());
         for t in &snapshot.threads {
             let Some(known) = self.threads.get_mut(t.key) else {
                 continue;

@@ -1,7 +1,7 @@
 //! State per thread that lives as long as the thread is seen.
 
 use crate::ids::ThreadKey;
-use crate::sample::Snapshot;
+use crate::sample::{Snapshot, ThreadSample};
 use crate::thread_map::ThreadMap;
 
 /// A map from threads to `T` that forgets threads that are gone.
@@ -23,13 +23,13 @@ impl<T> Default for Threads<T> {
 impl<T> Threads<T> {
     /// Begins an interval: every thread of the snapshot that does not rest is there (made by `new`
     /// if need be), and nobody who has ended. Allocates only for new threads.
-    pub fn keep(&mut self, snapshot: &Snapshot, mut new: impl FnMut() -> T) {
+    pub fn keep(&mut self, snapshot: &Snapshot, mut new: impl FnMut(&ThreadSample) -> T) {
         self.round += 1;
         let round = self.round;
         for t in &snapshot.threads {
             match self.map.get_mut(t.key) {
                 Some((seen, _)) => *seen = round,
-                None => drop(self.map.insert(t.key, (round, new()))),
+                None => drop(self.map.insert(t.key, (round, new(t)))),
             }
         }
         for key in &snapshot.gone {

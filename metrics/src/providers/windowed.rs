@@ -158,7 +158,7 @@ impl Provider for Windowed {
     }
 
     fn observe(&mut self, snapshot: &Snapshot) {
-        self.threads.keep(snapshot, Thread::default);
+        self.threads.keep(snapshot, |_| Thread::default());
         self.seen.now = snapshot.now;
         self.seen.threads.clone_from(&snapshot.threads);
         self.seen.resting.clone_from(&snapshot.resting);

@@ -193,6 +193,9 @@ fn a_move_that_shows_something_new_is_watched() {
     assert!(!p.unsettled());
     // the first one shows how it is loaded
     assert!(seen(&mut p, 1, 1, 1.0));
+    // only another one is read at the next look
+    p.observe(&snapshot(26, &[1, 9], vec![]));
+    assert!(p.unsettled());
     assert!(seen(&mut p, 1, 1, 1.0));
     assert!(!seen(&mut p, 1, 1, 1.0));
     assert!(seen(&mut p, 1, 0, 2.0));
