@@ -8,6 +8,7 @@ use amp_board::{
     artifacts, Arch, BoardError, Cache, Content, Event, Guest, GuestFile, KernelChoice, Origin,
     Outcome, Run,
 };
+use amp_machine::MachineFile;
 use amp_workloads::catalogue::Needs;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -68,6 +69,8 @@ impl Drop for Permit {
 /// A guest to be.
 pub struct Lab {
     run: Run,
+    /// The machine's file, if it is none of the shipped ones: there as long as the guest.
+    machine: Option<tempfile::TempDir>,
     alone: bool,
     show: fn(&str),
 }
@@ -87,15 +90,44 @@ fn usual_kernel() -> KernelChoice {
 }
 
 impl Lab {
-    /// The board as machine `name`.
+    /// The board as machine `name`, a shipped one or a file.
+    ///
+    /// # Panics
+    /// When there is no such machine.
     pub fn board(name: &str) -> Lab {
-        let mut run = Run::new(Guest::amp(name).expect("a shipped machine"), "");
+        let mut run = Run::new(Guest::amp(name).expect("a machine"), "");
         run.kernel = usual_kernel();
         Lab {
             run,
+            machine: None,
             alone: false,
             show: beside_the_test,
         }
+    }
+
+    /// The board with one big and one little core of juno, for which juno's models are, for tests that need two core types and
+    /// nothing else of a machine: every busy CPU costs this machine time.
+    ///
+    /// # Panics
+    /// When juno's file cannot be read, or this one not be written.
+    pub fn pair() -> Lab {
+        let juno = repository().join("tools/machine/machines/juno.toml");
+        let text = std::fs::read_to_string(&juno).expect("juno's machine file");
+        let mut pair = text.clone();
+        let machine = MachineFile::parse(&juno, &text).expect("juno's machine file");
+        for (cpu, core_type) in machine.core_types.iter().enumerate() {
+            pair = pair.replacen(
+                &format!("cpus = \"{}\"", core_type.cpus),
+                &format!("cpus = \"{cpu}\""),
+                1,
+            );
+        }
+        let dir = tempfile::tempdir().expect("a folder for a machine file");
+        let path = dir.path().join("pair.toml");
+        std::fs::write(&path, pair).expect("a machine file");
+        let mut lab = Lab::board(path.to_str().expect("a path in UTF-8"));
+        lab.machine = Some(dir);
+        lab
     }
 
     /// A stock x86_64 guest with four CPUs; `SCX_AMP_KERNEL` takes the place of the newest kernel.
@@ -115,6 +147,7 @@ impl Lab {
         };
         Lab {
             run,
+            machine: None,
             alone: false,
             show: beside_the_test,
         }

@@ -48,7 +48,7 @@ fn package(into: &std::path::Path) -> PathBuf {
 #[test]
 fn the_package_lasts_over_a_reboot_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut lab = Lab::board("juno")
+    let mut lab = Lab::pair()
         .disk(1024)
         .without_programs()
         .program_text("/init", include_str!("package/init.sh"))

@@ -67,7 +67,7 @@ const TARGET: &str = "[Unit]\nRequires=trial.service\nAfter=trial.service\nAllow
 
 #[test]
 fn the_unit_schedules_confined_and_is_started_again() {
-    let r: Reply = Lab::board("juno")
+    let r: Reply = Lab::pair()
         .package("systemd")
         .package("util-linux")
         .host_file(
