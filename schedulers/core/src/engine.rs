@@ -267,7 +267,8 @@ impl Engine {
             &self.app_views,
             &*self.provider,
         );
-        view.period = self.period.unwrap_or(interval);
+        let period = self.period.unwrap_or(interval);
+        view.period = period;
         for th in view.threads {
             if let Some(more) = done::of(&view, th) {
                 if let Some(s) = self.states.get_mut(th.key) {
@@ -289,6 +290,7 @@ impl Engine {
         let policy = &*self.policy;
         let situation = probes::Situation {
             interval,
+            period,
             topology: &self.topology,
             offered: &self.offered,
             provider: &*self.provider,

@@ -1,10 +1,9 @@
-//! Probes: for an interval or two, a thread runs on a core type where the provider would like to
-//! see it.
+//! Probes: for an interval, a thread runs on a core type where the provider would like to see it.
 //!
 //! A policy places a thread by its factors, and so keeps it from where those could be measured. A
 //! probe is laid over the policy's decision: a thread that the provider wants to see on another core
-//! type ([`Provider::wanted_on`]) changes places for `LENGTH` intervals with one that the policy
-//! has placed there. So
+//! type ([`Provider::wanted_on`]) changes places for an interval with one that the policy has placed there,
+//! and as long as decisions are made early meanwhile. So
 //!
 //! - as many threads are on each core type as the policy has decided;
 //! - affinity holds for both;
@@ -45,8 +44,8 @@ pub fn knobs() -> Knobs {
     Knobs::new(ENGINE, KNOBS)
 }
 
-/// Intervals of a probe. The first begins with cold caches.
-const LENGTH: u32 = 2;
+/// Part of an interval that may be missing from a probe: decisions come when they do.
+const SHORT: f64 = 0.3;
 /// Part of its share that a thread is away of which enough is known for its place.
 const LOOKS: f64 = 0.4;
 /// The least part of the time of a probe that is charged: threads come to cold caches, twice.
@@ -61,8 +60,8 @@ const ASKED: usize = 256;
 struct Probe {
     /// Each with the place that the policy has decided on.
     pair: [(ThreadKey, CoreTypeId); 2],
-    /// Intervals that are left.
-    left: u32,
+    /// Seconds that are left.
+    left: f64,
     /// Part of the time that is charged.
     cost: f64,
 }
@@ -92,6 +91,8 @@ pub(super) struct Probes {
 #[derive(Clone, Copy)]
 pub(super) struct Situation<'a> {
     pub interval: Nanos,
+    /// That between two decisions neither of which is early.
+    pub period: Nanos,
     pub topology: &'a Topology,
     pub offered: &'a [ThreadView],
     pub provider: &'a dyn Provider,
@@ -154,7 +155,8 @@ impl Probes {
         let Situation {
             interval, offered, ..
         } = *now;
-        self.charge(offered, interval.as_secs_f64());
+        let (seconds, period) = (interval.as_secs_f64(), now.period.as_secs_f64());
+        self.charge(offered, seconds);
         let types = now.topology.core_types().len();
         let anew = share > 0.0 && types > 1 && interval > Nanos::ZERO;
         let wanted = if anew { self.wanted(now) } else { Vec::new() };
@@ -164,8 +166,9 @@ impl Probes {
         self.targets(offered, decided);
         let running = std::mem::take(&mut self.running);
         for mut p in running {
-            p.left -= 1;
-            if share > 0.0 && p.left > 0 && self.goes_on(&p, offered) {
+            p.left -= seconds;
+            let goes_on = share > 0.0 && p.left > SHORT * period;
+            if goes_on && self.goes_on(&p, offered) {
                 self.swap(&p, decided);
                 self.running.push(p);
             } else {
@@ -183,7 +186,7 @@ impl Probes {
             if self.running.len() >= most {
                 break;
             }
-            if let Some(mut p) = self.pair(*wish, share, interval, offered, &wanted) {
+            if let Some(mut p) = self.pair(*wish, share, period, offered, &wanted) {
                 p.cost = cost(now.provider, &p.pair);
                 self.swap(&p, decided);
                 self.running.push(p);
@@ -278,19 +281,18 @@ impl Probes {
         decided.iter().all(|(k, _)| k != key)
     }
 
-    /// A probe as wished, if there is a thread to change places with. One that is wanted where the
+    /// A probe of so many seconds as wished, if there is a thread to change places with. One that is wanted where the
     /// other one is goes first, then the one that was away least.
     fn pair(
         &self,
         wish: Wish,
         share: f64,
-        interval: Nanos,
+        probe: f64,
         offered: &[ThreadView],
         wanted: &[Wish],
     ) -> Option<Probe> {
         let Wish { thread: i, on, .. } = wish;
         let home = self.to.get(i).copied().flatten()?;
-        let probe = f64::from(LENGTH) * interval.as_secs_f64();
         let free = |j: usize, away: CoreTypeId| {
             let within = |a: &Account| match wish.worth {
                 Worth::Look => a.away + probe <= LOOKS * share * a.offered,
@@ -313,7 +315,7 @@ impl Probes {
             })?;
         Some(Probe {
             pair: [(offered[i].key, home), (offered[with].key, on)],
-            left: LENGTH,
+            left: probe,
             cost: 1.0,
         })
     }

@@ -104,7 +104,7 @@ const BIG: CoreTypeId = CoreTypeId(0);
 const LITTLE: CoreTypeId = CoreTypeId(1);
 
 #[test]
-fn two_threads_change_places_for_two_intervals_and_the_policy_sees_nothing() {
+fn two_threads_change_places_for_an_interval_and_the_policy_sees_nothing() {
     let mut lab = Lab::new(&[1, 1], &[3.0, 1.5], "hsp");
     for _ in 0..5 {
         lab.tick();
@@ -113,24 +113,42 @@ fn two_threads_change_places_for_two_intervals_and_the_policy_sees_nothing() {
     assert_eq!(lab.probes(), 0, "nothing is wanted");
     let key = lab.keys[0];
     lab.wants.lock().unwrap().insert(key, LITTLE);
-    for _ in 0..2 {
-        lab.tick();
-        assert_eq!((lab.placed(0), lab.placed(1)), (Some(LITTLE), Some(BIG)));
-        let decided = lab.decided.lock().unwrap().clone();
-        assert_eq!(decided[&lab.keys[0]], Some(BIG));
-    }
+    lab.tick();
+    assert_eq!((lab.placed(0), lab.placed(1)), (Some(LITTLE), Some(BIG)));
+    let decided = lab.decided.lock().unwrap().clone();
+    assert_eq!(decided[&lab.keys[0]], Some(BIG));
     lab.tick();
     assert_eq!((lab.placed(0), lab.placed(1)), (Some(BIG), Some(LITTLE)));
     assert_eq!((lab.probes(), lab.engine.totals().refused), (1, 0));
-    // 0.2 s away in 0.7 s: 5 % of the time is not over for long
-    for _ in 0..20 {
+    // 0.1 s away in 0.6 s: 5 % of the time is not over for long
+    for _ in 0..10 {
         lab.tick();
         assert_eq!(lab.probes(), 1);
     }
-    for _ in 0..20 {
+    for _ in 0..10 {
         lab.tick();
     }
     assert_eq!(lab.probes(), 2);
+}
+
+/// Decisions that are made early do not cut it short.
+#[test]
+fn a_probe_lasts_an_interval_whatever_else_is_decided() {
+    let mut lab = Lab::new(&[1, 1], &[3.0, 1.5], "hsp");
+    lab.engine.period = Some(lab.fake.interval);
+    let usual = lab.fake.interval;
+    for _ in 0..5 {
+        lab.tick();
+    }
+    let key = lab.keys[0];
+    lab.wants.lock().unwrap().insert(key, LITTLE);
+    lab.tick();
+    lab.fake.interval = Nanos(usual.0 / 4);
+    for _ in 0..3 {
+        assert_eq!(lab.placed(0), Some(LITTLE));
+        lab.tick();
+    }
+    assert_eq!(lab.placed(0), Some(BIG));
 }
 
 /// Nothing is gained by it, unless what is told of the thread is wrong.
@@ -140,8 +158,8 @@ fn a_thread_whose_place_is_not_contested_is_looked_at_rarely() {
     lab.sure.store(true, Ordering::Relaxed);
     let key = lab.keys[0];
     lab.wants.lock().unwrap().insert(key, LITTLE);
-    // two intervals are 2 % of ten seconds
-    for _ in 0..98 {
+    // an interval is 2 % of five seconds
+    for _ in 0..48 {
         lab.tick();
         assert_eq!(lab.probes(), 0);
     }
@@ -161,7 +179,8 @@ fn the_next_run_of_a_program_has_the_account_of_the_one_before() {
     for run in 0..3 {
         let first = lab.keys[0];
         lab.wants.lock().unwrap().insert(first, LITTLE);
-        for _ in 0..10 {
+        // 17 intervals in all, and 5 % of 20 are the next probe
+        for _ in 0..2 {
             lab.tick();
         }
         assert_eq!(lab.probes(), 1, "run {run}");
@@ -278,7 +297,7 @@ proptest! {
             prop_assert_eq!(lab.engine.totals().refused, 0);
         }
         for (i, (away, offered)) in away.iter().zip(&offered).enumerate() {
-            let most = share as f64 / 100.0 * f64::from(*offered) + f64::from(LENGTH);
+            let most = share as f64 / 100.0 * f64::from(*offered) + 1.0;
             // what it costs to change places with the nearest of the others, of more types with anybody
             let others = (0..sf.len()).filter(|j| *j != i);
             let nearest = others.map(|j| (sf[i] / sf[j]).ln().abs()).fold(f64::MAX, f64::min);
