@@ -94,9 +94,8 @@ struct Thread {
     follower: Option<Box<Follower>>,
     /// By core type of the factor, what the model said last.
     told: [Option<Word>; MAX_CORE_TYPES],
-    ran: bool,
     /// When its last window ended.
-    read: Nanos,
+    read: Option<Nanos>,
 }
 
 /// What a model said of a factor.
@@ -187,7 +186,7 @@ impl Fused {
             return;
         }
         let (instructions, time) = (*instructions as f64, r.counted.0 as f64);
-        (thread.ran, thread.read) = (true, at);
+        thread.read = Some(at);
         let w = Window {
             on,
             // neighbours come and go, and are accounted for by themselves
@@ -251,7 +250,7 @@ impl Fused {
         let ran = self
             .threads
             .get(key)
-            .filter(|t| t.ran && t.told.iter().any(Option::is_some));
+            .filter(|t| t.read == Some(self.now) && t.told.iter().any(Option::is_some));
         let Some(name) = ran.map(|t| t.program) else {
             return;
         };
@@ -368,8 +367,8 @@ impl Fused {
         let here = thread.follower.as_ref().and_then(|f| f.here());
         let enough = here.is_none_or(|(_, units)| units >= ENOUGH);
         // its counters are not read at every look
-        let runs = self.now.saturating_sub(thread.read) < LATELY;
-        runs && program.moves == 0 && !enough && !self.is_told(key)
+        let read = |at| self.now.saturating_sub(at) < LATELY;
+        thread.read.is_some_and(read) && program.moves == 0 && !enough && !self.is_told(key)
     }
 }
 
@@ -444,7 +443,6 @@ impl Provider for Fused {
             let Some(thread) = self.threads.get_mut(t.key) else {
                 continue;
             };
-            thread.ran = false;
             // an exec makes it another program
             if thread.program != t.program() {
                 *thread = Thread {

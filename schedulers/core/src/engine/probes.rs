@@ -2,8 +2,8 @@
 //!
 //! A policy places a thread by its factors, and so keeps it from where those could be measured. A
 //! probe is laid over the policy's decision: a thread that the provider wants to see on another core
-//! type ([`Provider::wanted_on`]) changes places for an interval with one that the policy has placed there,
-//! and as long as decisions are made early meanwhile. So
+//! type ([`Provider::wanted_on`]) changes places for an interval with one that the policy has placed
+//! there. Decisions that are made early do not shorten that. So
 //!
 //! - as many threads are on each core type as the policy has decided;
 //! - affinity holds for both;
