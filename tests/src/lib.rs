@@ -278,6 +278,7 @@ impl Lab {
     /// # Panics
     /// When the guest could not run it to its end.
     pub fn run(mut self, script: &str) -> Reply {
+        amp_skips::tell_failures();
         let _permit = Permit::take(match self.run.guest {
             _ if self.alone => Load::Everything,
             Guest::PlainX86 { .. } => Load::Clock,
@@ -398,6 +399,7 @@ pub fn scx_amp() -> PathBuf {
 /// # Panics
 /// When it cannot be started.
 pub fn command(args: &[&str]) -> Output {
+    amp_skips::tell_failures();
     let _permit = Permit::take(Load::Board);
     Command::new(scx_amp())
         .args(args)

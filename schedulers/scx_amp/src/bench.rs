@@ -2,6 +2,7 @@
 //! them, and showing what came out; the work is done in a laboratory ([`crate::labs`]).
 
 use crate::labs::{board, host, sim};
+use crate::recording;
 use amp_eval::evaluation::BenchReport;
 use amp_eval::report;
 use amp_eval::workload::{App, Workload};
@@ -122,6 +123,10 @@ pub struct BenchArgs {
     #[arg(long, num_args = 2, value_names = ["A.json", "B.json"], conflicts_with = "workload")]
     #[serde(skip)]
     pub compare: Vec<PathBuf>,
+    /// Record what the scheduler saw and did in each run under a policy of ours, in DIR/POLICY-RUN: for
+    /// `scx_amp replay`, or to see why a run differs from the others (board, host)
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
     /// Folder the programs run in (host) [default: a temporary one, with the catalogue's inputs]
     #[arg(long, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
@@ -278,6 +283,7 @@ fn refuse_meaningless(args: &BenchArgs) -> Result<()> {
         ("--kernel", args.kernel.is_some(), &[On::Board]),
         ("--trust", args.trust.trust.is_some(), real),
         ("--memory", args.memory.is_some(), real),
+        ("--record", args.record.is_some(), real),
         ("--solo-cache", args.solo_cache.is_some(), real),
         ("--solo-runs", args.solo_runs.is_some(), real),
         ("--solo", args.solo.is_some(), &[On::Sim]),
@@ -364,6 +370,9 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
             args.workload.display(),
             app.name
         )));
+    }
+    if let Some(dir) = &args.record {
+        recording::check_folder(dir)?;
     }
     let outputs = [&args.json, &args.html].into_iter().flatten();
     outputs.into_iter().try_for_each(|path| check_out(path))

@@ -1,4 +1,4 @@
-//! `scx_amp run --record`: the running scheduler writes down what happens.
+//! `scx_amp run --record`, `bench --record`: the running scheduler writes down what happens.
 
 use crate::scheduling::Scheduling;
 use amp_host::bad_input;
@@ -8,10 +8,10 @@ use amp_recording::file::Offer;
 use amp_recording::format::{Change, RecordedCoreType, Who, VERSION};
 use amp_recording::{Header, Recorder, RecordingFile};
 use amp_sched::{Engine, Machine, Topology};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Most bytes of a command line that are recorded.
 const COMMAND_BYTES: u64 = 1024;
@@ -34,6 +34,38 @@ pub struct RecordArgs {
     pub record_commands: bool,
 }
 
+/// Whether `dir` is a folder for recordings, or one can be made there; nothing is changed.
+///
+/// # Errors
+/// [`amp_host::BadInput`] when it is neither.
+pub fn check_folder(dir: &Path) -> Result<()> {
+    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty());
+    let why = if dir.is_dir() {
+        return Ok(());
+    } else if dir.symlink_metadata().is_ok() {
+        "is no folder"
+    } else if !parent.unwrap_or(Path::new(".")).is_dir() {
+        "cannot be made: there is no folder for it"
+    } else {
+        return Ok(());
+    };
+    Err(bad_input(format!("--record {}: {why}", dir.display())))
+}
+
+/// Makes the folder of recordings, for its owner's eyes only, where there is none.
+///
+/// # Errors
+/// When the system refuses.
+pub fn make_folder(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    check_folder(dir)?;
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let made = std::fs::DirBuilder::new().mode(0o700).create(dir);
+    made.with_context(|| format!("--record {}", dir.display()))
+}
+
 /// A recording in progress.
 pub struct Recording {
     recorder: Recorder,
@@ -50,6 +82,14 @@ impl RecordArgs {
             record: None,
             record_size: RECORD_SIZE,
             record_commands: false,
+        }
+    }
+
+    /// What happens is recorded in `file`, of the usual size and without command lines.
+    pub fn to(file: PathBuf) -> RecordArgs {
+        RecordArgs {
+            record: Some(file),
+            ..RecordArgs::none()
         }
     }
 
@@ -250,5 +290,24 @@ mod tests {
         assert_eq!(command_of(&who), None);
         who.pid = u64::MAX;
         assert_eq!(command_of(&who), None);
+    }
+    #[test]
+    fn a_folder_of_recordings_is_there_or_can_be_made() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().unwrap();
+        let new = place.path().join("new");
+        check_folder(&new).unwrap();
+        assert!(!new.exists());
+        make_folder(&new).unwrap();
+        let mode = std::fs::metadata(&new).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        make_folder(&new).unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        for bad in [file.clone(), file.join("below"), place.path().join("a/b")] {
+            let e = check_folder(&bad).unwrap_err();
+            assert!(e.is::<amp_host::BadInput>());
+            assert!(e.to_string().contains(&bad.display().to_string()), "{e}");
+        }
     }
 }

@@ -80,6 +80,7 @@ fn usual() -> BenchArgs {
         json: None,
         html: None,
         solo_cache: None,
+        record: None,
         solo: None,
         compare: Vec::new(),
         workdir: None,

@@ -4,7 +4,8 @@
 use crate::bench::{BenchArgs, Interrupted, On};
 use crate::memory;
 use crate::on_board::{OnBoard, NEWEST};
-use amp_board::{peers, Cache};
+use crate::recording;
+use amp_board::{peers, Cache, Outcome};
 use amp_eval::contender::Scx;
 use amp_eval::evaluation::BenchReport;
 use amp_eval::solos::SoloCache;
@@ -29,6 +30,7 @@ const PROVIDERS: &str = "/bench/providers";
 const TRUST: &str = "/bench/trust.toml";
 const MEMORY: &str = "/bench/memory.json";
 const SOLO: &str = "/bench/solo.json";
+const RECORDINGS: &str = "/bench/recordings";
 const REPORT: &str = "/bench/report.json";
 const REQUEST: &str = "/bench/request.json";
 
@@ -54,14 +56,12 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
         }
     };
     board.silence(Duration::from_secs(args.timeout_s().saturating_mul(4)));
-    match &args.memory {
-        None => board.collect(&[REPORT, SOLO]),
-        Some(memory) => {
-            board.collect(&[REPORT, SOLO, MEMORY]);
-            if memory.is_file() {
-                board.file(memory, MEMORY);
-            }
-        }
+    let mut home = vec![REPORT, SOLO];
+    home.extend(args.memory.as_ref().map(|_| MEMORY));
+    home.extend(args.record.as_ref().map(|_| RECORDINGS));
+    board.collect(&home);
+    if let Some(memory) = args.memory.as_ref().filter(|m| m.is_file()) {
+        board.file(memory, MEMORY);
     }
     board.file(&args.workload, WORKLOAD);
     if args.provider.ends_with(".toml") {
@@ -90,6 +90,10 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
             SoloCache::open(Some(&solo_path)).merge(new)?;
         }
     }
+    // and how it failed may stand in a recording
+    if let Some(dir) = &args.record {
+        keep_recordings(dir, &outcome)?;
+    }
     if outcome.exit_code != 0 {
         let said: Vec<&str> = outcome.console.lines().rev().take(12).collect();
         let said: Vec<&str> = said.into_iter().rev().collect();
@@ -117,6 +121,21 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     report.environment.qemu = Some(outcome.qemu.version.clone());
     report.environment.commit = Some(env!("SCX_AMP_COMMIT").into());
     Ok(report)
+}
+
+/// Puts the guest's recordings into `dir`.
+fn keep_recordings(dir: &Path, outcome: &Outcome) -> Result<()> {
+    recording::make_folder(dir)?;
+    for (path, content) in &outcome.files {
+        let name = Path::new(path).strip_prefix(RECORDINGS);
+        if let Some(name) = name.ok().and_then(Path::file_name) {
+            let path = dir.join(name);
+            let text = std::str::from_utf8(content)
+                .with_context(|| format!("the guest's {} cannot be read", path.display()))?;
+            amp_host::write_out(&path, text)?;
+        }
+    }
+    Ok(())
 }
 
 /// The program of `scx` that was built for the board.
@@ -191,6 +210,7 @@ fn request(args: &BenchArgs, machine: &str, model_version: &str) -> Result<Bench
             trust: args.trust.trust.as_ref().map(|_| TRUST.into()),
         },
         memory: args.memory.as_ref().map(|_| MEMORY.into()),
+        record: args.record.as_ref().map(|_| RECORDINGS.into()),
         kernel: None,
         json: Some(REPORT.into()),
         html: None,

@@ -14,6 +14,7 @@ use crate::bench::BenchArgs;
 use crate::live::{Live, LiveOptions};
 use crate::memory::Remembering;
 use crate::provider::{self, why_this, Asked};
+use crate::recording::{self, RecordArgs, Recording};
 use crate::scheduling::Scheduling;
 use amp_eval::contender::Scx;
 use amp_eval::evaluation::{
@@ -37,7 +38,7 @@ use apps::{Launcher, Program};
 use counts::{Counts, Meter};
 use passes::InstructionCounter;
 use peer::{Installed, Peer, PeerFailed};
-use session::{MixRun, Rules, Under};
+use session::{MixRun, Recorded, Rules, Under};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -251,6 +252,17 @@ impl<'a> HostLab<'a> {
         Peer::start(installed, &self.launcher.cpus, cancel)
     }
 
+    /// Begins to record this run of the mix, where the user asked for recordings.
+    fn recording(&self, spec: &MixSpec<'_>, s: &Scheduling) -> Result<Option<Recording>> {
+        let Some(dir) = &self.args.record else {
+            return Ok(None);
+        };
+        recording::make_folder(dir)?;
+        let to = RecordArgs::to(dir.join(format!("{}-{}", spec.policy, spec.run)));
+        let interval = Nanos::from_millis(self.args.interval);
+        Ok(to.create()?.map(|file| to.begin(file, s, interval)))
+    }
+
     fn record(&self, spec: &MixSpec<'_>, run: &MixRun, counts: Counts) -> RunRecord {
         let types = self.detected.topology.core_types().len();
         let app = |(app, finished): (usize, &Vec<Pass>)| {
@@ -383,22 +395,26 @@ impl Lab for HostLab<'_> {
     }
 
     fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord> {
-        let (mut scheduling, mut peer) = match spec.policy {
-            Contender::Kernel | Contender::Pinned => (None, None),
-            Contender::Policy(name) => (Some(self.attach(name, spec.solos)?), None),
-            Contender::Scx(scx) => (None, Some(self.load(scx, cancel)?)),
+        let mut peer = None;
+        let mut under = match spec.policy {
+            Contender::Kernel | Contender::Pinned => Under::Kernel(&self.detected.topology),
+            Contender::Policy(name) => {
+                let scheduling = self.attach(name, spec.solos)?;
+                let recording = self.recording(spec, &scheduling)?;
+                Under::Policy(Box::new(Recorded::new(scheduling, recording)))
+            }
+            Contender::Scx(scx) => {
+                peer = Some(self.load(scx, cancel)?);
+                Under::Kernel(&self.detected.topology)
+            }
         };
         let began = amp_host::clock::now();
         while amp_host::clock::now().saturating_sub(began).0 < SETTLE.as_nanos() as u64 {
-            if let Some(s) = &mut scheduling {
-                s.tick()?;
+            if let Under::Policy(p) = &mut under {
+                p.tick(|_| ())?;
             }
             std::thread::sleep(SETTLE / 4);
         }
-        let under = match &mut scheduling {
-            None => Under::Kernel(&self.detected.topology),
-            Some(s) => Under::Policy(s),
-        };
         let before = self.meter.read()?;
         let rules = self.rules(spec.completions, cancel);
         let rules = Rules {
@@ -426,7 +442,7 @@ impl Lab for HostLab<'_> {
             spec.order,
             launcher,
             &rules,
-            under,
+            &mut under,
             &mut each_interval,
         )?;
         let counts = self.meter.read()?.since(before);

@@ -5,12 +5,13 @@ use super::apps::{wait_any, Launcher, Process, Program};
 use super::passes::{Begun, InstructionCounter};
 use super::where_ran::{PerType, WhereRan};
 use crate::bench::Interrupted;
+use crate::recording::Recording;
 use crate::scheduling::Scheduling;
 use amp_eval::evaluation::{Pass, Progress};
 use amp_host::clock;
 use amp_metrics::Nanos;
 use amp_sched::engine::AppTick;
-use amp_sched::Topology;
+use amp_sched::{MachineError, Topology};
 use anyhow::{bail, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,7 +21,51 @@ pub enum Under<'a> {
     /// The kernel's own scheduler.
     Kernel(&'a Topology),
     /// A policy of ours.
-    Policy(&'a mut Scheduling),
+    Policy(Box<Recorded>),
+}
+
+/// A policy of ours at work, and the recording of what it does, if there is one.
+pub struct Recorded {
+    scheduling: Scheduling,
+    recording: Option<Recording>,
+}
+
+impl Recorded {
+    /// Nothing has happened yet.
+    pub fn new(scheduling: Scheduling, recording: Option<Recording>) -> Recorded {
+        Recorded {
+            scheduling,
+            recording,
+        }
+    }
+
+    /// One tick of the engine, of which `read` makes what is asked for.
+    ///
+    /// # Errors
+    /// When the kernel has ended the scheduler.
+    pub fn tick<T>(&mut self, read: impl FnOnce(&[AppTick]) -> T) -> Result<T, MachineError> {
+        let out = read(self.scheduling.tick()?.apps);
+        if let Some(recording) = &mut self.recording {
+            recording.tick(&self.scheduling);
+        }
+        Ok(out)
+    }
+
+    /// What is due now: a tick as [`Recorded::tick`], or a glance, of which there is nothing to read.
+    fn call<T>(
+        &mut self,
+        interval: Nanos,
+        read: impl FnOnce(&[AppTick]) -> T,
+    ) -> Result<Option<T>, MachineError> {
+        let out = self.scheduling.call(interval)?.map(|t| read(t.apps));
+        if let Some(recording) = &mut self.recording {
+            match out.is_some() {
+                true => recording.tick(&self.scheduling),
+                false => recording.glance(&self.scheduling),
+            }
+        }
+        Ok(out)
+    }
 }
 
 /// Rules of a run of the mix.
@@ -82,7 +127,7 @@ pub fn run(
     order: &[usize],
     launcher: &Launcher,
     rules: &Rules<'_>,
-    mut under: Under<'_>,
+    under: &mut Under<'_>,
     each_interval: &mut dyn FnMut() -> Result<()>,
 ) -> Result<MixRun> {
     let mut running: Vec<Option<Running>> = programs.iter().map(|_| None).collect();
@@ -219,8 +264,8 @@ impl Under<'_> {
         rules: &Rules<'_>,
     ) -> Result<Running> {
         let process = launcher.start(program, program.cpus.as_deref())?;
-        if let Under::Policy(s) = self {
-            s.app_started(app, process.pid());
+        if let Under::Policy(p) = self {
+            p.scheduling.app_started(app, process.pid());
         }
         let pass = Begun::new(process.pid(), process.started, rules.counter);
         Ok(Running { process, pass })
@@ -232,7 +277,7 @@ impl Under<'_> {
                 ran: seen.look_up(topology, who.present),
                 ended: Vec::new(),
             }),
-            Under::Policy(s) => Ok(who.of_ticks(s.tick()?.apps)),
+            Under::Policy(p) => Ok(p.tick(|apps| who.of_ticks(apps))?),
         }
     }
 
@@ -240,7 +285,7 @@ impl Under<'_> {
     fn due(&self, last: Nanos, interval: Nanos) -> Nanos {
         match self {
             Under::Kernel(_) => last + interval,
-            Under::Policy(s) => s.due(interval),
+            Under::Policy(p) => p.scheduling.due(interval),
         }
     }
 
@@ -253,17 +298,14 @@ impl Under<'_> {
     ) -> Result<Option<Looked>> {
         match self {
             Under::Kernel(_) => self.tick(seen, who).map(Some),
-            Under::Policy(s) => {
-                let ticked = s.call(interval)?;
-                Ok(ticked.map(|t| who.of_ticks(t.apps)))
-            }
+            Under::Policy(p) => Ok(p.call(interval, |apps| who.of_ticks(apps))?),
         }
     }
 
     fn swaps(&self) -> u64 {
         match self {
             Under::Kernel(_) => 0,
-            Under::Policy(s) => s.swaps(),
+            Under::Policy(p) => p.scheduling.swaps(),
         }
     }
 }
