@@ -131,6 +131,13 @@ impl Rounds {
         !self.detector.is_departing() && self.last().is_some_and(of_this_phase)
     }
 
+    /// Whether a sample of `set` brings the round on: it has none yet, or the next sample of any set tells whether the phase
+    /// has changed.
+    pub fn lacks(&self, set: usize) -> bool {
+        let sample = self.current.get(set);
+        sample.is_some_and(|s| s.is_none() || self.detector.is_departing())
+    }
+
     /// Number of the present phase, and when it began.
     pub fn phase(&self) -> (u32, Nanos) {
         (self.phase, self.phase_since)

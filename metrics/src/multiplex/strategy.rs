@@ -204,6 +204,8 @@ struct Subject {
     sets: Vec<SetHistory>,
     detector: PhaseDetector,
     phase: u32,
+    /// End of the last window in which it was counted.
+    seen: f64,
 }
 
 struct Histories {
@@ -242,6 +244,7 @@ impl Histories {
         let sets = self.sets;
         let s = self.subjects.entry(o.subject).or_default();
         s.sets.resize_with(sets, SetHistory::default);
+        s.seen = o.to;
         if rule.is_some_and(|r| s.detector.step(o.ipc, r)) {
             s.phase = s.phase.wrapping_add(1);
         }
@@ -260,7 +263,8 @@ impl Histories {
     /// The sets with the highest cost, the one that waits longest among equals. `cost` is told how
     /// long the set will have waited at the end of the coming window if it is not counted in it (so
     /// that one that was counted just now may be counted again), and is infinite for a set that has
-    /// to be counted first.
+    /// to be counted first. Who was not counted for [`LONGEST_WAIT`] rounds is asleep or elsewhere, whichever set is on, and
+    /// has no cost.
     fn pick(
         &mut self,
         now: f64,
@@ -268,13 +272,14 @@ impl Histories {
         cost: impl Fn(&Subject, &SetHistory, f64) -> f64,
     ) {
         let end = now + self.window;
+        let longest = LONGEST_WAIT * self.sets as f64 * self.window;
         chosen.fill(0);
         for k in 0..chosen.len().min(self.sets) {
             self.turn += 1;
             let (mut best, mut best_cost, mut best_asked) = (None, f64::NEG_INFINITY, None);
             for i in (0..self.sets).filter(|i| !chosen[..k].contains(i)) {
                 let mut total = 0.0;
-                for s in self.subjects.values() {
+                for s in self.subjects.values().filter(|s| now - s.seen <= longest) {
                     if let Some(h) = s.sets.get(i) {
                         total += cost(s, h, h.last.map_or(f64::INFINITY, |l| (end - l).max(0.0)));
                     }
@@ -351,7 +356,7 @@ struct RelativeError {
 const SHRINK: f64 = 0.3;
 /// Factor on the cost of a set that was not counted in the present phase.
 const PHASE_BOOST: f64 = 3.0;
-/// Rounds (windows by sets) after which a set is counted in any case.
+/// Rounds (windows by sets) after which a set is counted in any case, for whoever was counted within so many.
 const LONGEST_WAIT: f64 = 2.0;
 
 impl Strategy for RelativeError {
@@ -519,6 +524,34 @@ mod tests {
         };
         let order = run("relative-error", &rates, 5, 1000);
         assert!(share(&order, 0) > 1.3 / 5.0, "{}", share(&order, 0));
+    }
+
+    /// Threads sleep, or go to other core types.
+    #[test]
+    fn who_is_gone_asks_for_no_set() {
+        for (name, _) in STRATEGIES {
+            let mut s = by_name(name, 2).unwrap();
+            let mut seen = [0; 2];
+            for w in 0..100u32 {
+                let set = s.next(f64::from(w));
+                let (gone, stays) = (w < 20, w >= 30);
+                // one whose first set varies; later one that does the same all the time
+                let wild = [1.0 + f64::from(w * 7 % 5), 1.0][set];
+                for (subject, count) in [(1, gone.then_some(wild)), (2, stays.then_some(1.0))] {
+                    let Some(count) = count else { continue };
+                    s.observe(&Observation {
+                        subject,
+                        set,
+                        from: f64::from(w),
+                        to: f64::from(w + 1),
+                        counts: &[count],
+                        ipc: 1.0,
+                    });
+                }
+                seen[set] += u32::from(w >= 40);
+            }
+            assert!(seen.iter().all(|n| *n >= 20), "{name}: {seen:?}");
+        }
     }
 
     #[test]

@@ -73,10 +73,10 @@ impl Checked {
         (apart > WRONG && apart * apart > UNLIKELY * UNLIKELY * (a + b)).then_some(shown)
     }
 
-    /// Whether the model's word of a thread was never tried.
+    /// Whether the model's word of a thread was never tried. One thread of a program is tried at a time.
     fn is_untried(&self, thread: ThreadKey) -> bool {
         let trial = self.rates.trial(thread);
-        trial.is_some_and(|s| !s.tried && s.units >= TRIED)
+        trial.is_some_and(|s| !s.tried && !s.by_another && s.units >= TRIED)
     }
 
     /// Whether what moves show of a thread is believed.
@@ -344,6 +344,55 @@ mod tests {
         }
         let says = p.estimate(key(1), SF).unwrap();
         assert!((says.value - 3.4).abs() < 0.3, "{says:?}");
+    }
+
+    /// What a program of two threads does shows in one of them.
+    #[test]
+    fn one_thread_of_a_program_is_tried_at_a_time() {
+        let mut p = checked(3.3);
+        let interval = |p: &mut Checked, i: u64, on: [u8; 2]| {
+            let counted = [1, 2].map(|slot| {
+                let t = on[slot as usize - 1];
+                let n = if t == 0 { 220_000_000 } else { 200_000_000 };
+                readings(slot, t, 0, 100, &[n, 100_000_000])
+            });
+            let mut s = snapshot(100 * i, &[1, 2], counted.to_vec());
+            for t in &mut s.threads {
+                t.app = AppId(1);
+                t.comm[..5].copy_from_slice(b"triad");
+            }
+            p.observe(&s);
+            [1, 2].map(|slot| p.suspects(key(slot)))
+        };
+        for i in 0..19 {
+            assert_eq!(interval(&mut p, i, [0, 0]), [false; 2], "{i}");
+        }
+        assert_eq!(interval(&mut p, 19, [0, 0]), [true; 2]);
+        // the first is away, and comes back
+        assert_eq!(interval(&mut p, 20, [1, 0]), [true, false]);
+        assert_eq!(interval(&mut p, 21, [0, 0]), [false; 2]);
+        assert_eq!(interval(&mut p, 40, [0, 0]), [false; 2]);
+    }
+
+    /// It ended elsewhere.
+    #[test]
+    fn a_trial_that_does_not_end_is_made_by_another_thread() {
+        let mut p = checked(3.3);
+        for i in 0..30u64 {
+            let away = i >= 20;
+            let slots: &[u32] = if away && i > 20 { &[2] } else { &[1, 2] };
+            let counted = slots.iter().map(|&slot| {
+                let t = u8::from(slot == 1 && away);
+                readings(slot, t, 0, 100, &[210_000_000, 100_000_000])
+            });
+            let mut s = snapshot(100 * i, slots, counted.collect());
+            for t in &mut s.threads {
+                t.app = AppId(1);
+                t.comm[..5].copy_from_slice(b"triad");
+            }
+            p.observe(&s);
+            assert_eq!(p.suspects(key(2)), i == 19 || i >= 25, "{i}");
+        }
     }
 
     /// A memory has what moves showed in an earlier run of the scheduler, apart from the model's word.

@@ -82,6 +82,8 @@ const SHORT: f64 = 20.0;
 const LEAST_TIME: Nanos = Nanos::from_millis(1);
 /// A thread that was read no longer ago goes on running.
 const LATELY: Nanos = Nanos::from_millis(100);
+/// Time that a trial of a program may take, from when its thread was seen elsewhere until it was seen back.
+const TRIAL: Nanos = Nanos::from_millis(500);
 /// Age beyond which an estimate is stale.
 const STALE: Nanos = Nanos::from_millis(5000);
 
@@ -348,6 +350,9 @@ impl Fused {
         Some(Trial {
             tried: program.tried || program.tried_before.contains(&true),
             units: follower.map_or(0.0, |f| f.units),
+            by_another: program
+                .trying
+                .is_some_and(|(by, at)| by != key && self.now.saturating_sub(at) < TRIAL),
         })
     }
 
@@ -380,6 +385,8 @@ pub(super) struct Trial {
     pub tried: bool,
     /// CPU time of the thread that was counted, in units of 100 ms.
     pub units: f64,
+    /// Whether another thread of it has moved once lately, and may be about to come back.
+    pub by_another: bool,
 }
 
 /// A factor, with what it is worth.

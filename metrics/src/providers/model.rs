@@ -26,6 +26,9 @@ pub const MAX_METRICS: usize = 32;
 /// Most stumps in a factor: a prediction looks at each of them.
 pub const MAX_STUMPS: usize = 1024;
 
+/// How much more depends on a sample of a thread of which nothing is known.
+const UNKNOWN: u32 = 4;
+
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// Core type that it was measured on.
@@ -60,8 +63,9 @@ pub struct Model {
     since: [Nanos; MAX_CORE_TYPES],
     /// Threads that have a round open. Not every one of them is read before the next look.
     open: Vec<ThreadKey>,
-    /// Whether one of them waits for another set's sample on the core type.
-    waiting: [bool; MAX_CORE_TYPES],
+    /// By core type and set: how much depends on a sample of the set, for those of them who lack one there. All 0 where nobody
+    /// waits.
+    lacking: Vec<Vec<u32>>,
     threads: Threads<Thread>,
     last: Nanos,
     now: Nanos,
@@ -98,7 +102,7 @@ impl Model {
             active,
             since: [Nanos::ZERO; MAX_CORE_TYPES],
             open: Vec::new(),
-            waiting: [false; MAX_CORE_TYPES],
+            lacking: vec![Vec::new(); MAX_CORE_TYPES],
             threads: Threads::default(),
             last: Nanos::ZERO,
             now: Nanos::ZERO,
@@ -201,11 +205,14 @@ impl Model {
         }
     }
 
-    /// Works out where somebody waits for another set's sample: whoever was read lately, and what it was read for is not
+    /// Works out where somebody waits for a sample of which set: whoever was read lately, and what it was read for is not
     /// complete.
     fn wait(&mut self) {
-        self.waiting = [false; MAX_CORE_TYPES];
-        let (threads, waiting) = (&mut self.threads, &mut self.waiting);
+        for (lacking, t) in self.lacking.iter_mut().zip(&self.model.core_types) {
+            lacking.clear();
+            lacking.resize(t.sets.len(), 0);
+        }
+        let (threads, lacking) = (&mut self.threads, &mut self.lacking);
         let (now, settled) = (self.now, self.model.settled);
         self.open.retain(|key| {
             let Some(thread) = threads.get_mut(*key) else {
@@ -213,11 +220,43 @@ impl Model {
             };
             let lately = now.saturating_sub(thread.read) < settled;
             thread.listed = lately && thread.open != CoreTypeSet::EMPTY;
-            for (t, waiting) in waiting.iter_mut().enumerate().filter(|_| thread.listed) {
-                *waiting |= thread.open.contains(CoreTypeId(t as u8));
+            if !thread.listed {
+                return false;
             }
-            thread.listed
+            let weight = match thread.speedup.iter().any(Option::is_some) {
+                true => 1,
+                false => UNKNOWN,
+            };
+            for (t, (lacking, rounds)) in lacking.iter_mut().zip(&thread.rounds).enumerate() {
+                if thread.open.contains(CoreTypeId(t as u8)) {
+                    for (set, depends) in lacking.iter_mut().enumerate() {
+                        *depends += weight * u32::from(rounds.lacks(set));
+                    }
+                }
+            }
+            true
         });
+    }
+
+    /// Whether somebody waits for a sample on a core type.
+    fn is_waited_for(&self, t: usize) -> bool {
+        let lacking = self.lacking.get(t);
+        lacking.is_some_and(|l| l.iter().any(|depends| *depends > 0))
+    }
+
+    /// The set to be counted next on a core type where the strategy would have `preferred`: one that somebody waits for, as long
+    /// as anybody does. A strategy keeps the error of what is reconstructed small, over all threads, and may prefer one set for
+    /// long; a factor needs a sample of each.
+    fn next_set(&self, t: usize, preferred: usize) -> usize {
+        let of = |set: usize| {
+            let lacking = self.lacking.get(t).and_then(|l| l.get(set));
+            lacking.copied().unwrap_or(0)
+        };
+        let sets = self.lacking.get(t).map_or(0, Vec::len);
+        (0..sets).fold(preferred, |best, set| match of(set) > of(best) {
+            true => set,
+            false => best,
+        })
     }
 
     /// The present estimate of a factor, with the core type that it was measured on.
@@ -313,9 +352,9 @@ impl Provider for Model {
             self.take_in(r);
         }
         self.wait();
-        let threads = &self.threads;
-        for (t, s) in self.strategies.iter_mut().enumerate() {
-            s.retain(&|subject| {
+        for t in 0..self.strategies.len() {
+            let threads = &self.threads;
+            self.strategies[t].retain(&|subject| {
                 let key = ThreadKey {
                     slot: (subject >> 32) as u32,
                     generation: subject as u32,
@@ -323,11 +362,12 @@ impl Provider for Model {
                 threads.get(key).is_some()
             });
             // a change of sets interrupts every CPU of the type: not for nothing
-            let (active, since) = (&mut self.active[t], &mut self.since[t]);
-            if self.waiting[t] || self.now.saturating_sub(*since) >= self.model.settled {
-                let before = std::mem::replace(active, s.next(self.now.0 as f64));
-                if *active != before {
-                    *since = self.now;
+            let long = self.now.saturating_sub(self.since[t]) >= self.model.settled;
+            if long || self.is_waited_for(t) {
+                let preferred = self.strategies[t].next(self.now.0 as f64);
+                let next = self.next_set(t, preferred);
+                if std::mem::replace(&mut self.active[t], next) != next {
+                    self.since[t] = self.now;
                 }
             }
         }
@@ -373,7 +413,7 @@ impl Provider for Model {
     }
 
     fn unsettled(&self) -> bool {
-        self.waiting.contains(&true)
+        (0..self.lacking.len()).any(|t| self.is_waited_for(t))
     }
 
     fn caveats(&self, thread: ThreadKey) -> Caveats {

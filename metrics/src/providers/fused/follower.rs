@@ -221,9 +221,10 @@ impl Follower {
         }
         if self.was_compared() {
             program.moves = program.moves.saturating_add(u32::from(moved));
-            self.moves = self
-                .moves
-                .saturating_add(u32::from(moved && self.units >= BEGUN));
+            if moved && self.units >= BEGUN {
+                self.moves = self.moves.saturating_add(1);
+                program.trying = Some((key, p.at));
+            }
             program.tried |= self.moves >= TO_AND_FRO;
             let factors = (0..).map_while(|c| self.filter.factor(c)).collect();
             let what = (self.filter.level(), factors);

@@ -53,6 +53,8 @@ pub(super) struct Program {
     pub steady: u32,
     /// Whether a thread of it moved to and fro in a phase after it had begun.
     pub tried: bool,
+    /// Who is being tried: a thread that has moved once, and when that was seen.
+    pub trying: Option<(ThreadKey, Nanos)>,
     /// Whether an earlier run of the scheduler, which is remembered, has tried it on a core type.
     pub tried_before: [bool; MAX_CORE_TYPES],
     phases: Vec<Known>,
@@ -240,5 +242,6 @@ impl Program {
         self.moves = 0;
         self.steady = 0;
         self.tried = false;
+        self.trying = None;
     }
 }
