@@ -15,6 +15,7 @@
 //!
 //! Nothing here knows policies, models or events: plain numbers in, plain numbers out.
 
+mod arrivals;
 mod config;
 mod counters;
 mod ended;

@@ -1,5 +1,6 @@
 //! Loading, attaching, talking to and detaching the BPF scheduler.
 
+use crate::arrivals::Arrivals;
 use crate::config::{Config, Layout, MAX_CORE_TYPES};
 use crate::counters::{self, CountTable, CounterError, Counts, CpuEvents, MAX_EVENTS, MAX_SETS};
 use crate::ended::{Ended, Endings};
@@ -15,6 +16,7 @@ use scx_utils::{
 };
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::ptr::{addr_of, NonNull};
 use std::time::Duration;
@@ -71,6 +73,7 @@ pub struct Scheduler {
     table: Table,
     counting: Option<Counters>,
     endings: Endings,
+    arrivals: Arrivals,
     skel: BpfSkel<'static>,
     _storage: Storage,
     root: PathBuf,
@@ -101,6 +104,14 @@ impl Scheduler {
                 &[],
             )
         })?;
+        let arrivals = Arrivals::of(&skel.maps.arrivals).map_err(|e| {
+            kernel::diagnose(
+                &root,
+                "mapping the threads that have come",
+                e.to_string(),
+                &[],
+            )
+        })?;
         let nr_cpus = (*scx_utils::NR_CPU_IDS).min(MAX_CPUS);
         let types = config.core_types.len() as u32;
         let counting = if config.counters {
@@ -122,6 +133,7 @@ impl Scheduler {
             table,
             counting,
             endings,
+            arrivals,
             skel,
             _storage: storage,
             root,
@@ -161,6 +173,16 @@ impl Scheduler {
     /// to be kept until the next one (some 2,000) are missing.
     pub fn ended(&mut self) -> impl Iterator<Item = Ended> + '_ {
         self.endings.take()
+    }
+
+    /// A file that is readable when threads have come and go on running, until [`arrived`](Self::arrived) is called.
+    pub fn wakes(&self) -> BorrowedFd<'_> {
+        self.arrivals.wakes()
+    }
+
+    /// Whether threads have come, and gone on running for some milliseconds, since the last call.
+    pub fn arrived(&mut self) -> bool {
+        self.arrivals.take()
     }
 
     /// Slots below this one have been used; the first is 1.

@@ -131,6 +131,29 @@ fn who_waits_for_a_set_gets_it() {
     }
 }
 
+/// One whose windows on a set are never good for anything does not keep others from theirs.
+#[test]
+fn who_gets_nothing_of_a_set_does_not_keep_it_on() {
+    let steady: &[(u32, f64)] = &[(1, 1.0)];
+    // the second comes while set 1 is on, and is not read while set 0 is
+    let mut all = vec![steady, steady];
+    let mut on = sets(&all);
+    for _ in 0..20 {
+        let set = on[on.len() - 1];
+        all.push(if set == 0 {
+            &[(1, 1.0), (2, 0.0), (3, 3.0)]
+        } else {
+            &[(1, 1.0), (2, 2.0), (3, 3.0)]
+        });
+        on = sets(&all);
+    }
+    let late = &on[3..];
+    assert!(
+        late.windows(4).all(|w| w.contains(&0) && w.contains(&1)),
+        "{on:?}"
+    );
+}
+
 /// One that was not read yet has been there for a moment only.
 #[test]
 fn who_has_just_come_is_waited_for() {

@@ -51,6 +51,8 @@ const volatile u64 steal_ns = 12 * MSEC;
 const volatile u64 starve_ns = 500 * MSEC;
 /* a wake-up after a burst shorter than this may go to any idle CPU */
 const volatile u64 short_run_ns = 1 * MSEC;
+/* run time of a thread from which on it has come to stay */
+const volatile u64 arrival_ns = 5 * MSEC;
 /* silence of user space before the fallback; 0: never */
 const volatile u64 heartbeat_ns = 0;
 /* fallback: scaled time by which a thread on a fast CPU may lead one on a slow CPU */

@@ -36,6 +36,8 @@ enum amp_consts {
 	AMP_MAX_BANKS = 16,
 	/* Bytes for threads that have gone, until user space looks; a power of two, whole pages. */
 	AMP_ENDED_BYTES = 256 * 1024,
+	/* Bytes for the news that somebody has come; one page of any kernel. */
+	AMP_ARRIVALS_BYTES = 64 * 1024,
 };
 
 /*
@@ -70,7 +72,8 @@ struct amp_slot {
 	u32 placement;		/* core type, or AMP_ANY */
 	u8 rotation;		/* the fallback's own placement, or AMP_ANY */
 	u8 brief;		/* its last burst was so short that handing it a CPU cannot hurt */
-	u8 pad8[2];
+	u8 announced;		/* user space was told that it has come, see arrivals.bpf.h */
+	u8 pad8;
 	u64 runtime[8];		/* ns on each core type, AMP_MAX_TYPES */
 	u64 burst_start;	/* sum_exec_runtime at its last wake-up */
 	u64 nr_stolen;		/* runs that began on a core type other than the one it is placed on */

@@ -6,6 +6,7 @@
  * accounting.bpf.h  run time and virtual time
  * slots.bpf.h       the record of a thread, shared with user space
  * ended.bpf.h       threads that have gone
+ * arrivals.bpf.h    threads that have come
  * seats.bpf.h       the core type of a program that is run again
  * counters.bpf.h    hardware counters per thread
  * rest.bpf.h        no timer on an idle machine
@@ -23,6 +24,7 @@ UEI_DEFINE(uei);
 
 #include "config.bpf.h"
 #include "ended.bpf.h"
+#include "arrivals.bpf.h"
 #include "arguments.bpf.h"
 #include "seats.bpf.h"
 #include "accounting.bpf.h"

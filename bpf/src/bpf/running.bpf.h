@@ -84,6 +84,8 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	if (!s->arguments)
 		s->arguments = own_arguments(s->pid);
 	fold(p, s);
+	if (!s->announced)
+		announce(s);
 	/*
 	 * whoever is at his first tick was charged by a switch not long ago, and will be by another
 	 */

@@ -27,7 +27,7 @@ pub const MAX_METRICS: usize = 32;
 pub const MAX_STUMPS: usize = 1024;
 
 /// How much more depends on a sample of a thread of which nothing is known.
-const UNKNOWN: u32 = 4;
+const UNKNOWN: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -66,6 +66,8 @@ pub struct Model {
     /// By core type and set: how much depends on a sample of the set, for those of them who lack one there. All 0 where nobody
     /// waits.
     lacking: Vec<Vec<u32>>,
+    /// By core type and set: changes of sets that have passed the set over.
+    passed: Vec<Vec<u32>>,
     threads: Threads<Thread>,
     last: Nanos,
     now: Nanos,
@@ -103,6 +105,7 @@ impl Model {
             since: [Nanos::ZERO; MAX_CORE_TYPES],
             open: Vec::new(),
             lacking: vec![Vec::new(); MAX_CORE_TYPES],
+            passed: vec![Vec::new(); MAX_CORE_TYPES],
             threads: Threads::default(),
             last: Nanos::ZERO,
             now: Nanos::ZERO,
@@ -246,17 +249,26 @@ impl Model {
 
     /// The set to be counted next on a core type where the strategy would have `preferred`: one that somebody waits for, as long
     /// as anybody does. A strategy keeps the error of what is reconstructed small, over all threads, and may prefer one set for
-    /// long; a factor needs a sample of each.
-    fn next_set(&self, t: usize, preferred: usize) -> usize {
-        let of = |set: usize| {
-            let lacking = self.lacking.get(t).and_then(|l| l.get(set));
-            lacking.copied().unwrap_or(0)
+    /// long; a factor needs a sample of each. Who gets no sample while his set is on does not keep it on for ever.
+    fn next_set(&mut self, t: usize, preferred: usize) -> usize {
+        let (Some(lacking), Some(passed)) = (self.lacking.get(t), self.passed.get_mut(t)) else {
+            return preferred;
         };
-        let sets = self.lacking.get(t).map_or(0, Vec::len);
-        (0..sets).fold(preferred, |best, set| match of(set) > of(best) {
-            true => set,
-            false => best,
-        })
+        passed.resize(lacking.len(), 0);
+        let mut best = (0, preferred);
+        for (set, (depends, passed)) in lacking.iter().zip(passed.iter()).enumerate() {
+            let asked = u64::from(*depends) * (1 + u64::from(*passed));
+            if asked > best.0 || asked == best.0 && set == preferred {
+                best = (asked, set);
+            }
+        }
+        for (set, passed) in passed.iter_mut().enumerate() {
+            *passed = match set == best.1 {
+                true => 0,
+                false => passed.saturating_add(1),
+            };
+        }
+        best.1
     }
 
     /// The present estimate of a factor, with the core type that it was measured on.

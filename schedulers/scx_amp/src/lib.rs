@@ -5,6 +5,7 @@
 // they panic where nobody reads, and a panic ends the scheduler: see `amp_host::output`
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod arrivals;
 mod banks;
 mod bench;
 mod board_cli;

@@ -14,6 +14,7 @@ use amp_metrics::{
 use amp_pmc::CounterInventory;
 use amp_sched::{Machine, MachineError, Placement, Topology};
 use anyhow::Result;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 mod roster;
@@ -127,6 +128,16 @@ impl Live {
     /// When it cannot be told.
     pub fn alive(&mut self) -> Result<(), MachineError> {
         self.commit()
+    }
+
+    /// A file that is readable when threads have come and go on running, until [`Live::arrived`] is called.
+    pub fn wakes(&self) -> BorrowedFd<'_> {
+        self.scheduler.wakes()
+    }
+
+    /// Whether threads have come, and gone on running for some milliseconds, since the last call.
+    pub fn arrived(&mut self) -> bool {
+        self.scheduler.arrived()
     }
 
     /// Detaches the scheduler and closes what it counts. Nothing but looking at what was counted

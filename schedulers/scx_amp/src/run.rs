@@ -20,6 +20,7 @@ use rustix::thread::CapabilitySet;
 use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why there is nothing to do.
@@ -37,6 +38,8 @@ pub enum Event {
     Stop,
     /// Somebody asks, or wants something changed.
     Call(Call),
+    /// Threads have come; an answer says that this was noted.
+    Arrived(Sender<()>),
 }
 
 /// Capabilities that a scheduler needs for as long as it runs: whatever is done once may be done
@@ -141,6 +144,10 @@ pub fn run(args: RunArgs) -> Result<()> {
         log::info!("{}", rules.what());
         running.set_rules(rules);
     }
+    let tells = sender.clone();
+    running.watch(Arc::new(move |noted| {
+        tells.send(Event::Arrived(noted)).is_ok()
+    }))?;
     let asks = sender.clone();
     let public = statistics::Server::start(Path::new(statistics::PATH), move |call| {
         asks.send(Event::Call(call)).is_ok()
@@ -167,6 +174,15 @@ pub fn run(args: RunArgs) -> Result<()> {
                 // whoever asked may have gone meanwhile
                 let _ = call.answer.send(answer);
                 // however many ask, the next tick comes in time
+                if clock::now() < next {
+                    continue;
+                }
+            }
+            Ok(Event::Arrived(noted)) => {
+                running.notice();
+                // it may have ended meanwhile
+                let _ = noted.send(());
+                next = next.min(running.due());
                 if clock::now() < next {
                     continue;
                 }

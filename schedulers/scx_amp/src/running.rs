@@ -5,6 +5,7 @@
 //! the same provider. Meanwhile the kernel schedules by itself. What threads had done by then is
 //! forgotten, as if the policy had only begun.
 
+use crate::arrivals::{Tell, Watch};
 use crate::control::{refusal, Answer, Order};
 use crate::live::{Live, LiveOptions};
 use crate::memory::Remembering;
@@ -50,6 +51,9 @@ pub struct Running {
     provider: Asked,
     /// After the scheduler, which nobody who waits for a disk keeps attached.
     recording: Option<Recording>,
+    /// Who is told that threads have come, and what waits for that.
+    tell: Option<Tell>,
+    watch: Option<Watch>,
     /// As the recording.
     memory: Option<Remembering>,
     /// The profile that is in use; none once policy or provider were chosen otherwise.
@@ -112,8 +116,32 @@ impl Running {
             interval: asked.interval,
             rules: None,
             recording,
+            tell: None,
+            watch: None,
             memory,
         })
+    }
+
+    /// Tells that threads have come from now on, so that [`Running::notice`] is called.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn watch(&mut self, tell: Tell) -> Result<()> {
+        self.tell = Some(tell);
+        self.watch_anew()
+    }
+
+    fn watch_anew(&mut self) -> Result<()> {
+        let wakes = self.scheduling.wakes();
+        let tell = self.tell.iter().cloned();
+        let watch = tell.map(|tell| Watch::start(wakes, tell)).next();
+        self.watch = watch.transpose()?;
+        Ok(())
+    }
+
+    /// Takes note of threads that have come: [`Running::due`] may be sooner for that.
+    pub fn notice(&mut self) {
+        self.scheduling.notice(self.options.interval);
     }
 
     /// Has these rules hold from now on.
@@ -204,6 +232,7 @@ impl Running {
         let prepared = remembering(self.memory.as_ref(), prepared, topology);
         let machine = Live::attach(detected, &mut inventory, &self.options)?;
         self.scheduling = Scheduling::counting(machine, policy, prepared)?;
+        self.watch_anew()?;
         self.scheduling.engine_mut().set_knobs(knobs);
         if let Some(rules) = &self.rules {
             rules.put(self.scheduling.engine_mut());

@@ -6,6 +6,7 @@ use amp_metrics::{AppId, EventSets, Nanos, Provider};
 use amp_sched::{Changes, Engine, MachineError, Policy, Tick};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 
 /// An attached scheduler that is ticked by its owner. Dropping it detaches it.
 pub struct Scheduling {
@@ -120,6 +121,19 @@ impl Scheduling {
     /// When the kernel has ended the scheduler.
     pub fn call(&mut self, interval: Nanos) -> Result<Option<Tick<'_>>, MachineError> {
         self.engine.call(&mut self.machine, interval)
+    }
+
+    /// A file that is readable when threads have come, until [`Scheduling::notice`] is called.
+    pub fn wakes(&self) -> BorrowedFd<'_> {
+        self.machine.wakes()
+    }
+
+    /// Takes note of threads that have come: it may be that the engine is to be called sooner for that.
+    pub fn notice(&mut self, interval: Nanos) {
+        if self.machine.arrived() {
+            let now = amp_sched::Machine::now(&self.machine);
+            self.engine.arrived(now, interval);
+        }
     }
 
     /// Leaves the machine to the kernel's scheduler and counts no more. Ticks fail from now on.

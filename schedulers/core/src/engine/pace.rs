@@ -5,6 +5,9 @@
 //! while it is finding something out ([`amp_metrics::Provider::unsettled`]) the engine glances at the
 //! machine every quarter of an interval, and decides at once when it has learned something.
 //! Glances come out of an allowance, because each of them wakes user space.
+//!
+//! Where the machine tells of threads that have come ([`Engine::arrived`]), the next decision is made an eighth of an interval
+//! later, with all those who come meanwhile: a program of half a second is not to wait for a decision for a tenth of a second.
 
 use super::{Engine, Tick};
 use crate::machine::{Machine, MachineError};
@@ -28,6 +31,14 @@ const CHANGED: Rate = Rate {
     most: 4.0,
     per_second: 1.0,
 };
+
+/// Decisions that are made early for threads that have come.
+const ARRIVED: Rate = Rate {
+    most: 4.0,
+    per_second: 4.0,
+};
+/// Part of an interval in which others may come, too.
+const TOGETHER: u64 = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Rate {
@@ -73,6 +84,9 @@ pub(super) enum For {
 pub(super) struct Pace {
     unknown: Allowance,
     changed: Allowance,
+    arrived: Allowance,
+    /// When there is to be a decision because somebody has come.
+    decide: Option<Nanos>,
     /// The last look, glance or decision.
     looked: Option<Nanos>,
     /// Whom the next glance is for; none if the next look is to be a decision.
@@ -84,6 +98,8 @@ impl Default for Pace {
         Pace {
             unknown: Allowance::full(UNKNOWN),
             changed: Allowance::full(CHANGED),
+            arrived: Allowance::full(ARRIVED),
+            decide: None,
             looked: None,
             next: None,
         }
@@ -97,6 +113,7 @@ impl Pace {
         let since = now.saturating_sub(before).as_secs_f64();
         self.unknown.fill(since);
         self.changed.fill(since);
+        self.arrived.fill(since);
         self.next = unsettled.filter(|whom| match whom {
             For::Unknown => self.unknown.any(),
             For::Changed => self.changed.any(),
@@ -108,6 +125,23 @@ impl Pace {
         match self.next {
             Some(For::Changed) => self.changed.left -= 1.0,
             _ => self.unknown.left -= 1.0,
+        }
+    }
+
+    /// Somebody has come. Whoever cannot be decided on early waits for the next decision.
+    fn come(&mut self, now: Nanos, interval: Nanos) {
+        if self.decide.is_none() && self.arrived.any() {
+            self.decide = Some(now + Nanos(interval.0 / TOGETHER));
+        }
+    }
+
+    /// There is a decision at `now`, with whoever has come. It is an early one if the next is due at `tick`.
+    pub(super) fn decided(&mut self, now: Nanos, tick: Nanos) {
+        if self.decide.is_some_and(|at| at <= now) {
+            self.decide = None;
+            if now < tick {
+                self.arrived.left -= 1.0;
+            }
         }
     }
 
@@ -127,7 +161,13 @@ impl Engine {
             return Nanos::ZERO;
         };
         let tick = last + interval;
-        self.pace.glance(interval, tick).unwrap_or(tick)
+        let next = self.pace.glance(interval, tick).unwrap_or(tick);
+        self.pace.decide.map_or(next, |at| next.min(at))
+    }
+
+    /// The machine says at `now` that threads have come and go on running. [`Engine::due`] may be sooner for that.
+    pub fn arrived(&mut self, now: Nanos, interval: Nanos) {
+        self.pace.come(now, interval);
     }
 
     /// What is due now: [`Engine::glance`], if that is before the decision that comes every `interval`,
@@ -141,11 +181,13 @@ impl Engine {
         interval: Nanos,
     ) -> Result<Option<Tick<'_>>, MachineError> {
         self.period = Some(interval);
-        let early = self.last.is_some_and(|last| {
+        let now = machine.now();
+        let decides = self.pace.decide.is_some_and(|at| at <= now);
+        let glances = self.last.is_some_and(|last| {
             let tick = last + interval;
-            machine.now() < tick && self.pace.glance(interval, tick).is_some()
+            now < tick && self.pace.glance(interval, tick).is_some()
         });
-        match early {
+        match glances && !decides {
             true => self.glance(machine),
             false => self.tick(machine).map(Some),
         }
@@ -301,6 +343,71 @@ mod tests {
             call(&mut e, &mut fake);
         }
         assert_eq!((e.totals().glances, e.totals().ticks), (3, 53));
+    }
+
+    /// Lets so much time pass without a look.
+    fn pass(fake: &mut Fake, ms: u64) {
+        fake.interval = Nanos::from_millis(ms);
+        fake.run();
+        fake.interval = Nanos::ZERO;
+    }
+
+    #[test]
+    fn who_comes_is_decided_on_soon_with_those_who_come_together() {
+        let (mut fake, mut e) = lab("hsp", 1);
+        e.period = Some(INTERVAL);
+        call(&mut e, &mut fake);
+        let fast = fake.spawn(2);
+        pass(&mut fake, 6);
+        e.arrived(fake.now(), INTERVAL);
+        let due = fake.now() + Nanos(INTERVAL.0 / 8);
+        fake.spawn(1);
+        pass(&mut fake, 6);
+        e.arrived(fake.now(), INTERVAL);
+        assert_eq!(e.due(INTERVAL), due);
+        pass(&mut fake, 7);
+        drop(e.call(&mut fake, INTERVAL).unwrap());
+        assert_eq!((e.totals().ticks, e.offered().len()), (2, 2));
+        assert_eq!(fake.thread(fast).placed, Some(CoreTypeId::FASTEST));
+        // the interval begins anew with that
+        assert_eq!(e.due(INTERVAL), fake.now() + INTERVAL);
+    }
+
+    #[test]
+    fn who_comes_just_before_a_decision_is_decided_on_after_it() {
+        let (mut fake, mut e) = lab("hsp", 1);
+        e.period = Some(INTERVAL);
+        call(&mut e, &mut fake);
+        pass(&mut fake, 92);
+        let late = fake.spawn(2);
+        pass(&mut fake, 6);
+        e.arrived(fake.now(), INTERVAL);
+        pass(&mut fake, 2);
+        drop(e.call(&mut fake, INTERVAL).unwrap());
+        // it has run for less than a tenth of this interval
+        assert!(e.offered().is_empty());
+        pass(&mut fake, 11);
+        drop(e.call(&mut fake, INTERVAL).unwrap());
+        assert_eq!(fake.thread(late).placed, Some(CoreTypeId::FASTEST));
+    }
+
+    #[test]
+    fn whoever_comes_user_space_is_woken_four_times_a_second_more() {
+        let (mut fake, mut e) = lab("hsp", 1);
+        e.period = Some(INTERVAL);
+        while fake.now() < Nanos::from_secs(60) {
+            pass(&mut fake, 10);
+            e.arrived(fake.now(), INTERVAL);
+            if e.due(INTERVAL) <= fake.now() {
+                drop(e.call(&mut fake, INTERVAL).unwrap());
+            }
+        }
+        let early = 60.0 * ARRIVED.per_second;
+        let ticks = e.totals().ticks as f64;
+        assert!(
+            (600.0 + early / 2.0..=601.0 + early + ARRIVED.most).contains(&ticks),
+            "{ticks}"
+        );
     }
 
     #[test]

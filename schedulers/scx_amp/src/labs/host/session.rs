@@ -13,6 +13,7 @@ use amp_metrics::Nanos;
 use amp_sched::engine::AppTick;
 use amp_sched::{MachineError, Topology};
 use anyhow::{bail, Result};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -220,7 +221,10 @@ pub fn run(
         }
         let next = under.due(last_tick, rules.interval);
         let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
-        wait_any(running.iter().flatten().map(|r| &r.process), wait)?;
+        let processes = running.iter().flatten().map(|r| r.process.as_fd());
+        let news: Vec<BorrowedFd<'_>> = processes.chain(under.wakes()).collect();
+        wait_any(news.iter(), wait)?;
+        under.notice(rules.interval);
     }
     let cut_off = |r: &mut Option<Running>| r.as_mut().map(|r| r.pass.pass(types));
     out.cut_off = running.iter_mut().map(cut_off).collect();
@@ -278,6 +282,21 @@ impl Under<'_> {
                 ended: Vec::new(),
             }),
             Under::Policy(p) => Ok(p.tick(|apps| who.of_ticks(apps))?),
+        }
+    }
+
+    /// A file that is readable when threads have come.
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Under::Kernel(_) => None,
+            Under::Policy(p) => Some(p.scheduling.wakes()),
+        }
+    }
+
+    /// Takes note of threads that have come.
+    fn notice(&mut self, interval: Nanos) {
+        if let Under::Policy(p) = self {
+            p.scheduling.notice(interval);
         }
     }
 
