@@ -140,15 +140,19 @@ pub fn run(
     let mut where_ran = WhereRan::default();
     let start = clock::now();
     let swaps_before = under.swaps();
-    for &i in order {
-        running[i] = Some(under.start(i, &programs[i], launcher, rules)?);
-    }
+    let mut to_start = order.iter();
     let mut last_tick = start;
     // by the look after which they ended: who was seen by the last one is told of at the next
     let mut ended = [Vec::new(), Vec::new()];
     loop {
         if rules.cancel.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
+        }
+        // one at a time: a start takes many milliseconds on a slow machine, and the scheduler goes on meanwhile
+        let starts = to_start.next();
+        if let Some(&i) = starts {
+            running[i] = Some(under.start(i, &programs[i], launcher, rules)?);
+            under.notice(rules.interval);
         }
         let now = clock::now();
         if now.saturating_sub(start) > rules.limit {
@@ -218,6 +222,9 @@ pub fn run(
         }
         if done {
             break;
+        }
+        if starts.is_some() {
+            continue;
         }
         let next = under.due(last_tick, rules.interval);
         let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
