@@ -61,6 +61,10 @@ fn sets_of(model: &str, intervals: &[&[(u32, f64)]]) -> Vec<usize> {
         };
         let set = p.active_set(big) as u32;
         let reading = |(slot, ipc): &(u32, f64)| {
+            let (ipc, counted) = match *ipc {
+                10.0 => (2.0, Nanos(ran.0 / 3)),
+                ipc => (ipc, ran),
+            };
             let instructions = (ipc * 1e6) as u64;
             // misses vary, branches do not
             let count = if set == 0 {
@@ -68,7 +72,8 @@ fn sets_of(model: &str, intervals: &[&[(u32, f64)]]) -> Vec<usize> {
             } else {
                 10_000
             };
-            Reading::new(key(*slot), big, set, 1, &[instructions, 1_000_000, count]).over(ran, ran)
+            Reading::new(key(*slot), big, set, 1, &[instructions, 1_000_000, count])
+                .over(ran, counted)
         };
         p.observe(&Snapshot {
             now: Nanos::from_millis(100 * i),
@@ -129,6 +134,17 @@ fn who_waits_for_a_set_gets_it() {
             assert_ne!(on[arrives], on[arrives + 1], "{strategy}: {on:?}");
         }
     }
+}
+
+/// What rests on a window of which a part was counted is not believed by policies: that is no reason to wait no more.
+#[test]
+fn who_is_known_in_part_goes_on_waiting() {
+    // the second thread is counted for a third of its first window, and in full after it; 10 stands for that
+    let part: &[(u32, f64)] = &[(1, 1.0), (2, 10.0)];
+    let two: &[(u32, f64)] = &[(1, 1.0), (2, 2.0)];
+    let steady: &[(u32, f64)] = &[(1, 1.0)];
+    let on = sets(&[steady, steady, part, two, two, two, two]);
+    assert_eq!(on, [0, 1, 1, 0, 1, 1, 1, 0]);
 }
 
 /// One whose windows on a set are never good for anything does not keep others from theirs.

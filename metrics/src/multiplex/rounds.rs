@@ -41,6 +41,8 @@ pub struct Complete {
 pub struct Rounds {
     current: Vec<Option<Sample>>,
     complete: Vec<Option<Sample>>,
+    /// Coverage from which on a sample is good.
+    good: f64,
     detector: PhaseDetector,
     phase: u32,
     phase_since: Nanos,
@@ -52,10 +54,19 @@ impl Rounds {
         Rounds {
             current: vec![None; sets],
             complete: vec![None; sets],
+            good: 0.0,
             detector: PhaseDetector::default(),
             phase: 0,
             phase_since: now,
         }
+    }
+
+    /// A round in which a sample has less than this coverage (0 to 1) is completed again, by better samples in place of that one:
+    /// until then nothing is settled.
+    #[must_use]
+    pub fn with_good(mut self, coverage: f64) -> Rounds {
+        self.good = coverage;
+        self
     }
 
     /// Takes in a sample of `set` at time `at`, with the IPC in it. A set that does not exist is
@@ -93,8 +104,15 @@ impl Rounds {
         }
         self.current[set] = Some(sample);
         if self.current.iter().all(Option::is_some) {
-            std::mem::swap(&mut self.current, &mut self.complete);
-            self.current.fill(None);
+            self.complete.copy_from_slice(&self.current);
+            let good = |s: &Option<Sample>| s.is_some_and(|s| s.coverage >= self.good);
+            match self.current.iter().all(good) {
+                true => self.current.fill(None),
+                false => {
+                    let poor = self.current.iter_mut().filter(|s| !good(s));
+                    poor.for_each(|s| *s = None);
+                }
+            }
             return Step::Complete;
         }
         if changed {
@@ -125,9 +143,9 @@ impl Rounds {
         out
     }
 
-    /// Whether the last complete round is of the present phase, so that nothing of it is missing.
+    /// Whether the last complete round is good and of the present phase, so that nothing of it is missing.
     pub fn settled(&self) -> bool {
-        let of_this_phase = |c: Complete| c.oldest >= self.phase_since;
+        let of_this_phase = |c: Complete| c.oldest >= self.phase_since && c.coverage >= self.good;
         !self.detector.is_departing() && self.last().is_some_and(of_this_phase)
     }
 
@@ -218,6 +236,22 @@ mod tests {
         assert!(!settled(0, 3.0, 4));
         assert!(!settled(0, 3.0, 5));
         assert!(settled(1, 3.0, 6));
+    }
+
+    #[test]
+    fn a_poor_sample_is_sampled_again() {
+        let rule = PhaseRule::default();
+        let mut r = Rounds::new(2, Nanos::ZERO).with_good(0.5);
+        let mut add = |set, at, coverage| {
+            let step = r.add(set, &[at], 1.0, Nanos(at), coverage, &rule);
+            (step, r.settled(), r.lacks(0), r.lacks(1))
+        };
+        assert_eq!(add(0, 1, 0.3), (Step::Collecting, false, false, true));
+        assert_eq!(add(1, 2, 0.9), (Step::Complete, false, true, false));
+        // the good sample stays
+        assert_eq!(add(0, 3, 0.7), (Step::Complete, true, true, true));
+        let deltas = (r.deltas(0).unwrap()[0], r.deltas(1).unwrap()[0]);
+        assert_eq!((deltas, r.last().unwrap().coverage), ((3, 2), 0.7));
     }
 
     #[test]

@@ -226,7 +226,8 @@ impl Model {
             if !thread.listed {
                 return false;
             }
-            let weight = match thread.speedup.iter().any(Option::is_some) {
+            let known = |k: &Known| k.coverage >= PARTIAL;
+            let weight = match thread.speedup.iter().flatten().any(known) {
                 true => 1,
                 false => UNKNOWN,
             };
@@ -346,7 +347,7 @@ impl Provider for Model {
             Thread {
                 rounds: types
                     .iter()
-                    .map(|t| Rounds::new(t.sets.len(), now))
+                    .map(|t| Rounds::new(t.sets.len(), now).with_good(PARTIAL))
                     .collect(),
                 speedup: [None; MAX_CORE_TYPES],
                 efficiency: [None; MAX_CORE_TYPES],

@@ -274,3 +274,35 @@ fn figures_are_where_tools_look_for_them() {
     assert!(lines.first().is_some_and(|l| l.contains("rr")), "{lines:?}");
     assert_eq!((r.line("ended"), r.lines("left").count()), ("0", 0));
 }
+
+/// With four seconds between two decisions, of which an eighth is waited for others.
+#[test]
+fn who_comes_is_placed_long_before_the_next_decision_is_due() {
+    const SCRIPT: &str = r#"
+sleep 2
+scx_amp run --policy hsp --provider /speeds.toml --interval 4000 2>/tmp/log & pid=$!
+wait_for enabled; answers
+for i in 1 2 3; do
+    sleep 1.$i
+    amp-workload run hash --size 8M --work 1000G >/dev/null & load=$!
+    sleep 1.2
+    ask
+    kill $load; wait $load
+done
+kill $pid; wait $pid; echo "status $?"
+"#;
+    const SPEEDS: &str = "kind = \"declared\"\n[[app]]\ncomm = \"amp-hash\"\nspeedup = 3.2\n";
+    let r = Lab::pair()
+        .file("/speeds.toml", SPEEDS)
+        .run(&format!("{WAIT}{SCRIPT}"))
+        .ok();
+    assert_eq!(r.line("status"), "0");
+    let json = r.json();
+    let seen: Vec<_> = json.iter().filter(|j| j["ticks"].is_u64()).collect();
+    assert_eq!(seen.len(), 3);
+    for s in seen {
+        let threads = s["per_thread"].as_array().unwrap();
+        let load = threads.iter().find(|t| t["comm"] == "amp-hash");
+        assert_eq!(load.unwrap()["placed"], "big", "{s}");
+    }
+}
