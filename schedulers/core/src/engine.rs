@@ -241,9 +241,6 @@ impl Engine {
             .map_or(Nanos::ZERO, |last| now.saturating_sub(last));
         self.changed.clear();
         self.take_in(snapshot, interval);
-        if let (Some(last), Some(period)) = (self.last, self.period) {
-            self.pace.decided(now, last + period);
-        }
         self.last = Some(now);
         (now, interval)
     }

@@ -6,14 +6,17 @@
 //! machine every quarter of an interval, and decides at once when it has learned something.
 //! Glances come out of an allowance, because each of them wakes user space.
 //!
-//! Where the machine tells of threads that have come ([`Engine::arrived`]), the next decision is made an eighth of an interval
-//! later, with all those who come meanwhile: a program of half a second is not to wait for a decision for a tenth of a second.
+//! Where the machine tells of threads that have come ([`Engine::arrived`]), it is looked at an eighth of an interval later, and
+//! there is a decision if one of them is known already: from an earlier run, because it was declared, or because a rule is for
+//! it. A program of half a second is not to wait for its place for a tenth of a second. Who is not known is found out about from
+//! then on, and has no place to wait for.
 
+use super::activity::{Entry, Load};
 use super::{Engine, Tick};
 use crate::machine::{Machine, MachineError};
 use crate::view::ThreadView;
 use amp_metrics::multiplex::PhaseRule;
-use amp_metrics::{CoreTypeId, MetricId, Nanos, ThreadKey};
+use amp_metrics::{CoreTypeId, MetricId, Nanos, Snapshot, ThreadKey, ThreadSample};
 
 /// Parts of an interval between two looks, while something is found out.
 const PARTS: u64 = 4;
@@ -23,7 +26,7 @@ const SHORTEST: Nanos = Nanos::from_millis(10);
 /// Glances for threads of which nothing is known: how many may be made in a row, and per second in the
 /// long run.
 const UNKNOWN: Rate = Rate {
-    most: 12.0,
+    most: 16.0,
     per_second: 3.0,
 };
 /// Glances for threads that have changed: their places are not wrong for certain.
@@ -32,7 +35,7 @@ const CHANGED: Rate = Rate {
     per_second: 1.0,
 };
 
-/// Decisions that are made early for threads that have come.
+/// Looks for threads that have come.
 const ARRIVED: Rate = Rate {
     most: 4.0,
     per_second: 4.0,
@@ -85,8 +88,8 @@ pub(super) struct Pace {
     unknown: Allowance,
     changed: Allowance,
     arrived: Allowance,
-    /// When there is to be a decision because somebody has come.
-    decide: Option<Nanos>,
+    /// When to look at who has come.
+    come: Option<Nanos>,
     /// The last look, glance or decision.
     looked: Option<Nanos>,
     /// Whom the next glance is for; none if the next look is to be a decision.
@@ -99,7 +102,7 @@ impl Default for Pace {
             unknown: Allowance::full(UNKNOWN),
             changed: Allowance::full(CHANGED),
             arrived: Allowance::full(ARRIVED),
-            decide: None,
+            come: None,
             looked: None,
             next: None,
         }
@@ -110,6 +113,7 @@ impl Pace {
     /// The machine was looked at at `now`, and something is being found out of somebody.
     pub(super) fn looked(&mut self, now: Nanos, unsettled: Option<For>) {
         let before = self.looked.replace(now).unwrap_or(now);
+        self.come = self.come.filter(|at| *at > now);
         let since = now.saturating_sub(before).as_secs_f64();
         self.unknown.fill(since);
         self.changed.fill(since);
@@ -120,28 +124,19 @@ impl Pace {
         });
     }
 
-    /// A glance is made.
-    pub(super) fn take(&mut self) {
+    /// A glance is made at `now`.
+    pub(super) fn take(&mut self, now: Nanos) {
         match self.next {
+            _ if self.come.is_some_and(|at| at <= now) => self.arrived.left -= 1.0,
             Some(For::Changed) => self.changed.left -= 1.0,
             _ => self.unknown.left -= 1.0,
         }
     }
 
-    /// Somebody has come. Whoever cannot be decided on early waits for the next decision.
+    /// Somebody has come. While something is found out, the next glance shows who.
     fn come(&mut self, now: Nanos, interval: Nanos) {
-        if self.decide.is_none() && self.arrived.any() {
-            self.decide = Some(now + Nanos(interval.0 / TOGETHER));
-        }
-    }
-
-    /// There is a decision at `now`, with whoever has come. It is an early one if the next is due at `tick`.
-    pub(super) fn decided(&mut self, now: Nanos, tick: Nanos) {
-        if self.decide.is_some_and(|at| at <= now) {
-            self.decide = None;
-            if now < tick {
-                self.arrived.left -= 1.0;
-            }
+        if self.come.is_none() && self.next.is_none() && self.arrived.any() {
+            self.come = Some(now + Nanos(interval.0 / TOGETHER));
         }
     }
 
@@ -162,7 +157,7 @@ impl Engine {
         };
         let tick = last + interval;
         let next = self.pace.glance(interval, tick).unwrap_or(tick);
-        self.pace.decide.map_or(next, |at| next.min(at))
+        self.pace.come.map_or(next, |at| next.min(at))
     }
 
     /// The machine says at `now` that threads have come and go on running. [`Engine::due`] may be sooner for that.
@@ -182,12 +177,12 @@ impl Engine {
     ) -> Result<Option<Tick<'_>>, MachineError> {
         self.period = Some(interval);
         let now = machine.now();
-        let decides = self.pace.decide.is_some_and(|at| at <= now);
-        let glances = self.last.is_some_and(|last| {
+        let come = self.pace.come.is_some_and(|at| at <= now);
+        let early = self.last.is_some_and(|last| {
             let tick = last + interval;
-            now < tick && self.pace.glance(interval, tick).is_some()
+            now < tick && (come || self.pace.glance(interval, tick).is_some())
         });
-        match glances && !decides {
+        match early {
             true => self.glance(machine),
             false => self.tick(machine).map(Some),
         }
@@ -199,10 +194,10 @@ impl Engine {
     /// When the machine can be scheduled no longer.
     pub fn glance(&mut self, machine: &mut dyn Machine) -> Result<Option<Tick<'_>>, MachineError> {
         self.totals.glances += 1;
-        self.pace.take();
+        self.pace.take(machine.now());
         let snapshot = machine.sample()?;
         self.provider.observe(snapshot);
-        if self.knows_better() {
+        if self.knows_better() || self.knows_who_came(snapshot) {
             let (now, interval) = self.begin(snapshot);
             return self.decide(machine, now, interval).map(Some);
         }
@@ -238,6 +233,25 @@ impl Engine {
             (Some(before), Some(now)) => rule.departs(*before, now),
             (Some(_), None) => false,
         })
+    }
+
+    /// Whether somebody has come since the last decision, runs, and his place can be decided on.
+    fn knows_who_came(&self, snapshot: &Snapshot) -> bool {
+        let since = self
+            .last
+            .map_or(Nanos::ZERO, |last| snapshot.now.saturating_sub(last));
+        let enters = |t: &ThreadSample| {
+            let ran = t.runtime.iter().copied().sum();
+            self.rule.load(ran, since, t.runnable, Entry::Now) == Load::Heavy
+        };
+        let is_known = |t: &ThreadSample| {
+            self.rulebook.is_some() || self.by_metrics && self.factor(t.key).is_some()
+        };
+        let mut new = snapshot
+            .threads
+            .iter()
+            .filter(|t| self.states.get(t.key).is_none());
+        new.any(|t| enters(t) && is_known(t))
     }
 
     /// The engine looked at the machine at `now`: how soon it looks again.
@@ -353,10 +367,11 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_is_decided_on_soon_with_those_who_come_together() {
+    fn who_comes_and_is_known_is_decided_on_soon() {
         let (mut fake, mut e) = lab("hsp", 1);
         e.period = Some(INTERVAL);
         call(&mut e, &mut fake);
+        pass(&mut fake, 30);
         let fast = fake.spawn(2);
         pass(&mut fake, 6);
         e.arrived(fake.now(), INTERVAL);
@@ -366,48 +381,46 @@ mod tests {
         e.arrived(fake.now(), INTERVAL);
         assert_eq!(e.due(INTERVAL), due);
         pass(&mut fake, 7);
-        drop(e.call(&mut fake, INTERVAL).unwrap());
+        assert!(e.call(&mut fake, INTERVAL).unwrap().is_some());
         assert_eq!((e.totals().ticks, e.offered().len()), (2, 2));
         assert_eq!(fake.thread(fast).placed, Some(CoreTypeId::FASTEST));
         // the interval begins anew with that
         assert_eq!(e.due(INTERVAL), fake.now() + INTERVAL);
     }
 
+    /// It is found out about from then on, and decided on when it is known.
     #[test]
-    fn who_comes_just_before_a_decision_is_decided_on_after_it() {
-        let (mut fake, mut e) = lab("hsp", 1);
+    fn who_comes_and_is_not_known_has_no_place_to_wait_for() {
+        let (mut fake, mut e) = lab("hsp", 3);
         e.period = Some(INTERVAL);
         call(&mut e, &mut fake);
-        pass(&mut fake, 92);
-        let late = fake.spawn(2);
+        pass(&mut fake, 30);
+        let fast = fake.spawn(2);
         pass(&mut fake, 6);
         e.arrived(fake.now(), INTERVAL);
-        pass(&mut fake, 2);
-        drop(e.call(&mut fake, INTERVAL).unwrap());
-        // it has run for less than a tenth of this interval
-        assert!(e.offered().is_empty());
-        pass(&mut fake, 11);
-        drop(e.call(&mut fake, INTERVAL).unwrap());
-        assert_eq!(fake.thread(late).placed, Some(CoreTypeId::FASTEST));
+        pass(&mut fake, 13);
+        assert!(e.call(&mut fake, INTERVAL).unwrap().is_none());
+        assert_eq!(fake.thread(fast).placed, None);
+        // the decision comes in time
+        assert_eq!(e.due(INTERVAL), INTERVAL + INTERVAL);
+        assert_eq!((e.totals().ticks, e.totals().glances), (1, 1));
     }
 
     #[test]
     fn whoever_comes_user_space_is_woken_four_times_a_second_more() {
-        let (mut fake, mut e) = lab("hsp", 1);
+        let (mut fake, mut e) = lab("hsp", u32::MAX);
         e.period = Some(INTERVAL);
         while fake.now() < Nanos::from_secs(60) {
             pass(&mut fake, 10);
             e.arrived(fake.now(), INTERVAL);
             if e.due(INTERVAL) <= fake.now() {
-                drop(e.call(&mut fake, INTERVAL).unwrap());
+                e.call(&mut fake, INTERVAL).unwrap();
             }
         }
-        let early = 60.0 * ARRIVED.per_second;
-        let ticks = e.totals().ticks as f64;
-        assert!(
-            (600.0 + early / 2.0..=601.0 + early + ARRIVED.most).contains(&ticks),
-            "{ticks}"
-        );
+        let most = 60.0 * ARRIVED.per_second + ARRIVED.most;
+        let glances = e.totals().glances as f64;
+        assert!((most / 2.0..=most).contains(&glances), "{glances}");
+        assert!((599..=601).contains(&e.totals().ticks));
     }
 
     #[test]
@@ -523,14 +536,14 @@ mod tests {
         for _ in 0..4 {
             p.looked(now, Some(For::Changed));
             assert!(p.glance(INTERVAL, tick).is_some());
-            p.take();
+            p.take(now);
         }
         p.looked(now, Some(For::Changed));
         assert_eq!(p.glance(INTERVAL, tick), None);
-        for _ in 0..12 {
+        for _ in 0..UNKNOWN.most as u32 {
             p.looked(now, Some(For::Unknown));
             assert!(p.glance(INTERVAL, tick).is_some());
-            p.take();
+            p.take(now);
         }
         p.looked(now, Some(For::Unknown));
         assert_eq!(p.glance(INTERVAL, tick), None);
@@ -548,7 +561,7 @@ mod tests {
                 now += Nanos::from_millis(ms);
                 p.looked(now, [None, Some(For::Unknown), Some(For::Changed)][whom]);
                 if p.glance(INTERVAL, now + INTERVAL).is_some() {
-                    p.take();
+                    p.take(now);
                     glances += 1;
                 }
             }
