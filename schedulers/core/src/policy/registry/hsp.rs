@@ -45,9 +45,10 @@ our own; no published policy has it.
 
 It needs speedup factors. A running mean smooths them, and starts afresh when a value departs from
 it as at a change of phase; a thread gives up its seat only to one that is better by more than the
-hysteresis and by `caution` standard uncertainties of the difference, so that equals, and those that
-nobody can tell apart, do not change places. Threads of one application with equal speedups take
-turns. A thread without a speedup factor is fair-shared: it gets its weight's share of every core
+hysteresis, so that equals do not change places. With `caution` it must be better by so many standard
+uncertainties of the difference, too. That is 0 unless you say otherwise: of two that are hard to tell
+apart the one with the higher estimate is the right one more often than not, and whoever sat first is
+as likely wrong as right. Threads of one application with equal speedups take turns. A thread without a speedup factor is fair-shared: it gets its weight's share of every core
 type's time, and no factor is made up for it.
 ";
 
@@ -74,7 +75,7 @@ const KNOBS: &[Knob] = &[
         key: "caution",
         kind: KnobKind::Number {
             unit: "",
-            default: 1.0,
+            default: 0.0,
             min: 0.0,
             max: 10.0,
         },
