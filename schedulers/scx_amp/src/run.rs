@@ -161,6 +161,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         log::info!("figures at http://{}/metrics", endpoint.address());
     }
 
+    let mut noted: Option<Sender<()>> = None;
     let mut next = clock::now() + running.interval();
     let mut next_look = clock::now();
     let mut next_print = options.stats.map(|s| clock::now() + Nanos::from_secs(s));
@@ -178,10 +179,9 @@ pub fn run(args: RunArgs) -> Result<()> {
                     continue;
                 }
             }
-            Ok(Event::Arrived(noted)) => {
+            Ok(Event::Arrived(seen)) => {
                 running.notice();
-                // it may have ended meanwhile
-                let _ = noted.send(());
+                noted = Some(seen);
                 next = next.min(running.due());
                 if clock::now() < next {
                     continue;
@@ -197,6 +197,11 @@ pub fn run(args: RunArgs) -> Result<()> {
         }
         running.refresh_rules();
         let called = running.call()?;
+        // until the next look more news would change nothing: once per look is often enough
+        if let Some(noted) = noted.take() {
+            // it may have ended meanwhile
+            let _ = noted.send(());
+        }
         if let (Some(due), Some(every), Some(printer)) = (next_print, options.stats, &printer) {
             if clock::now() >= due {
                 printer.say(Statistics::of(&running.status()).line());

@@ -162,7 +162,10 @@ impl Engine {
 
     /// The machine says at `now` that threads have come and go on running. [`Engine::due`] may be sooner for that.
     pub fn arrived(&mut self, now: Nanos, interval: Nanos) {
-        self.pace.come(now, interval);
+        // nobody is decided on early for whom there is neither a factor nor a rule
+        if self.by_metrics || self.rulebook.is_some() {
+            self.pace.come(now, interval);
+        }
     }
 
     /// What is due now: [`Engine::glance`], if that is before the decision that comes every `interval`,
@@ -386,6 +389,16 @@ mod tests {
         assert_eq!(fake.thread(fast).placed, Some(CoreTypeId::FASTEST));
         // the interval begins anew with that
         assert_eq!(e.due(INTERVAL), fake.now() + INTERVAL);
+    }
+
+    #[test]
+    fn who_comes_is_nothing_to_a_policy_without_metrics() {
+        let (mut fake, mut e) = lab("rr", 1);
+        e.period = Some(INTERVAL);
+        call(&mut e, &mut fake);
+        pass(&mut fake, 30);
+        e.arrived(fake.now(), INTERVAL);
+        assert_eq!(e.due(INTERVAL), INTERVAL + INTERVAL);
     }
 
     /// It is found out about from then on, and decided on when it is known.
