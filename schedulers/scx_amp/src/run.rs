@@ -162,7 +162,8 @@ pub fn run(args: RunArgs) -> Result<()> {
     }
 
     let mut noted: Option<Sender<()>> = None;
-    let mut next = clock::now() + running.interval();
+    // the first look is what later ones are held against: whoever comes after it is new
+    let mut next = clock::now();
     let mut next_look = clock::now();
     let mut next_print = options.stats.map(|s| clock::now() + Nanos::from_secs(s));
     let printer = options.stats.map(|_| Printer::stdout());
