@@ -157,11 +157,6 @@ impl Running {
         }
     }
 
-    /// Time between two decisions.
-    pub fn interval(&self) -> Nanos {
-        self.options.interval
-    }
-
     /// When [`Running::call`] is due.
     pub fn due(&self) -> Nanos {
         self.scheduling.due(self.options.interval)
