@@ -23,13 +23,15 @@ impl Watch {
     /// Calls `tell` when `wakes` is readable, and again when that has been noted and it still, or again, is.
     ///
     /// # Errors
-    /// When the system refuses a descriptor.
+    /// When the system refuses a descriptor or a thread.
     pub fn start(wakes: BorrowedFd<'_>, tell: Tell) -> Result<Watch> {
         let refused = "cannot watch for threads that come";
         let wakes = wakes.try_clone_to_owned().context(refused)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).context(refused)?;
         let stopped = stop.try_clone().context(refused)?;
-        std::thread::spawn(move || watch(&wakes, &stopped, &tell));
+        let thread = std::thread::Builder::new().name("arrivals".to_owned());
+        let spawned = thread.spawn(move || watch(&wakes, &stopped, &tell));
+        spawned.context(refused)?;
         Ok(Watch { stop })
     }
 }

@@ -164,8 +164,16 @@ impl Recording {
         }
     }
 
+    /// Records what `scheduling` has just done: a tick if it `decided`, else a glance.
+    pub fn called(&mut self, scheduling: &Scheduling, decided: bool) {
+        match decided {
+            true => self.tick(scheduling),
+            false => self.glance(scheduling),
+        }
+    }
+
     /// Takes in what a glance of `scheduling` saw.
-    pub fn glance(&mut self, scheduling: &Scheduling) {
+    fn glance(&mut self, scheduling: &Scheduling) {
         if self.ended.is_none() {
             self.recorder.glance(scheduling.machine().last());
         }

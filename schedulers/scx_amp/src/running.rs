@@ -172,10 +172,7 @@ impl Running {
             Ok(ticked) => {
                 let decided = ticked.is_some();
                 if let Some(recording) = &mut self.recording {
-                    match decided {
-                        true => recording.tick(&self.scheduling),
-                        false => recording.glance(&self.scheduling),
-                    }
+                    recording.called(&self.scheduling, decided);
                 }
                 return Ok(Called::InTime);
             }

@@ -112,6 +112,7 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert_eq!(text, "a: no PMU\nb: not root\n");
     }
+
     #[test]
     fn a_long_message_keeps_its_ends() {
         let message = format!("{}\n  middle\n{}\n", "a".repeat(1000), "b".repeat(1000));

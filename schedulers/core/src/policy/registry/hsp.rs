@@ -48,8 +48,9 @@ it as at a change of phase; a thread gives up its seat only to one that is bette
 hysteresis, so that equals do not change places. With `caution` it must be better by so many standard
 uncertainties of the difference, too. That is 0 unless you say otherwise: of two that are hard to tell
 apart the one with the higher estimate is the right one more often than not, and whoever sat first is
-as likely wrong as right. Threads of one application with equal speedups take turns. A thread without a speedup factor is fair-shared: it gets its weight's share of every core
-type's time, and no factor is made up for it.
+as likely wrong as right. Threads of one application with equal speedups take turns. A thread
+without a speedup factor is fair-shared: it gets its weight's share of every core type's time, and no
+factor is made up for it.
 ";
 
 const HYSTERESIS: usize = 0;

@@ -60,10 +60,7 @@ impl Recorded {
     ) -> Result<Option<T>, MachineError> {
         let out = self.scheduling.call(interval)?.map(|t| read(t.apps));
         if let Some(recording) = &mut self.recording {
-            match out.is_some() {
-                true => recording.tick(&self.scheduling),
-                false => recording.glance(&self.scheduling),
-            }
+            recording.called(&self.scheduling, out.is_some());
         }
         Ok(out)
     }
