@@ -472,11 +472,11 @@ echo "left $(ps | grep -c '[a]nswers.awk')"
             assert!(of(pair[1]) > of(pair[0]), "{key}: {} {}", pair[0], pair[1]);
         }
     }
+    let ours = |t: &&serde_json::Value| {
+        let comm = t["comm"].as_str().unwrap();
+        ["amp-alu", "amp-fp", "amp-hash", "amp-branchy"].contains(&comm)
+    };
     for s in &status {
-        let ours = |t: &&serde_json::Value| {
-            let comm = t["comm"].as_str().unwrap();
-            ["amp-alu", "amp-fp", "amp-hash", "amp-branchy"].contains(&comm)
-        };
         let threads = s["per_thread"].as_array().unwrap();
         assert_eq!(threads.iter().filter(ours).count(), 8, "{s}");
     }
@@ -505,22 +505,34 @@ echo "left $(ps | grep -c '[a]nswers.awk')"
     ] {
         assert_eq!(s["provider"], provider);
         assert_eq!(s["provider_failed"], "", "{s}");
-        let threads = s["per_thread"].as_array().unwrap();
-        let known: Vec<f64> = threads
+        // of another program the memory may speak, by what it learned from the providers before
+        let threads: Vec<_> = s["per_thread"]
+            .as_array()
+            .unwrap()
             .iter()
-            .filter_map(|t| t["metrics"][metric]["age_s"].as_f64())
+            .filter(ours)
             .collect();
+        let age = |t: &serde_json::Value| t["metrics"][metric]["age_s"].as_f64();
+        let known: Vec<f64> = threads.iter().copied().filter_map(age).collect();
         println!(
             "{}: {metric} of {} threads, at most {:.1} s old",
             s["provider"],
             known.len(),
             known.iter().copied().fold(0.0, f64::max)
         );
-        assert!(known.len() >= 8, "{s}");
+        assert_eq!(known.len(), 8, "{s}");
         // measured since this provider began; how often a thread is measured is up to the policy
         let uptime = |s: &serde_json::Value| s["uptime_s"].as_f64().unwrap();
         let since = uptime(s) - uptime(before);
-        assert!(known.iter().all(|age| *age < since), "{since}: {s}");
+        let older: Vec<_> = threads
+            .iter()
+            .filter(|t| age(t) >= Some(since))
+            .map(|t| (&t["comm"], &t["metrics"]))
+            .collect();
+        assert!(
+            older.is_empty(),
+            "{provider}, began at most {since} s ago: {older:?}"
+        );
     }
 }
 
