@@ -114,6 +114,9 @@ static __always_inline u64 elapsed(u64 now, u64 then)
 	return time_before(now, then) ? 0 : now - then;
 }
 
+/* A queue that none of its CPUs could serve is closed for so long. */
+#define CLOSED_NS (50 * MSEC)
+
 struct amp_shared shared;
 struct amp_cpu cpus[AMP_MAX_CPUS] __attribute__((aligned(64)));
 

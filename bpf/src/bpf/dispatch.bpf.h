@@ -225,11 +225,71 @@ static bool take_other(s32 cpu, u32 type, u32 own)
 	return false;
 }
 
+/* By CPU: bpf_ktime_get_ns() when it last could not have who waits for it; 0: never. */
+static u64 refused_at[AMP_MAX_CPUS];
+
+/*
+ * Whether @cpu can have nobody of @q, its own queue, although somebody waits there who may run on it.
+ * So it is with a CPU that goes offline, from long before we are told of it: the kernel waits for
+ * threads in between, and they could be in that queue.
+ */
+static bool refused(s32 cpu, u32 q)
+{
+	struct task_struct *p;
+	bool may = false;
+
+	bpf_for_each(scx_dsq, p, q, 0) {
+		may = bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !p->migration_disabled;
+		break;
+	}
+	return may;
+}
+
+/* Whether none of the CPUs that serve queue @q can. */
+__noinline bool nobody_serves(u32 q, u64 now)
+{
+	u32 cpu;
+
+	bpf_for(cpu, 0, nr_cpus) {
+		u64 at = refused_at[cpu & (AMP_MAX_CPUS - 1)];
+
+		if (queue_of(cpu) == q && (!at || elapsed(now, at) > CLOSED_NS))
+			return false;
+	}
+	return true;
+}
+
+/* @cpu cannot have who waits in @q, its own queue. */
+static void note_refusal(s32 cpu, u32 q)
+{
+	u64 now = now_ns();
+
+	refused_at[cpu & (AMP_MAX_CPUS - 1)] = now;
+	if (!nobody_serves(q, now))
+		return;
+	shared.closed_at = now;
+	if (!(shared.closed & 1ULL << (q & 63)))
+		__sync_fetch_and_or(&shared.closed, 1ULL << (q & 63));
+}
+
+/* Takes somebody who waits where no CPU can have him. */
+static bool take_closed(s32 cpu, u32 own)
+{
+	u32 q;
+
+	bpf_for(q, 0, nr_queues)
+		if (shared.closed & 1ULL << (q & 63) && q != own && scx_bpf_dsq_nr_queued(q) && take(q, cpu, false))
+			return true;
+	return false;
+}
+
 void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 {
 	u32 type = type_of(cpu), own = queue_of(cpu), index;
 	struct amp_slot *s;
 
+	if (shared.closed && take_closed(cpu, own))
+		return;
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
 		index = slot_index(prev);
 		s = slot_at(index);
@@ -253,6 +313,13 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (scx_bpf_dsq_move_to_local(own, enq_immed))
 		return;
+	/* whoever was queued in between can be had */
+	if (waiting & 1ULL << (own & 63) && scx_bpf_dsq_nr_queued(own) && refused(cpu, own)) {
+		if (scx_bpf_dsq_move_to_local(own, enq_immed))
+			return;
+		if (refused(cpu, own))
+			note_refusal(cpu, own);
+	}
 	if (shared.fallback && scx_bpf_dsq_move_to_local(AMP_FAIR_QUEUE, enq_immed))
 		return;
 	if (!take_other(cpu, type, own)) {

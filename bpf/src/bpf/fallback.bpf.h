@@ -43,7 +43,7 @@ __noinline int wake_idle(u32 types)
 __noinline u32 destination(u32 index, u32 q)
 {
 	struct amp_slot *s = slot_at(index);
-	u32 want, type;
+	u32 want, type, to;
 
 	if (!s || index == AMP_UNTRACKED)
 		return STAYS;
@@ -54,8 +54,11 @@ __noinline u32 destination(u32 index, u32 q)
 	type = nearest_type(want, s->allowed);
 	if (type >= nr_types || (q != AMP_FAIR_QUEUE && type == queue_type[q & 63]))
 		return STAYS;
+	to = queue_near(type, s->cpu, index);
+	if (shared.closed & 1ULL << (to & 63))
+		return STAYS;
 	set_clock(s, type, false);
-	return queue_near(type, s->cpu, index);
+	return to;
 }
 
 /* Moves the waiting threads of @q that belong elsewhere; returns whether there were any. */
@@ -409,6 +412,9 @@ static int amp_timer(void *map, int *key, struct timer_cell *cell)
 		shared.nr_fallbacks++;
 	}
 	shared.crowded = 0;
+	/* whoever still goes offline is seen to at the next turn of somebody who waits for it */
+	if (shared.closed && elapsed(now, shared.closed_at) > CLOSED_NS)
+		shared.closed = 0;
 	bpf_for(i, 0, nr_queues)
 		types |= relieve_queue(i, queue_type[i & 63], now);
 	if (shared.fallback) {

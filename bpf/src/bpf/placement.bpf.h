@@ -85,6 +85,19 @@ static u32 reachable_queue(const struct task_struct *p, u32 q)
 	return other;
 }
 
+/* @q, or another one for a thread that may run on the core types @allowed, if nobody serves @q. */
+__noinline u32 open_queue(u32 q, u32 allowed)
+{
+	u32 other;
+
+	if (!(shared.closed & 1ULL << (q & 63)))
+		return q;
+	bpf_for(other, 0, nr_queues)
+		if (!(shared.closed & 1ULL << (other & 63)) && allowed & 1 << (queue_type[other & 63] & (AMP_MAX_TYPES - 1)))
+			return other;
+	return q;
+}
+
 /*
  * Chooses a queue for @p and moves its virtual time to that queue's clock. @victim is a CPU that
  * has to give up somebody else's thread for it, or negative.
@@ -123,6 +136,10 @@ static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_
 	if (type >= nr_types)
 		type = type_of(cpu);
 	q = *victim >= 0 ? queue_of(*victim) : reachable_queue(p, queue_near(type, cpu, index));
+	if (shared.closed) {
+		q = open_queue(q, allowed);
+		type = queue_type[q & 63];
+	}
 	if (index != AMP_UNTRACKED)
 		set_clock(s, clock_for(type), slept);
 	if (want >= nr_types && type + 1 < nr_types)

@@ -10,7 +10,12 @@ const SCRIPT: &str = r#"
 sleep 2
 scx_amp run --policy acfs --set acfs.uf=1.5 --provider ipc-sampling >/tmp/log 2>&1 & pid=$!
 state() { cat /sys/kernel/sched_ext/state; }
-online() { echo $2 > /sys/devices/system/cpu/cpu$1/online || echo "refused-$1 $2"; }
+online() {
+    read before rest </proc/uptime
+    echo $2 > /sys/devices/system/cpu/cpu$1/online || echo "refused-$1 $2"
+    read after rest </proc/uptime
+    echo "took $before $after"
+}
 look() {
     i=0; while [ "$(grep -c 'scheduling with' /tmp/log)" -lt $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
     sleep 2
@@ -27,6 +32,8 @@ kill -0 $load && echo "load runs"
 kill $load
 kill -INT $pid; wait $pid; echo "status $?"
 echo "down $(state)"
+sed 's/^/log /' /tmp/log
+dmesg | grep -v 'amp_machine\|random:' | tail -n 120 | sed 's/^/dmesg /'
 grep 'scheduling with' /tmp/log | sed 's/.*: /with /'
 "#;
 
@@ -41,7 +48,8 @@ fn threads_with(status: &Value, metric: &str) -> usize {
 fn cpus_come_and_go_under_the_scheduler() {
     let r = Lab::board("juno").run(SCRIPT).ok();
     let json = r.json();
-    assert_eq!(json.len(), 4, "a status after every change");
+    let log: Vec<&str> = r.lines("log").collect();
+    assert_eq!(json.len(), 4, "a status after every change: {log:#?}");
     for (i, status) in json.iter().enumerate() {
         assert_eq!(r.line(&format!("state-{}", i + 1)), "enabled");
         assert_eq!(status["policy"], "acfs");
@@ -56,6 +64,16 @@ fn cpus_come_and_go_under_the_scheduler() {
             threads_with(status, "ipc") >= 1,
             "{i}: counters count again"
         );
+    }
+    // nobody waits for a CPU that goes, the kernel's own threads least of all
+    for (what, took) in ["cpu 1 off", "cpu 0 off", "cpu 0 on", "cpu 1 on"]
+        .iter()
+        .zip(r.lines("took"))
+    {
+        let times: Vec<f64> = took.split(' ').map(|t| t.parse().unwrap()).collect();
+        let seconds = times[1] - times[0];
+        println!("{what}: {seconds:.2} s");
+        assert!(seconds < 2.0, "{what}: {seconds} s");
     }
     let with: Vec<&str> = r.lines("with").collect();
     assert_eq!(
