@@ -17,6 +17,15 @@ pub struct Done {
     pub alone: f64,
 }
 
+impl Done {
+    /// Has it count for e^−`by` of what it was.
+    pub(crate) fn fade(&mut self, by: f64) {
+        let left = (-by).exp();
+        self.rated *= left;
+        self.alone *= left;
+    }
+}
+
 /// What a thread did while its speedup factor was not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Unrated {

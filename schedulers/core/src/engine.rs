@@ -273,6 +273,11 @@ impl Engine {
             if let Some(more) = done::of(&view, th) {
                 if let Some(s) = self.states.get_mut(th.key) {
                     s.done += more;
+                    if s.rule.is_some_and(|r| r.slowdown.is_some()) {
+                        s.lately
+                            .fade(more.rated / rules::SLOWDOWN_OVER.as_secs_f64());
+                        s.lately += more;
+                    }
                 }
             }
         }
@@ -345,11 +350,13 @@ impl Engine {
         self.app_ticks.sort_unstable_by_key(|a| a.app);
         self.prefer.clear();
         let (states, offered) = (&self.states, &self.offered);
-        let rule = |t: &ThreadView| states.get(t.key)?.rule;
+        let prefer = |t: &ThreadView| {
+            let s = states.get(t.key)?;
+            Some(s.rule?.prefers(&s.lately))
+        };
         if self.rulebook.is_some() {
-            let all = offered.iter().map(rule);
-            self.prefer
-                .extend(all.map(|r| r.map_or(Prefer::Any, |r| r.prefer)));
+            let all = offered.iter().map(prefer);
+            self.prefer.extend(all.map(Option::unwrap_or_default));
         }
     }
 

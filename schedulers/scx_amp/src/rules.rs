@@ -8,6 +8,7 @@
 //! prefer = "slow"               # what holds for them: see amp_sched::engine::rules
 //! never = "fast"
 //! weight = 50
+//! slowdown = 1.5
 //! place = false
 //! ```
 //!

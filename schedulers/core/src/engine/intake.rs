@@ -23,6 +23,8 @@ pub(super) struct ThreadState {
     pub placed: Option<CoreTypeId>,
     pub allowed: CoreTypeSet,
     pub done: Done,
+    /// What it has done lately; only where a rule bounds its slowdown.
+    pub lately: Done,
     pub unrated: Unrated,
     pub rule: Option<Rule>,
     /// Placed by its rule although it rests.
@@ -138,6 +140,7 @@ impl Engine {
                     placed: None,
                     allowed,
                     done: Done::default(),
+                    lately: Done::default(),
                     unrated: Unrated::default(),
                     rule,
                     kept: false,

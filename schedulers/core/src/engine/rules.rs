@@ -8,6 +8,8 @@
 //!   places with one that does not, and a thread that prefers slow ones with one that does not
 //!   mind. As many threads are on each core type as the policy has decided, and affinity holds for
 //!   both.
+//! - [`Rule::slowdown`]: a bound. While the thread is slowed down by more, it prefers fast cores,
+//!   whatever it prefers otherwise.
 //!
 //! The policy sees what threads did, and where, as it really was. A policy that shares fast cores
 //! goes on trying to take them from a thread that prefers them, and has no success.
@@ -15,6 +17,7 @@
 //! The mechanism stays as it is: a core that would be idle takes a thread that waits for another
 //! core type, a thread that is never to be on a fast core included.
 
+use crate::done::Done;
 use crate::machine::{Placement, Topology};
 use crate::view::ThreadView;
 use amp_metrics::{CoreTypeId, CoreTypeSet, Nanos, ThreadKey, ThreadSample, MAX_CORE_TYPES};
@@ -34,7 +37,7 @@ pub enum Prefer {
 }
 
 /// What the user has decided about a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// Number of the rule in its file, from 1.
     pub number: u32,
@@ -44,8 +47,26 @@ pub struct Rule {
     pub never_fast: bool,
     /// Weight, 1 to 10,000, 100 = default; `None` leaves its own.
     pub weight: Option<u32>,
+    /// The most it may be slowed down, as a ratio from 1: the time it takes, by the time it would take with all fast cores
+    /// for itself. That is what core types are to blame for, over the last [`SLOWDOWN_OVER`] of its CPU time, as far as its
+    /// speedup factor is known.
+    pub slowdown: Option<f64>,
     /// Whether it is placed at all.
     pub place: bool,
+}
+
+/// CPU time of a thread over which its slowdown is held against its bound: what is older counts less and less.
+pub const SLOWDOWN_OVER: Nanos = Nanos::from_secs(10);
+
+impl Rule {
+    /// Where a thread that has done `lately` would rather be.
+    pub(super) fn prefers(&self, lately: &Done) -> Prefer {
+        let late = |bound: f64| lately.rated > bound * lately.alone;
+        match self.slowdown.is_some_and(late) {
+            true => Prefer::Fast,
+            false => self.prefer,
+        }
+    }
 }
 
 impl Default for Rule {
@@ -55,6 +76,7 @@ impl Default for Rule {
             prefer: Prefer::Any,
             never_fast: false,
             weight: None,
+            slowdown: None,
             place: true,
         }
     }
@@ -73,6 +95,9 @@ impl fmt::Display for Rule {
         }
         if let Some(w) = self.weight {
             write!(f, " weight {w}")?;
+        }
+        if let Some(s) = self.slowdown {
+            write!(f, " slowdown {s}")?;
         }
         if !self.place {
             write!(f, " not placed")?;

@@ -27,6 +27,7 @@ const EXCLUDED: Rule = Rule {
     prefer: Prefer::Any,
     never_fast: false,
     weight: None,
+    slowdown: None,
     place: false,
 };
 

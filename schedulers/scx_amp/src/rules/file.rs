@@ -10,6 +10,8 @@ use toml::Spanned;
 
 /// Weights that the kernel knows.
 const WEIGHTS: RangeInclusive<u32> = 1..=10_000;
+/// Bounds on a slowdown. Who may be no slower than alone on a fast core is best kept there: `prefer = "fast"`.
+const SLOWDOWNS: RangeInclusive<f64> = 1.01..=100.0;
 
 /// What a rule looks at.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +46,7 @@ struct Entry {
     prefer: Option<Spanned<String>>,
     never: Option<Spanned<String>>,
     weight: Option<Spanned<u32>>,
+    slowdown: Option<Spanned<f64>>,
     place: Option<Spanned<bool>>,
 }
 
@@ -120,11 +123,20 @@ impl RuleFile {
                     }
                 },
                 weight: e.weight.as_ref().map(|w| *w.get_ref()),
+                slowdown: e.slowdown.as_ref().map(|s| *s.get_ref()),
                 place: e.place.as_ref().is_none_or(|p| *p.get_ref()),
             };
             if let Some(w) = e.weight.filter(|w| !WEIGHTS.contains(w.get_ref())) {
                 let why = format!("want {} to {}", WEIGHTS.start(), WEIGHTS.end());
                 return Err(bad(w.span().start, "weight", why));
+            }
+            if let Some(s) = e
+                .slowdown
+                .as_ref()
+                .filter(|s| !SLOWDOWNS.contains(s.get_ref()))
+            {
+                let why = format!("want {} to {}", SLOWDOWNS.start(), SLOWDOWNS.end());
+                return Err(bad(s.span().start, "slowdown", why));
             }
             if e.comm.is_none() && e.exe.is_none() && e.cgroup.is_none() {
                 let why = "want at least one of comm, exe and cgroup: which threads?";
@@ -136,7 +148,7 @@ impl RuleFile {
             };
             if rule == nothing && e.place.is_none() {
                 let why =
-                    "want at least one of prefer, never, weight and place: what holds for them?";
+                    "want at least one of prefer, never, weight, slowdown and place: what holds for them?";
                 return Err(bad(at, "", why.into()));
             }
             if rule.never_fast && rule.prefer == Prefer::Fast {
@@ -144,13 +156,17 @@ impl RuleFile {
                 let at = e.prefer.as_ref().map_or(at, |p| p.span().start);
                 return Err(bad(at, "prefer", why.into()));
             }
+            if let (true, Some(s)) = (rule.never_fast, &e.slowdown) {
+                let why = "cannot be bounded for a thread that is never to be on a fast core";
+                return Err(bad(s.span().start, "slowdown", why.into()));
+            }
             if rule != nothing && !rule.place {
                 let others = Rule {
                     place: true,
                     ..rule
                 };
                 if others != nothing {
-                    let why = "cannot be false beside prefer, never or weight: who is not placed has no place to prefer";
+                    let why = "cannot be false beside prefer, never, weight or slowdown: who is not placed has no place to prefer";
                     let at = e.place.as_ref().map_or(at, |p| p.span().start);
                     return Err(bad(at, "place", why.into()));
                 }
@@ -256,6 +272,22 @@ place = false
                 "line 4: key `rule[0].weight`: want 1 to 10000",
             ),
             ("comm = \"x\"\nweight = -1", "line 4: key `rule[0].weight`"),
+            (
+                "comm = \"x\"\nslowdown = 0.5",
+                "line 4: key `rule[0].slowdown`: want 1.01 to 100",
+            ),
+            (
+                "comm = \"x\"\nslowdown = nan",
+                "line 4: key `rule[0].slowdown`: want 1.01 to 100",
+            ),
+            (
+                "comm = \"x\"\nnever = \"fast\"\nslowdown = 1.5",
+                "line 5: key `rule[0].slowdown`: cannot be bounded",
+            ),
+            (
+                "comm = \"x\"\nslowdown = 1.5\nplace = false",
+                "line 5: key `rule[0].place`: cannot be false beside",
+            ),
             ("comm = \"[\"\nweight = 1", "line 3: key `rule[0].comm`"),
             (
                 "exe = \"gcc\"\nweight = 1",
@@ -287,7 +319,7 @@ place = false
     proptest! {
         #[test]
         fn no_text_makes_it_panic(
-            key in "(comm|exe|cgroup|prefer|never|weight|place)",
+            key in "(comm|exe|cgroup|prefer|never|weight|slowdown|place)",
             value in "[\"\\[\\]{}*/a-z0-9.=,!-]{0,20}"
         ) {
             if let Ok(file) = parse(&format!("[[rule]]\nweight = 1\n{key} = {value}\n")) {

@@ -79,6 +79,40 @@ fn who_prefers_fast_cores_gets_one_and_who_prefers_slow_ones_leaves_it() {
 }
 
 #[test]
+fn a_bound_on_its_slowdown_gives_a_thread_the_time_on_fast_cores_that_it_takes() {
+    const BOUND: f64 = 1.25;
+    let bound = |prefer| Rule {
+        number: 1,
+        prefer,
+        slowdown: Some(BOUND),
+        ..Rule::default()
+    };
+    // alone it would be where it gains least: on a slow core, half as fast
+    let factors = [(0, 3.0), (1, 3.0), (2, 2.0)];
+    let slowdown = |rules: Vec<(u64, Rule)>| {
+        let mut fake = Fake::new(&[1, 2]);
+        let keys = [0, 1, 2].map(|app| fake.spawn(app));
+        let mut e = hsp(&fake, &factors, rules);
+        for _ in 0..1000 {
+            e.tick(&mut fake).unwrap();
+        }
+        assert_eq!(e.totals().refused, 0);
+        let before = e.done(keys[2]).unwrap();
+        for _ in 0..500 {
+            e.tick(&mut fake).unwrap();
+        }
+        let after = e.done(keys[2]).unwrap();
+        (after.rated - before.rated) / (after.alone - before.alone)
+    };
+    assert!((slowdown(Vec::new()) - 2.0).abs() < 1e-9);
+    for prefer in [Prefer::Any, Prefer::Slow] {
+        let kept = slowdown(vec![(2, bound(prefer))]);
+        // neither slower nor much faster than it must be
+        assert!((kept - BOUND).abs() < 0.01, "{prefer:?}: {kept}");
+    }
+}
+
+#[test]
 fn never_fast_holds_for_threads_that_rest_and_ends_with_the_rule() {
     let mut fake = Fake::new(&[2, 2]);
     let keys = [0, 1].map(|app| fake.spawn(app));
