@@ -121,6 +121,13 @@ impl Replay {
             notes: recording.notes.clone(),
             ..ReplayFacts::default()
         };
+        for p in &mut programs {
+            for s in &mut p.stretches {
+                if let Some((sf, a, b)) = programs::pair(s, &topology.positions()) {
+                    s.doubt(sf, a, b);
+                }
+            }
+        }
         for p in &programs {
             let big: f64 = p.stretches.iter().map(|s| s.cpu_s[0]).sum();
             facts.big_time_share.insert(p.name.clone(), big / p.cpu_s());

@@ -66,7 +66,7 @@ impl Program {
 }
 
 /// The speedup factor by the two core types farthest apart on which speeds are known, and those.
-fn pair(s: &Stretch, positions: &[f64]) -> Option<(f64, usize, usize)> {
+pub(super) fn pair(s: &Stretch, positions: &[f64]) -> Option<(f64, usize, usize)> {
     let known: Vec<(usize, f64)> = (0..positions.len())
         .filter_map(|t| Some((t, s.ips(t)?)))
         .collect();

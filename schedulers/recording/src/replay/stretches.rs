@@ -10,6 +10,9 @@ const MOST_STRETCHES: usize = 2000;
 /// and the seconds.
 const LEAST_COUNTED: f64 = 0.05;
 const LEAST_COUNTED_S: f64 = 0.02;
+/// Share of what was counted below which a core type may have been visited in another phase: a program that moves as its phase
+/// changes is told from its old self only when its factor is known anew.
+const SMALL_PART: f64 = 0.3;
 /// Share of a stretch below which sleep is not worth simulating.
 const LEAST_SLEEP: f64 = 0.02;
 
@@ -47,6 +50,8 @@ pub(super) struct Stretch {
     pub sf: f64,
     pub sf_u: f64,
     pub sf_s: f64,
+    /// A core type whose counts are probably another phase's.
+    pub doubted: Option<usize>,
 }
 
 impl Stretch {
@@ -92,7 +97,26 @@ impl Stretch {
         let (n, s) = (self.instructions[t], self.counted_s[t]);
         let all: f64 = self.counted_s.iter().sum();
         let enough = s >= LEAST_COUNTED * all && s >= LEAST_COUNTED_S.min(0.5 * self.length_s);
-        (enough && n > 0.0 && s > 0.0).then(|| n / s)
+        (enough && n > 0.0 && s > 0.0 && self.doubted != Some(t)).then(|| n / s)
+    }
+
+    /// Doubts what was counted on the less visited of two core types where that was little, and contradicts the factor that
+    /// the provider knew: `counted` is the factor by counts, between core types `a` and `b`.
+    pub fn doubt(&mut self, counted: f64, a: usize, b: usize) {
+        let Some((told, u)) = self.told_sf() else {
+            return;
+        };
+        let apart = (counted - told).abs();
+        let contradicts = apart > DIFFERENT * counted.max(told) && apart > 2.0 * u;
+        let all: f64 = self.counted_s.iter().sum();
+        let less = if self.counted_s[a] < self.counted_s[b] {
+            a
+        } else {
+            b
+        };
+        if contradicts && self.counted_s[less] < SMALL_PART * all {
+            self.doubted = Some(less);
+        }
     }
 
     /// The provider's speedup factor with its uncertainty.
@@ -199,6 +223,26 @@ mod tests {
             "{}",
             cuts[0].length_s
         );
+    }
+
+    #[test]
+    fn a_move_with_a_change_of_phase_is_no_factor() {
+        let of = |sf: f64, u: f64, on_fast: f64| {
+            let mut s = Stretch::of(2, 1.0);
+            s.cpu_s = vec![on_fast, 1.0 - on_fast];
+            s.counted_s.clone_from(&s.cpu_s);
+            // as fast there as here
+            s.instructions = vec![on_fast * 1e9, (1.0 - on_fast) * 1e9];
+            (s.sf, s.sf_u, s.sf_s) = (sf, u, 1.0);
+            s.doubt(1.0, 0, 1);
+            s.doubted
+        };
+        assert_eq!(of(3.0, 0.2, 0.2), Some(0));
+        assert_eq!(of(3.0, 0.2, 0.8), Some(1));
+        // enough was seen; or the provider is not that sure; or it agrees
+        assert_eq!(of(3.0, 0.2, 0.4), None);
+        assert_eq!(of(3.0, 1.5, 0.2), None);
+        assert_eq!(of(1.2, 0.0, 0.2), None);
     }
 
     #[test]
