@@ -413,6 +413,27 @@ pub fn repository() -> PathBuf {
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
+/// The folder of the crate `name` that the workspace depends on, where cargo keeps it.
+///
+/// # Panics
+/// When cargo does not know it.
+pub fn dependency(name: &str) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let out = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .current_dir(repository())
+        .output()
+        .expect("cargo metadata");
+    let metadata: Value = serde_json::from_slice(&out.stdout).expect("JSON of cargo metadata");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let manifest = packages
+        .iter()
+        .find(|p| p["name"] == name)
+        .and_then(|p| p["manifest_path"].as_str());
+    let folder = manifest.and_then(|m| Path::new(m).parent());
+    folder.expect("a crate of that name").to_owned()
+}
+
 /// Keeps every core of this machine busy until it is dropped.
 pub struct HostLoad {
     stop: std::sync::Arc<AtomicBool>,

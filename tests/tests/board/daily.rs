@@ -1,7 +1,7 @@
 //! `scx_amp` as it comes, its profiles and its configuration.
 
 use amp_board::KernelChoice;
-use amp_tests::Lab;
+use amp_tests::{dependency, Lab};
 
 const WAIT: &str = r#"
 wait_for() { i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done; }
@@ -227,13 +227,39 @@ wget -q -O - http://127.0.0.1:9464/metrics | sed 's/^/scrape /'
 scx_amp run --monitor 1 >/tmp/monitor & monitor=$!
 i=0; until [ -s /tmp/monitor ] || [ $i -ge 500 ]; do i=$((i+1)); sleep 0.1; done
 kill $monitor; wait $monitor; sed 's/^/monitor /' /tmp/monitor
-kill $load $pid; wait $pid; echo "ended $?"
+# on a terminal of tmux: what is seen, and keys
+export LC_ALL=C.UTF-8
+screen() { tmux capture-pane -p -t top >/tmp/screen; }
+sees() { i=0; until screen; grep -q "$1" /tmp/screen || [ $i -ge 100 ]; do i=$((i+1)); sleep 0.1; done; sed "s/^/$2 /" /tmp/screen; }
+tmux -u new-session -d -s top -x 80 -y 24 'scx_amp top'
+sees spin-3 screen
+tmux capture-pane -p -e -t top | sed 's/^/coloured /'
+# a key right behind Escape would be another key
+key() { tmux send-keys -t top "$1"; sleep 1; }
+key '?'; sees 'keys and columns' help
+key Escape; key p; sees acfs policies
+key Escape; key q
+i=0; while tmux has-session -t top 2>/dev/null && [ $i -lt 100 ]; do i=$((i+1)); sleep 0.1; done
+tmux has-session -t top 2>/dev/null && echo "top stays" || echo "top ended"
+kill $load
+# scx's own script goes on until it is killed
+python3 /scxstats_to_openmetrics.py --intv 0.5 >/tmp/upstream 2>/tmp/upstream-said & upstream=$!
+i=0; until grep -q ^amp_ /tmp/upstream || [ $i -ge 300 ]; do i=$((i+1)); sleep 0.1; done
+kill $upstream; wait $upstream
+sed 's/^/upstream /' /tmp/upstream; sed 's/^/upstream-said /' /tmp/upstream-said
+kill $pid; wait $pid; echo "ended $?"
 ls /var/run/scx/root/ | sed 's/^/left /'
 "#;
 
 #[test]
 fn figures_are_where_tools_look_for_them() {
+    let script = dependency("scx_stats").join("scripts/scxstats_to_openmetrics.py");
     let r = Lab::x86(KernelChoice::Newest)
+        .package("libc-bin")
+        .package("tmux")
+        .package("python3")
+        .package("python3-prometheus-client")
+        .host_file("/scxstats_to_openmetrics.py", &script)
         .run(&format!("{WAIT}{FIGURES}"))
         .ok();
     let status: serde_json::Value = serde_json::from_str(r.line("status")).unwrap();
@@ -272,6 +298,34 @@ fn figures_are_where_tools_look_for_them() {
     }
     let lines: Vec<&str> = r.lines("monitor").collect();
     assert!(lines.first().is_some_and(|l| l.contains("rr")), "{lines:?}");
+    let screen: Vec<&str> = r.lines("screen").collect();
+    println!("{}", screen.join("\n"));
+    for line in &screen {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for (key, wants) in [
+        ("screen", "policy rr"),
+        ("screen", "little"),
+        ("help", "keys and columns"),
+        ("policies", "acfs"),
+    ] {
+        let shown: Vec<&str> = r.lines(key).collect();
+        assert!(shown.iter().any(|l| l.contains(wants)), "{key}: {shown:#?}");
+    }
+    assert_eq!(r.line("top"), "ended");
+    let upstream: Vec<&str> = r.lines("upstream").collect();
+    for wants in [
+        "# HELP amp_ticks ",
+        "amp_provider_working 1.0",
+        "amp_core_cpus{core_type=\"big\"} 2.0",
+        "amp_program_threads{program=\"python3\"}",
+    ] {
+        assert!(
+            upstream.iter().any(|l| l.starts_with(wants)),
+            "{wants}: {upstream:?} {:?}",
+            r.lines("upstream-said").collect::<Vec<_>>()
+        );
+    }
     assert_eq!((r.line("ended"), r.lines("left").count()), ("0", 0));
 }
 
