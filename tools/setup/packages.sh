@@ -7,7 +7,7 @@ set -eu
 # before anything is installed for a build that cannot be
 need_rust
 
-packages="gcc libc6-dev make pkg-config libelf-dev zlib1g-dev clang-19 libclang-19-dev ca-certificates debian-archive-keyring"
+packages="gcc libc6-dev make dbus-daemon pkg-config libelf-dev zlib1g-dev clang-19 libclang-19-dev ca-certificates debian-archive-keyring"
 case $(dpkg --print-architecture 2> /dev/null || true) in
 amd64) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross" ;;
 arm64) ;;

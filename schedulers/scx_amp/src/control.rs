@@ -82,7 +82,7 @@ impl Order {
     ///
     /// # Errors
     /// [`amp_host::BadInput`] naming the file, line and key at fault.
-    fn read(request: Request) -> Result<Order> {
+    pub(crate) fn read(request: Request) -> Result<Order> {
         Ok(match request {
             Request::Status => Order::Status,
             Request::Policy(name) => Order::Policy(name),

@@ -27,6 +27,7 @@ mod openmetrics;
 #[cfg(feature = "pages")]
 mod pages;
 pub mod parsers;
+mod power;
 mod profile;
 mod provider;
 mod recording;

@@ -9,6 +9,7 @@ use crate::control::{Call, Server};
 use crate::groups;
 use crate::only::OnlyCgroup;
 use crate::openmetrics::{self, Endpoint};
+use crate::power;
 use crate::rules::Rules;
 use crate::running::{Called, Running};
 use crate::statistics::{self, Statistics};
@@ -154,6 +155,12 @@ pub fn run(args: RunArgs) -> Result<()> {
     });
     // the unit of the packages may not write there
     let public = public.map_err(|e| log::info!("nothing for the tools of scx: {e:#}"));
+    if options.autopower {
+        let asks = sender.clone();
+        power::follow(options.profile.clone(), move |call| {
+            asks.send(Event::Call(call)).is_ok()
+        })?;
+    }
     let sender = sender.clone();
     let _server = Server::start(move |call| sender.send(Event::Call(call)).is_ok())?;
     log::info!("scheduling with {}", running.what_where());

@@ -23,6 +23,10 @@ pub struct RunArgs {
     /// of that form; other options go before it [default: auto]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub profile: Option<String>,
+    /// Follow the power profile of the machine, or its battery where there are no power profiles: profile `battery` to save power,
+    /// `throughput` for performance, the one asked for otherwise
+    #[arg(long, conflicts_with_all = ["policy", "provider"])]
+    pub autopower: bool,
     /// Policy that places threads on core types [default: the profile's]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
@@ -92,6 +96,7 @@ impl RunArgs {
     pub fn none() -> RunArgs {
         RunArgs {
             profile: None,
+            autopower: false,
             policy: None,
             settings: Vec::new(),
             provider: None,
@@ -120,6 +125,8 @@ impl RunArgs {
 pub struct RunOptions {
     /// The profile, as it was asked for.
     pub profile: String,
+    /// Whether the profile follows the power of the machine.
+    pub autopower: bool,
     /// Name of the policy.
     pub policy: String,
     /// What was set for the policy, for others, and for the engine.
@@ -190,6 +197,16 @@ impl RunOptions {
                 args.interval.or(below.interval),
             ),
         };
+        // who asks for a policy by option does not mean the power of the configuration
+        let autopower = args.autopower || below.autopower && !(options.1 || options.2);
+        if autopower && (policy.is_some() || provider.is_some()) {
+            let why = "chooses profiles: not beside `policy` or `provider`";
+            return Err(at(
+                below.autopower,
+                "autopower",
+                &format!("autopower {why}"),
+            ));
+        }
         let name = args.profile.or(below.profile);
         let profile = Profile::find(name.as_deref().unwrap_or(profile::DEFAULT))
             .map_err(|e| at(!options.0, "profile", &e))?;
@@ -217,6 +234,7 @@ impl RunOptions {
         settings.add(&args.settings, &policy).map_err(bad_input)?;
         Ok(RunOptions {
             profile: profile.name,
+            autopower,
             policy,
             settings,
             provider,
