@@ -108,6 +108,11 @@ pub trait Provider: Send {
     /// The present estimate of `metric` for `thread`; `None` when there is no honest one.
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate>;
 
+    /// The core type from which the present estimates of `thread`'s factors were heard; `None` where they are from no single one.
+    fn heard_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
+        self.inner()?.heard_on(thread)
+    }
+
     /// The present phase of `thread`; `None` when the provider does not follow phases or does not
     /// know the thread.
     fn phase(&self, thread: ThreadKey) -> Option<Phase> {

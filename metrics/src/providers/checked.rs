@@ -1,12 +1,14 @@
 //! A model whose word is checked against what moves between core types show.
 
 use super::fused::Fused;
+use super::programs::Programs;
+use super::threads::Threads;
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
-use crate::ids::{CoreTypeId, ThreadKey};
+use crate::ids::{CoreTypeId, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
 use crate::provider::{MetricId, Phase, Provider};
-use crate::sample::Snapshot;
+use crate::sample::{ProgramName, Snapshot};
 
 /// Difference of the logarithms of two factors from which on one of them is wrong: half as much again. Moves of real programs,
 /// which change what they do as they go, are off by up to a third.
@@ -16,6 +18,9 @@ const UNLIKELY: f64 = 3.0;
 /// CPU time of a thread, in units of 100 ms, from which on a model's word that no move has tried is worth trying. Programs that
 /// are over by then would be gone before that pays.
 const TRIED: f64 = 20.0;
+/// How long, in the same units, a model must have said the same of a thread before moves count against it: a phase and a
+/// bit, of those that are worth following.
+const STEADY: f64 = 20.0;
 
 /// A provider around a model, whose estimates are the model's unless moves show that it is wrong about a program.
 ///
@@ -29,14 +34,60 @@ const TRIED: f64 = 20.0;
 /// moves show is not averaged with it ([`Fused`] does that): they only tell which programs it was not made for. For that each
 /// program that runs for two seconds is to be seen on two core types once.
 ///
+/// A move that falls together with a change of phase shows any factor. Where the model sees a program change, it is not held against the
+/// model for two seconds, whatever moves show: so a program that goes through short phases is left to the model.
+///
 /// It also tells by how much a thread is slowed down by its neighbours ([`Provider::slowed`]), and has nobody moved to learn
 /// that, neither to look nor for good: it does not tell [`Provider::costs`], by which threads would be put apart. That was tried on the
 /// board (docs/evidence/models.md).
 pub struct Checked {
     inner: Box<dyn Provider>,
     rates: Fused,
+    words: Threads<Word>,
+    /// Whether programs change as they go.
+    programs: Programs<bool>,
     /// Whether every core type has counters: else there is nothing to compare.
     counted: bool,
+}
+
+/// What the model has said of a thread.
+#[derive(Clone, Debug, Default)]
+struct Word {
+    /// Its program: an exec makes it another.
+    of: ProgramName,
+    /// Logarithm of the factor, by the core type that it was heard from: a model that is wrong says one thing on one and another on
+    /// the other.
+    said: [Option<f64>; MAX_CORE_TYPES],
+    /// When it last said another thing, in units of the thread's CPU time; none if never.
+    changed: Option<f64>,
+    /// How often it did.
+    changes: u32,
+}
+
+impl Word {
+    /// Nothing yet, of a thread of this program. `changes`: another thread of it has shown that it changes as it goes.
+    fn new(of: ProgramName, changes: bool) -> Word {
+        Word {
+            of,
+            changed: changes.then_some(0.0),
+            ..Word::default()
+        }
+    }
+
+    /// Takes in what is said from core type `on` at `now`.
+    fn hear(&mut self, ln: f64, on: CoreTypeId, now: f64) {
+        let Some(said) = self.said.get_mut(on.index()) else {
+            return;
+        };
+        match said {
+            Some(before) if (*before - ln).abs() <= WRONG => {}
+            Some(before) => {
+                (*before, self.changed) = (ln, Some(now));
+                self.changes += 1;
+            }
+            None => *said = Some(ln),
+        }
+    }
 }
 
 impl std::fmt::Debug for Checked {
@@ -57,8 +108,52 @@ impl Checked {
         Checked {
             inner,
             rates,
+            words: Threads::default(),
+            programs: Programs::default(),
             counted,
         }
+    }
+
+    /// Listens to what the model says of those who ran.
+    fn listen(&mut self, snapshot: &Snapshot) {
+        let (words, programs) = (&mut self.words, &mut self.programs);
+        let new = |programs: &Programs<bool>, of| {
+            Word::new(of, programs.get(&of).is_some_and(|changes| *changes))
+        };
+        words.keep(snapshot, |t| new(programs, t.program()));
+        for t in &snapshot.threads {
+            match words.get_mut(t.key) {
+                Some(w) if w.of != t.program() => *w = new(programs, t.program()),
+                _ => {}
+            }
+        }
+        let speedup = MetricId::SpeedupFactor(CoreTypeId::FASTEST);
+        for r in &snapshot.readings {
+            let told = self.inner.estimate(r.thread, speedup);
+            let (Some(told), Some(trial)) = (told, self.rates.trial(r.thread)) else {
+                continue;
+            };
+            let on = self.inner.heard_on(r.thread).unwrap_or(CoreTypeId::FASTEST);
+            let Some(word) = words.get_mut(r.thread).filter(|_| told.value > 0.0) else {
+                continue;
+            };
+            word.hear(told.value.ln(), on, trial.units);
+            // once is how most begin: they load what they work on
+            if word.changes > 1 {
+                *programs.meet(word.of, snapshot.now) = true;
+            } else if trial.units >= 2.0 * STEADY {
+                if let Some(changes) = programs.get_mut(&word.of) {
+                    *changes = false;
+                }
+            }
+        }
+        programs.make_room();
+    }
+
+    /// Whether the model has said the same of a thread for long enough.
+    fn is_steady(&self, thread: ThreadKey, units: f64) -> bool {
+        let changed = self.words.get(thread).and_then(|w| w.changed);
+        changed.is_none_or(|at| units - at >= STEADY)
     }
 
     /// What is to be believed in place of what the model says of a thread's speedup; none while that is not shown to be wrong.
@@ -105,6 +200,7 @@ impl Provider for Checked {
         self.inner.observe(snapshot);
         if self.counted {
             self.rates.observe(snapshot);
+            self.listen(snapshot);
         }
     }
 
@@ -119,7 +215,8 @@ impl Provider for Checked {
 
     /// What moves of the thread and of others of its program show, where that is enough to be held against a model.
     fn shown(&self, thread: ThreadKey, of: CoreTypeId) -> Option<Estimate> {
-        let enough = self.rates.trial(thread)?.tried;
+        let trial = self.rates.trial(thread)?;
+        let enough = trial.tried && self.is_steady(thread, trial.units);
         enough.then(|| self.rates.estimate(thread, MetricId::SpeedupFactor(of)))?
     }
 
@@ -248,6 +345,59 @@ mod tests {
     }
 
     /// The program `between` of juno-between: predicted 1.2, it loads on a big core, works on a little one, and comes back after two seconds.
+    /// Phases of 0.9 s, 3.4 times as fast on a big core and next to nothing, as `hash` and `chase` are; the model knows both. It is
+    /// moved as they change.
+    #[test]
+    fn who_changes_as_the_model_says_is_not_shown_to_be_another() {
+        let declared = Declarations::default();
+        let pmus = Pmus::generic(&[vec![0, 1], vec![2, 3]], 4);
+        let model = Box::new(Declared::new(declared.clone()));
+        let mut r = Run {
+            p: Checked::new(model, &pmus),
+            slot: 1,
+            now: 0,
+        };
+        for phase in 0..8u8 {
+            let (sf, rates) = [(3.4, [3.4, 1.0]), (1.1, [0.33, 0.3])][usize::from(phase % 2)];
+            // the model knows of a phase after two intervals
+            for i in 0..9 {
+                if i == 2 {
+                    declared.declare(
+                        AppId(1),
+                        DeclaredFactors {
+                            speedups: Speedups::fastest(sf).ok(),
+                            efficiencies: None,
+                        },
+                    );
+                }
+                // to a big core with the phase that gains, and once in the middle of the other
+                let t = u8::from(phase % 2 == 1 && i != 5);
+                r.goes(t, &[rates[usize::from(t)]]);
+                if phase > 0 || i > 2 {
+                    let told = if i < 2 { 4.5 - sf } else { sf };
+                    assert!((r.says() - told).abs() < 1e-9, "{phase} {i}: {}", r.says());
+                }
+            }
+        }
+        assert!(
+            r.p.shown(key(1), CoreTypeId(0)).is_none(),
+            "to be remembered"
+        );
+        // the next run of it is left to the model, too
+        let speedups = Speedups::fastest(1.1).ok();
+        let efficiencies = None;
+        declared.declare(
+            AppId(2),
+            DeclaredFactors {
+                speedups,
+                efficiencies,
+            },
+        );
+        r.slot = 2;
+        r.goes(1, &[0.3; 3]);
+        assert!((r.says() - 1.1).abs() < 1e-9, "{}", r.says());
+    }
+
     #[test]
     fn a_move_is_no_change_of_phase_and_one_change_is_one() {
         let mut r = Run::of(1.2);

@@ -416,6 +416,11 @@ impl Provider for Model {
         })
     }
 
+    fn heard_on(&self, thread: ThreadKey) -> Option<CoreTypeId> {
+        let known = self.known(thread, MetricId::SpeedupFactor(CoreTypeId::FASTEST))?;
+        Some(known.on)
+    }
+
     fn phase(&self, thread: ThreadKey) -> Option<Phase> {
         let t = self.threads.get(thread)?;
         let (number, since) = t.rounds.get(t.last_type.index())?.phase();

@@ -17,6 +17,8 @@ use std::fmt;
 use std::sync::mpsc::channel;
 
 /// What the machine's power is set to.
+// without a bus nobody says it
+#[cfg_attr(not(feature = "bus"), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
     /// Power is to be saved.
