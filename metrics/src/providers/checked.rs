@@ -9,11 +9,8 @@ use crate::ids::{CoreTypeId, ThreadKey};
 use crate::pmu::Pmus;
 use crate::provider::{MetricId, Phase, Provider};
 use crate::sample::Snapshot;
-use words::Words;
+use words::{Words, WRONG};
 
-/// Difference of the logarithms of two factors from which on one of them is wrong: half as much again. Moves of real programs,
-/// which change what they do as they go, are off by up to a third.
-const WRONG: f64 = 0.4;
 /// And it must be unlikely: so many standard uncertainties of the difference.
 const UNLIKELY: f64 = 3.0;
 /// CPU time of a thread, in units of 100 ms, from which on a model's word that no move has tried is worth trying. Programs that

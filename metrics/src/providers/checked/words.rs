@@ -1,12 +1,14 @@
 //! What a model has said of threads, and for how long it has said the same.
 
-use super::WRONG;
 use crate::ids::{CoreTypeId, ThreadKey, MAX_CORE_TYPES};
 use crate::provider::{MetricId, Provider};
 use crate::providers::programs::Programs;
 use crate::providers::threads::Threads;
 use crate::sample::{ProgramName, Snapshot};
 
+/// Difference of the logarithms of two factors from which on one of them is wrong: half as much again. Moves of real programs,
+/// which change what they do as they go, are off by up to a third.
+pub(super) const WRONG: f64 = 0.4;
 /// CPU time of a thread, in units of 100 ms, for which a model must have said the same before moves count against it: a phase
 /// and a bit, of those that are worth following.
 const STEADY: f64 = 20.0;
