@@ -11,7 +11,7 @@ use crate::provider::{MetricId, Phase, Provider};
 use crate::sample::Snapshot;
 use words::{Words, WRONG};
 
-/// And it must be unlikely: so many standard uncertainties of the difference.
+/// Standard uncertainties by which two factors must differ besides, so that chance is unlikely.
 const UNLIKELY: f64 = 3.0;
 /// CPU time of a thread, in units of 100 ms, from which on a model's word that no move has tried is worth trying. Programs that
 /// are over by then would be gone before that pays.
