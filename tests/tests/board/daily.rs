@@ -233,7 +233,6 @@ screen() { tmux capture-pane -p -t top >/tmp/screen; }
 sees() { i=0; until screen; grep -q "$1" /tmp/screen || [ $i -ge 100 ]; do i=$((i+1)); sleep 0.1; done; sed "s/^/$2 /" /tmp/screen; }
 tmux -u new-session -d -s top -x 80 -y 24 'scx_amp top'
 sees spin-3 screen
-tmux capture-pane -p -e -t top | sed 's/^/coloured /'
 # a key right behind Escape would be another key
 key() { tmux send-keys -t top "$1"; sleep 1; }
 key '?'; sees 'keys and columns' help

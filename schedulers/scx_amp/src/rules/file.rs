@@ -4,6 +4,7 @@ use amp_machine::{BadFile, Locator};
 use amp_sched::{Prefer, Rule};
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use toml::Spanned;
@@ -48,6 +49,16 @@ struct Entry {
     weight: Option<Spanned<u32>>,
     slowdown: Option<Spanned<f64>>,
     place: Option<Spanned<bool>>,
+}
+
+/// Where a value stands that is not within `range`, and what would be right.
+fn outside<T: PartialOrd + Display>(
+    value: &Option<Spanned<T>>,
+    range: &RangeInclusive<T>,
+) -> Option<(usize, String)> {
+    let value = value.as_ref().filter(|v| !range.contains(v.get_ref()))?;
+    let why = format!("want {} to {}", range.start(), range.end());
+    Some((value.span().start, why))
 }
 
 impl RuleFile {
@@ -126,17 +137,11 @@ impl RuleFile {
                 slowdown: e.slowdown.as_ref().map(|s| *s.get_ref()),
                 place: e.place.as_ref().is_none_or(|p| *p.get_ref()),
             };
-            if let Some(w) = e.weight.filter(|w| !WEIGHTS.contains(w.get_ref())) {
-                let why = format!("want {} to {}", WEIGHTS.start(), WEIGHTS.end());
-                return Err(bad(w.span().start, "weight", why));
+            if let Some((at, why)) = outside(&e.weight, &WEIGHTS) {
+                return Err(bad(at, "weight", why));
             }
-            if let Some(s) = e
-                .slowdown
-                .as_ref()
-                .filter(|s| !SLOWDOWNS.contains(s.get_ref()))
-            {
-                let why = format!("want {} to {}", SLOWDOWNS.start(), SLOWDOWNS.end());
-                return Err(bad(s.span().start, "slowdown", why));
+            if let Some((at, why)) = outside(&e.slowdown, &SLOWDOWNS) {
+                return Err(bad(at, "slowdown", why));
             }
             if e.comm.is_none() && e.exe.is_none() && e.cgroup.is_none() {
                 let why = "want at least one of comm, exe and cgroup: which threads?";

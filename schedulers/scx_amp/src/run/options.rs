@@ -188,25 +188,17 @@ impl RunOptions {
             args.policy.is_some(),
             args.provider.is_some(),
         );
-        // who asks for a profile by option does not mean the policy of the configuration
-        let (policy, provider, interval) = match args.profile {
-            Some(_) => (args.policy, args.provider, args.interval),
-            None => (
+        // who asks for profiles by option does not mean the policy of the configuration
+        let (policy, provider, interval) = match args.profile.is_some() || args.autopower {
+            true => (args.policy, args.provider, args.interval),
+            false => (
                 args.policy.or(below.policy),
                 args.provider.or(below.provider),
                 args.interval.or(below.interval),
             ),
         };
-        // who asks for a policy by option does not mean the power of the configuration
+        // nor, who asks for a policy, the power of the configuration; both in one place are refused there
         let autopower = args.autopower || below.autopower && !(options.1 || options.2);
-        if autopower && (policy.is_some() || provider.is_some()) {
-            let why = "chooses profiles: not beside `policy` or `provider`";
-            return Err(at(
-                below.autopower,
-                "autopower",
-                &format!("autopower {why}"),
-            ));
-        }
         let name = args.profile.or(below.profile);
         let profile = Profile::find(name.as_deref().unwrap_or(profile::DEFAULT))
             .map_err(|e| at(!options.0, "profile", &e))?;
@@ -351,8 +343,23 @@ mod tests {
     }
 
     #[test]
+    fn power_chooses_profiles_where_nobody_asks_for_a_policy() {
+        let follows = |line, file| resolved(line, file).unwrap().autopower;
+        let file = "autopower = true\nprofile = \"fair\"";
+        assert!(!follows("", "") && follows("--autopower", "") && follows("", file));
+        assert!(!follows("--policy rr", file) && !follows("--provider none", file));
+        assert_eq!(shown("--policy rr", file), "fair rr auto 100");
+        // the option goes before the policy of the configuration, as a profile does
+        let named = "policy = \"rr\"\nprovider = \"none\"";
+        assert!(follows("--autopower", named));
+        assert_eq!(shown("--autopower", named), "auto hsp auto 100");
+        assert!(Line::try_parse_from(["run", "--autopower", "--policy", "rr"]).is_err());
+    }
+
+    #[test]
     fn what_is_wrong_is_told() {
         for (line, file, wants) in [
+            ("", "autopower = true\npolicy = \"rr\"", "c.toml: "),
             ("--policy hps", "", "unknown policy `hps`"),
             ("--profile sever", "", "did you mean `server`?"),
             ("--provider nome", "", "did you mean `none`?"),
