@@ -100,6 +100,11 @@ pub struct BenchArgs {
     /// flavour; `generic` or 7.0-generic [default: newest]
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<String>,
+    /// Let the board's kernel set the clocks of the core types, as on a board with frequency scaling;
+    /// takes the generic flavour of the newest kernel (machines with operating points: juno)
+    #[arg(long)]
+    #[serde(skip)]
+    pub dvfs: bool,
     /// Longest time a single run may take, in seconds of the machine's own time [default: 600; none
     /// for the simulator]
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
@@ -281,6 +286,7 @@ fn refuse_meaningless(args: &BenchArgs) -> Result<()> {
         ("--big-cpus", args.big_cpus.is_some(), &[On::Host][..]),
         ("--workdir", args.workdir.is_some(), &[On::Host]),
         ("--kernel", args.kernel.is_some(), &[On::Board]),
+        ("--dvfs", args.dvfs, &[On::Board]),
         ("--trust", args.trust.trust.is_some(), real),
         ("--memory", args.memory.is_some(), real),
         ("--record", args.record.is_some(), real),

@@ -61,6 +61,10 @@ struct GuestArgs {
     /// Debian package to put into the guest, with what it needs.
     #[arg(long = "package", value_name = "PACKAGE")]
     packages: Vec<String>,
+    /// Let the kernel set the clocks of the core types, as on a board with frequency scaling; takes
+    /// the generic flavour of the newest kernel.
+    #[arg(long, conflicts_with = "plain")]
+    dvfs: bool,
     /// Argument for the model plugin.
     #[arg(long = "plugin-arg", value_name = "KEY=VALUE", value_parser = key_value, conflicts_with = "plain")]
     plugin_args: Vec<String>,
@@ -179,6 +183,7 @@ fn status_of(e: &BoardError, has_guest: bool) -> u8 {
         | BoardError::NoKernel { .. }
         | BoardError::Peers { .. }
         | BoardError::KernelCannotLoad { .. }
+        | BoardError::NoFrequencyScaling { .. }
         | BoardError::NoSuchPackage { .. } => 2,
         _ if has_guest => 125,
         _ => 1,
@@ -199,6 +204,7 @@ fn request(a: &GuestArgs, script: String, cache: &Cache) -> Result<Run> {
     let mut run = Run::new(guest, script);
     run.kernel = a.kernel.clone();
     run.packages = a.packages.clone();
+    run.dvfs = a.dvfs;
     run.plugin_args = a.plugin_args.clone();
     // On the command line our programs are a convenience, not a demand: a script may not need them.
     run.binaries

@@ -60,6 +60,11 @@ impl OnBoard {
         })
     }
 
+    /// Lets the guest set the clocks.
+    pub fn dvfs(&mut self) {
+        self.run.dvfs = true;
+    }
+
     /// Ends the guest when it says nothing for so long.
     pub fn silence(&mut self, limit: Duration) {
         self.run.limits.silence = Some(limit);
@@ -127,6 +132,7 @@ impl OnBoard {
         h.update(std::fs::read(&plugin).with_context(|| plugin.display().to_string())?);
         h.update(format!("{:?}", self.machine));
         h.update(amp_board::BOOT.to_le_bytes());
+        h.update([u8::from(self.run.dvfs)]);
         let kernels = artifacts::guest_binary(&self.cache, Arch::Arm64, "amp-workload")?;
         h.update(std::fs::read(&kernels).with_context(|| kernels.display().to_string())?);
         let digest = h.finalize();

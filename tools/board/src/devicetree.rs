@@ -6,7 +6,8 @@
 
 use crate::error::BoardError;
 use crate::fdt::{self, Node};
-use amp_machine::{Cache, CoreModel, CoreType, MachineFile, PMU_SPI_BASE};
+use amp_machine::frequency::{self, DOMAIN_BYTES, STEP_MHZ};
+use amp_machine::{Board, Cache, CoreModel, CoreType, MachineFile, PMU_SPI_BASE};
 
 /// As many CPUs as there are interrupts for their PMUs.
 pub const MAX_CPUS: usize = 64;
@@ -15,15 +16,28 @@ const LEVEL_HIGH: u32 = 4;
 
 /// Rewrites QEMU's tree for a machine. `seed` are random bytes, as firmware gives a kernel: without
 /// them the first program that asks for random numbers computes for seconds until there are some.
+/// With `dvfs` the guest can set the clocks of a machine that has operating points.
 ///
 /// # Errors
 /// When the tree is not what `virt` gives, or the machine does not suit the board.
-pub fn build(virt: &[u8], machine: &MachineFile, seed: &[u8]) -> Result<Vec<u8>, BoardError> {
+pub fn build(
+    virt: &[u8],
+    machine: &MachineFile,
+    seed: &[u8],
+    dvfs: bool,
+) -> Result<Vec<u8>, BoardError> {
     let bad = |why: String| BoardError::DeviceTree {
         machine: machine.name.clone(),
         why,
     };
     let types = check(machine)?;
+    if dvfs && !machine.scales_frequency() {
+        return Err(BoardError::MachineUnfit {
+            machine: machine.name.clone(),
+            why: "its core types have no operating_points, between which `--dvfs` would choose"
+                .into(),
+        });
+    }
     let mut root = fdt::parse(virt).map_err(bad)?;
     let place = |name: &str| {
         let at = root.children.iter().position(|c| c.name == name);
@@ -43,6 +57,10 @@ pub fn build(virt: &[u8], machine: &MachineFile, seed: &[u8]) -> Result<Vec<u8>,
         .collect::<Result<_, _>>()
         .map_err(bad)?;
     root.children.splice(pmu_at..=pmu_at, pmus);
+    if dvfs {
+        let (board, _) = machine.board_models()?;
+        clocks(&mut root, board, &types, &mut handles).map_err(bad)?;
+    }
     // as real boards name themselves: the machine, then what it is compatible with
     root.set(
         "compatible",
@@ -143,6 +161,72 @@ fn cpus(
     out.children.extend(nodes);
     out.children.extend(caches);
     Ok(out)
+}
+
+/// Tells the kernel that it can set the clocks: the registers, the memory that they lie in, who has
+/// which clock, and what the energy model is made from.
+fn clocks(
+    root: &mut Node,
+    board: &Board,
+    types: &[(&CoreType, &CoreModel)],
+    handles: &mut Handles,
+) -> Result<(), String> {
+    let wide = |n: u64| [(n >> 32) as u32, n as u32];
+    let range = |at: u64, bytes: u64| [wide(at), wide(bytes)].concat();
+    let first = frequency::address(board);
+    let (xo, hardware) = (handles.take(), handles.take());
+    let mut reserved = Node::new("reserved-memory");
+    reserved
+        .set_cells("#address-cells", &[2])
+        .set_cells("#size-cells", &[2])
+        .set("ranges", Vec::new());
+    let mut registers = Node::new(format!("clocks@{first:x}"));
+    registers
+        .set_cells("reg", &range(first, frequency::BYTES))
+        .set("no-map", Vec::new());
+    reserved.children.push(registers);
+    let mut reference = Node::new("xo-clock");
+    reference
+        .set_str("compatible", "fixed-clock")
+        .set_cells("#clock-cells", &[0])
+        .set_cells("clock-frequency", &[STEP_MHZ * 1_000_000])
+        .set_cells("phandle", &[xo]);
+    let each: Vec<u32> = (0..types.len() as u64)
+        .flat_map(|i| range(first + i * DOMAIN_BYTES, DOMAIN_BYTES))
+        .collect();
+    let names: Vec<String> = (0..types.len()).map(|i| format!("freq-domain{i}\0")).collect();
+    let mut device = Node::new(format!("cpufreq@{first:x}"));
+    device
+        .set_str("compatible", "qcom,cpufreq-hw")
+        .set_cells("reg", &each)
+        .set("reg-names", names.concat().into_bytes())
+        .set_cells("clocks", &[xo, xo])
+        .set("clock-names", b"xo\0alternate\0".to_vec())
+        .set_cells("#freq-domain-cells", &[1])
+        .set_cells("#clock-cells", &[1])
+        .set_cells("phandle", &[hardware]);
+    root.children.extend([reserved, reference, device]);
+    let fastest = types.first().map_or(1, |(_, m)| m.mhz);
+    let cpus = root.children.iter_mut().find(|c| c.name == "cpus");
+    let nodes = cpus.ok_or("no cpus")?.children.iter_mut();
+    let nodes: Vec<&mut Node> = nodes.filter(|c| c.name.starts_with("cpu@")).collect();
+    for (cpu, node) in (0..).zip(nodes) {
+        let Some((i, (core, model))) = (0..)
+            .zip(types)
+            .find(|(_, (core, _))| core.cpus.0.contains(&cpu))
+        else {
+            return Err(format!("CPU {cpu} has no core type"));
+        };
+        // The kernel multiplies this with the fastest clock; the machine's capacity is the product.
+        let per_mhz = u64::from(core.capacity) * u64::from(fastest) / u64::from(model.mhz.max(1));
+        node.set_cells("qcom,freq-domain", &[hardware, i])
+            .set_cells("capacity-dmips-mhz", &[per_mhz as u32])
+            .set_cells(
+                "dynamic-power-coefficient",
+                &[model.power_coefficient.unwrap_or(0)],
+            );
+    }
+    Ok(())
 }
 
 fn geometry(node: &mut Node, prefix: &str, c: &Cache) {

@@ -52,7 +52,7 @@ fn machine(lists: &[&str]) -> MachineFile {
 const SEED: [u8; 8] = [7, 6, 5, 4, 3, 2, 1, 0];
 
 fn built(m: &MachineFile) -> Node {
-    fdt::parse(&build(&virt(m.nr_cpus()), m, &SEED).unwrap()).unwrap()
+    fdt::parse(&build(&virt(m.nr_cpus()), m, &SEED, false).unwrap()).unwrap()
 }
 
 #[test]
@@ -62,6 +62,41 @@ fn the_kernel_gets_random_bytes_to_begin_with() {
         tree.child("chosen").unwrap().get("rng-seed"),
         Some(&SEED[..])
     );
+}
+
+#[test]
+fn clocks_can_be_set_where_that_is_asked_for() {
+    let juno = MachineFile::load("juno").unwrap();
+    assert!(built(&juno).child("reserved-memory").is_none());
+    let tree = fdt::parse(&build(&virt(6), &juno, &SEED, true).unwrap()).unwrap();
+    let first = frequency::address(juno.board.as_ref().unwrap());
+    let low = first as u32;
+    let device = tree.child(&format!("cpufreq@{first:x}")).unwrap();
+    let (bytes, next) = (DOMAIN_BYTES as u32, low + DOMAIN_BYTES as u32);
+    let high = (first >> 32) as u32;
+    assert_eq!(
+        cells(device, "reg"),
+        [high, low, 0, bytes, high, next, 0, bytes]
+    );
+    let handle = cells(device, "phandle")[0];
+    let reserved = &tree.child("reserved-memory").unwrap().children[0];
+    assert_eq!(cells(reserved, "reg")[1], low);
+    assert!(reserved.get("no-map").is_some());
+    let cpus = tree.child("cpus").unwrap();
+    for (cpu, domain, coefficient) in [(0, 0, 560), (1, 0, 560), (2, 1, 109), (5, 1, 109)] {
+        let node = cpus.child(&format!("cpu@{cpu}")).unwrap();
+        assert_eq!(cells(node, "qcom,freq-domain"), [handle, domain]);
+        assert_eq!(cells(node, "dynamic-power-coefficient"), [coefficient]);
+    }
+    // the kernel multiplies with the fastest clock: 577 * 850 / 1100 = 446
+    let per_mhz = |cpu: &str| cells(cpus.child(cpu).unwrap(), "capacity-dmips-mhz")[0];
+    assert_eq!((per_mhz("cpu@0"), per_mhz("cpu@2")), (1024, 577));
+    let mut without = juno;
+    for t in &mut without.core_types {
+        t.model.as_mut().unwrap().operating_points.clear();
+    }
+    let e = build(&virt(6), &without, &SEED, true).unwrap_err();
+    assert!(e.to_string().contains("operating_points"), "{e}");
 }
 
 #[test]
@@ -167,16 +202,16 @@ fn three_types_in_mixed_order_and_64_cpus() {
 
 #[test]
 fn too_many_cpus_and_foreign_trees_are_errors() {
-    let e = build(&virt(65), &machine(&["0-64"]), &SEED)
+    let e = build(&virt(65), &machine(&["0-64"]), &SEED, false)
         .unwrap_err()
         .to_string();
     assert!(e.contains("65 CPUs"), "{e}");
-    let e = build(&virt(3), &machine(&["0-5"]), &SEED)
+    let e = build(&virt(3), &machine(&["0-5"]), &SEED, false)
         .unwrap_err()
         .to_string();
     assert!(e.contains("3 CPUs"), "{e}");
-    assert!(build(b"junk", &machine(&["0"]), &SEED).is_err());
-    assert!(build(&fdt::write(&Node::new("")), &machine(&["0"]), &SEED).is_err());
+    assert!(build(b"junk", &machine(&["0"]), &SEED, false).is_err());
+    assert!(build(&fdt::write(&Node::new("")), &machine(&["0"]), &SEED, false).is_err());
 }
 
 #[test]

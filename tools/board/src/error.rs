@@ -222,6 +222,12 @@ pub enum BoardError {
         /// What is missing, or superfluous.
         why: String,
     },
+    /// The guest is to set clocks, and its kernel cannot.
+    #[error("kernel {kernel} has no frequency scaling, which `--dvfs` needs: take one of the generic flavour (`--kernel generic`)")]
+    NoFrequencyScaling {
+        /// Release of the kernel.
+        kernel: String,
+    },
     /// The machine file cannot be used.
     #[error(transparent)]
     Machine(#[from] amp_machine::MachineError),

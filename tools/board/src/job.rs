@@ -18,6 +18,9 @@ pub const BEGIN: &str = "amp:begin";
 /// The script's output has ended.
 pub const END: &str = "amp:end";
 
+/// Folder of modules that the agent loads first.
+pub const MODULES: &str = "/amp/modules";
+
 /// What the agent is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {

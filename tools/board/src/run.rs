@@ -98,6 +98,9 @@ pub struct Run {
     pub disk_mib: Option<u32>,
     /// How long it may take.
     pub limits: Limits,
+    /// Whether the guest sets the clocks, between the machine's operating points. Needs a kernel of
+    /// the generic flavour, the newest of which is taken for [`KernelChoice::Newest`].
+    pub dvfs: bool,
     /// More `key=value` arguments for the plugin.
     pub plugin_args: Vec<String>,
     /// A plugin in place of the built one, with all its arguments (`{machine}` and `{page}` stand
@@ -173,6 +176,7 @@ impl Run {
             collect: Vec::new(),
             disk_mib: None,
             limits: Limits::default(),
+            dvfs: false,
             plugin_args: Vec::new(),
             other_plugin: None,
         }
@@ -264,7 +268,18 @@ impl Run {
         }
         let host = Host::default();
         let qemu = qemu::obtain(cache, &host, Care::Usual, cancel, sink)?;
-        let kernel = kernel::obtain(cache, &host, arch, &self.kernel, Care::Usual, cancel, sink)?;
+        let choice = match (&self.kernel, self.dvfs) {
+            (KernelChoice::Newest, true) => KernelChoice::NewestGeneric,
+            (choice, _) => choice.clone(),
+        };
+        let kernel = kernel::obtain(cache, &host, arch, &choice, Care::Usual, cancel, sink)?;
+        if self.dvfs {
+            let driver =
+                kernel::driver::obtain(cache, &host, arch, &kernel, Care::Usual, cancel, sink)?;
+            let name = driver.file_name().unwrap_or_default().to_string_lossy();
+            let guest = format!("{}/{name}", job::MODULES);
+            files.push(GuestFile::host(&driver, guest));
+        }
         let config =
             kernel::config::obtain(cache, &host, arch, &kernel, Care::Usual, cancel, sink)?;
         if let Some(config) = config {
@@ -434,6 +449,9 @@ impl Run {
             None => {
                 add(&[b"machine=".to_vec(), escaped(source.as_bytes())].concat());
                 add(&[b"page=".to_vec(), page].concat());
+                if self.dvfs {
+                    add(b"dvfs=on");
+                }
                 for a in &self.plugin_args {
                     add(&escaped(a.as_bytes()));
                 }
@@ -477,7 +495,7 @@ impl Run {
         let mut seed = [0; 64];
         rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
             .map_err(|e| BoardError::cache("read", Path::new("/dev/urandom"))(e.into()))?;
-        let tree = devicetree::build(&virt, machine, &seed)?;
+        let tree = devicetree::build(&virt, machine, &seed, self.dvfs)?;
         let path = dir.join("machine.dtb");
         fs::write(&path, tree).map_err(BoardError::cache("write", &path))?;
         Ok(path)

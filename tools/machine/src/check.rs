@@ -1,6 +1,7 @@
 //! What a machine file must satisfy beyond its syntax.
 
 use crate::file::{CoreType, MachineFile};
+use crate::frequency::{MAX_POINTS, STEP_MHZ};
 use crate::locate::{Fault, Step};
 use crate::model::{Cache, CoreModel, Predictor};
 use crate::page::MAX_CPUS;
@@ -247,7 +248,49 @@ fn core_model(at: &At, m: &CoreModel) -> Checked {
     at_e.num("idle_mw", e.idle_mw, 0.0, 1e6)?;
     at_e.key("idle_mw").ensure(e.idle_mw <= e.active_mw, || {
         format!("is {}: above the active_mw of {}", e.idle_mw, e.active_mw)
-    })
+    })?;
+    operating_points(at, m)
+}
+
+fn operating_points(model: &At, m: &CoreModel) -> Checked {
+    let (at, points) = (model.key("operating_points"), &m.operating_points);
+    model.key("power_coefficient").ensure(
+        m.power_coefficient.is_some() != points.is_empty(),
+        || "goes with operating_points: give both, or neither".into(),
+    )?;
+    at.ensure(points.len() <= MAX_POINTS, || {
+        format!("are {}: at most {MAX_POINTS} are supported", points.len())
+    })?;
+    for (i, p) in points.iter().enumerate() {
+        let at = at.index(i);
+        at.key("mhz").ensure(
+            p.mhz % STEP_MHZ == 0 && (1..=255).contains(&(p.mhz / STEP_MHZ)),
+            || {
+                format!(
+                    "is {}: must be a multiple of {STEP_MHZ}, at most {}",
+                    p.mhz,
+                    255 * STEP_MHZ
+                )
+            },
+        )?;
+        at.int("mv", p.mv, 1, 4095)?;
+    }
+    for (i, pair) in points.windows(2).enumerate() {
+        let (a, b) = (pair[0], pair[1]);
+        at.index(i + 1)
+            .ensure(a.mhz < b.mhz && a.mv <= b.mv, || {
+                "is not above the one before it: operating points are listed slowest first".into()
+            })?;
+    }
+    match points.last() {
+        Some(p) => at
+            .index(points.len() - 1)
+            .key("mhz")
+            .ensure(p.mhz == m.mhz, || {
+                format!("is {}: the last one has the core's {} MHz", p.mhz, m.mhz)
+            }),
+        None => Ok(()),
+    }
 }
 
 fn branch(at: &At, m: &CoreModel) -> Checked {
@@ -308,7 +351,24 @@ fn board(root: &At, m: &MachineFile) -> Checked {
     if let Some(rate) = b.memory_gb_per_s {
         at.positive("memory_gb_per_s", rate, 1e5)?;
     }
+    frequencies(&types, m)?;
     transfers(&types, m)
+}
+
+/// Either every core type has operating points, or none has.
+fn frequencies(types: &At, m: &MachineFile) -> Checked {
+    let any = m.scales_frequency();
+    for (i, t) in m.core_types.iter().enumerate() {
+        let Some(model) = &t.model else { continue };
+        let at = types.index(i).key("model").key("operating_points");
+        at.ensure(model.operating_points.is_empty() != any, || {
+            format!(
+                "are missing, which other core types have: give `{}` some, or none at all",
+                t.name
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// Either every core type says what a line from another core costs, or none does.

@@ -113,6 +113,12 @@ impl MachineFile {
         self.core_types.iter().position(|t| t.cpus.0.contains(&cpu))
     }
 
+    /// Whether its core types have operating points.
+    pub fn scales_frequency(&self) -> bool {
+        let models = self.core_types.iter().filter_map(|t| t.model.as_ref());
+        models.into_iter().any(|m| !m.operating_points.is_empty())
+    }
+
     /// The board's parameters and the model of each core type.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod check_tests;
 mod cpulist;
 mod error;
 mod file;
+pub mod frequency;
 mod locate;
 mod model;
 pub mod page;
@@ -29,6 +30,8 @@ pub use cpulist::CpuList;
 pub use error::MachineError;
 pub use file::{Board, CoreType, MachineFile, Migration};
 pub use locate::{BadFile, Locator};
-pub use model::{Branch, Cache, CoreModel, Cpi, Energy, Memory, Pipeline, Predictor, SharedLines};
+pub use model::{
+    Branch, Cache, CoreModel, Cpi, Energy, Memory, OperatingPoint, Pipeline, Predictor, SharedLines,
+};
 pub use shipped::SHIPPED;
 pub use text::{open_regular, read_bytes, read_text, LONGEST_TEXT};

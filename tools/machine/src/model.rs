@@ -56,6 +56,24 @@ pub struct CoreModel {
     pub memory: Memory,
     /// Energy.
     pub energy: Energy,
+    /// What its clock can be set to, slowest first, the last one with the clock `mhz`: all cores of
+    /// the type share one. Empty where it is always `mhz`. Time and energy above are those of the
+    /// last one.
+    #[serde(default)]
+    pub operating_points: Vec<OperatingPoint>,
+    /// What the kernel's energy model is told: a core's power while it runs, in microwatts per MHz
+    /// and square volt. Where there are operating points, and nowhere else.
+    pub power_coefficient: Option<u32>,
+}
+
+/// A clock and the voltage that it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OperatingPoint {
+    /// Clock in MHz (undilated).
+    pub mhz: u32,
+    /// Voltage in millivolts.
+    pub mv: u32,
 }
 
 /// Which of the events of shared lines a PMU has.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// What the board asks of the plugin:
-/// `machine=PATH,page=PATH[,dilation=N][,quantum=US][,seed=N][,report=on][,break=EVENT:FACTOR]`.
+/// `machine=PATH,page=PATH[,dilation=N][,quantum=US][,seed=N][,report=on][,dvfs=on][,break=EVENT:FACTOR]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Args {
     /// Machine file, or the name of a shipped machine.
@@ -18,6 +18,8 @@ pub struct Args {
     pub seed: u64,
     /// Whether to print a summary to standard error at exit.
     pub report: bool,
+    /// Whether the guest sets the clocks, by the registers of [`amp_machine::frequency`].
+    pub dvfs: bool,
     /// An event of the performance monitors that is to count wrongly.
     pub fault: Option<Fault>,
 }
@@ -50,7 +52,7 @@ impl Fault {
 pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String> {
     let (mut machine, mut page) = (None, None);
     let (mut dilation, mut quantum_us, mut seed, mut report) = (None, None, None, None);
-    let mut broken = None;
+    let (mut broken, mut dvfs) = (None, None);
     for arg in args {
         let (key, value) = arg
             .split_once('=')
@@ -65,10 +67,11 @@ pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String
             "quantum" => quantum_us.replace(number(key, value, 1, 10_000)?).is_some(),
             "seed" => seed.replace(number(key, value, 0, u64::MAX)?).is_some(),
             "report" => report.replace(switch(key, value)?).is_some(),
+            "dvfs" => dvfs.replace(switch(key, value)?).is_some(),
             "break" => broken.replace(fault(key, value)?).is_some(),
             _ => {
                 return Err(format!(
-                    "unknown argument `{key}`: known are machine, page, dilation, quantum, seed, report, break"
+                    "unknown argument `{key}`: known are machine, page, dilation, quantum, seed, report, dvfs, break"
                 ))
             }
         };
@@ -83,6 +86,7 @@ pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String
         quantum_us: quantum_us.map(|n| n as u32),
         seed: seed.unwrap_or(1),
         report: report.unwrap_or(false),
+        dvfs: dvfs.unwrap_or(false),
         fault: broken,
     })
 }

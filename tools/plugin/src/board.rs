@@ -6,6 +6,7 @@ use crate::cache::L2;
 use crate::clock::Clock;
 use crate::coherence::Directory;
 use crate::ffi::Api;
+use crate::frequency::Frequency;
 use crate::model::TypeModel;
 use crate::publish::PageWriter;
 use crate::qemu::Internals;
@@ -27,6 +28,8 @@ pub struct Board {
     pub coherence: Option<Directory>,
     /// The memory's rate, if the machine has one.
     pub memory: Option<Memory>,
+    /// The clocks, if the guest sets them.
+    pub frequency: Option<Frequency>,
     pub arena: Arena,
     pub report: bool,
     pub fault: Option<Fault>,
@@ -70,11 +73,15 @@ impl Board {
         }
         let dilation = args.dilation.unwrap_or(parameters.dilation);
         let quantum_us = args.quantum_us.unwrap_or(parameters.quantum_us);
-        let types: Vec<TypeModel> = models
+        let mut types: Vec<TypeModel> = models
             .iter()
             .enumerate()
             .map(|(i, m)| TypeModel::new(i, m, dilation))
             .collect();
+        let frequency = match args.dvfs {
+            true => Some(Frequency::new(&machine, &mut types)?),
+            false => None,
+        };
         let types: &'static [TypeModel] = types.leak();
         let l2s: Vec<L2> = types
             .iter()
@@ -118,6 +125,7 @@ impl Board {
             clock,
             coherence,
             memory,
+            frequency,
             arena: Arena::default(),
             report: args.report,
             fault: args.fault,

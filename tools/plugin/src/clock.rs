@@ -19,6 +19,7 @@
 
 use crate::board::{board, vcpu, Board};
 use crate::exec;
+use crate::frequency;
 use crate::interrupt;
 use crate::qemu::{self, CpuState};
 use crate::vcpu::{Own, Vcpu, IDLE, RUNNING, WAKING};
@@ -221,6 +222,8 @@ pub fn sync(v: &'static Vcpu) {
         v.state.store(RUNNING, SeqCst);
     }
     own.stats.syncs += 1;
+    frequency::fill(b);
+    frequency::look(b, v, own);
     exec::recheck(b, v, own);
     advance(b);
     run_due_timers(b);
@@ -302,6 +305,7 @@ pub fn resumed(i: u32) {
     // SAFETY: the resume callback of this vCPU, on its thread.
     let own = unsafe { v.own() };
     v.time.fetch_max(b.clock.global(), SeqCst);
+    frequency::look(b, v, own);
     v.state.store(RUNNING, SeqCst);
     own.sync_at(v.time.load(Relaxed));
 }

@@ -41,7 +41,25 @@ pub struct Counts {
     divs: u64,
     /// Instructions that waited for the one before them, by kind.
     waits: [u64; 3],
+    /// What came of time before the clock was last changed.
+    before: Before,
 }
+
+/// What came of time up to a change of the clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    /// Time at the change, and the cycles that it came to by then: running, of the front end, of
+    /// the back end.
+    ps: [u64; 3],
+    cycles: [u64; 3],
+    /// Energy of the clock, picojoules.
+    clock_pj: u64,
+}
+
+/// Indices into [`Before`].
+const RUNNING: usize = 0;
+const FRONTEND: usize = 1;
+const BACKEND: usize = 2;
 
 /// The kinds of waiting.
 const WAITS: [usize; 3] = [Events::LOAD_USES, Events::FP_USES, Events::USES];
@@ -71,12 +89,38 @@ impl Counts {
         self.l2_prefetched += u64::from(sequential && !l2_hit);
     }
 
+    fn times(&self) -> [u64; 3] {
+        [self.ps, self.frontend_ps, self.backend_ps]
+    }
+
+    /// Cycles that time of one kind has come to; `t` is at the clock of now.
+    fn cycles(&self, kind: usize, t: &TypeModel) -> u64 {
+        let since = self.times()[kind] - self.before.ps[kind];
+        self.before.cycles[kind] + t.cycles(since)
+    }
+
+    /// Energy of events and of the clock; `t` is at the clock of now.
+    fn pj(&self, t: &TypeModel) -> u64 {
+        let since = self.ps - self.before.ps[RUNNING];
+        self.pj + self.before.clock_pj + t.clock_pj(since)
+    }
+
+    /// The clock is about to change from that of `t`.
+    pub fn clock_changes(&mut self, t: &TypeModel) {
+        let cycles = [RUNNING, FRONTEND, BACKEND].map(|kind| self.cycles(kind, t));
+        self.before = Before {
+            ps: self.times(),
+            cycles,
+            clock_pj: self.pj(t) - self.pj,
+        };
+    }
+
     /// The totals in the order of the state page, settled ones only.
     pub fn totals(&self, t: &TypeModel) -> [u64; NR_TOTALS] {
         let mut out = [0; NR_TOTALS];
         for (total, value) in [
             (Total::ActivePs, self.ps),
-            (Total::Cycles, t.cycles(self.ps)),
+            (Total::Cycles, self.cycles(RUNNING, t)),
             (Total::Instructions, self.instructions),
             (Total::L1dAccess, self.accesses),
             (Total::L1dRefill, self.l1d_refills),
@@ -86,7 +130,7 @@ impl Counts {
             (Total::Mispredicts, self.mispredicts),
             (Total::StallFrontendPs, self.frontend_ps),
             (Total::StallBackendPs, self.backend_ps),
-            (Total::DynamicPj, self.pj),
+            (Total::DynamicPj, self.pj(t)),
             (Total::Stores, self.stores),
             (Total::L2WriteBack, self.l2_writebacks),
         ] {
@@ -108,7 +152,7 @@ impl Counts {
     pub fn event(&self, event: u16, t: &TypeModel) -> Option<u64> {
         use crate::pmu::event as e;
         Some(match event {
-            e::CPU_CYCLES => t.cycles(self.ps),
+            e::CPU_CYCLES => self.cycles(RUNNING, t),
             e::INST_RETIRED => self.instructions,
             e::L1D_CACHE | e::MEM_ACCESS => self.accesses,
             e::L1D_CACHE_REFILL => self.l1d_refills,
@@ -124,11 +168,11 @@ impl Counts {
             e::ST_RETIRED => self.stores,
             e::BR_MIS_PRED | e::BR_MIS_PRED_RETIRED => self.mispredicts,
             e::BR_PRED | e::BR_RETIRED => self.branches,
-            e::STALL_FRONTEND => t.cycles(self.frontend_ps),
-            e::STALL_BACKEND => t.cycles(self.backend_ps) + self.interlocks(t),
+            e::STALL_FRONTEND => self.cycles(FRONTEND, t),
+            e::STALL_BACKEND => self.cycles(BACKEND, t) + self.interlocks(t),
             e::L1D_CACHE_REFILL_HWPRF => self.l1d_prefetched,
             e::L2D_CACHE_REFILL_HWPRF => self.l2_prefetched,
-            e::STALL_BACKEND_MEM => t.cycles(self.backend_ps),
+            e::STALL_BACKEND_MEM => self.cycles(BACKEND, t),
             e::STALL_BACKEND_ILOCK => self.interlocks(t),
             e::VFP_SPEC => self.fp,
             e::INT_MUL_SPEC => self.muls,
@@ -145,7 +189,7 @@ pub fn energy(user: &Counts, kernel: &Counts, t: &TypeModel, now_ps: u64) -> u64
         t.dilation as u32,
         now_ps,
         user.ps + kernel.ps,
-        user.pj + kernel.pj,
+        user.pj(t) + kernel.pj(t),
     )
 }
 
@@ -192,6 +236,32 @@ mod tests {
         let t = &juno()[0];
         assert_eq!(c.event(event::L1D_CACHE_REFILL_HWPRF, t), Some(2));
         assert_eq!(c.event(event::L2D_CACHE_REFILL_HWPRF, t), Some(1));
+    }
+
+    #[test]
+    fn cycles_and_energy_go_on_over_a_change_of_the_clock() {
+        let file = amp_machine::MachineFile::load("juno").unwrap();
+        let (_, models) = file.board_models().unwrap();
+        let (fast, m) = (&juno()[0], models[0]);
+        let [slow, fast] = [0, 4].map(|i| fast.at(m, m.operating_points[i]));
+        let mut c = Counts {
+            ps: 8_000_000,
+            backend_ps: 4_000_000,
+            ..Counts::default()
+        };
+        let pj = c.pj(&fast);
+        assert_eq!((c.cycles(RUNNING, &fast), c.cycles(BACKEND, &fast)), (1100, 550));
+        c.clock_changes(&fast);
+        let same = (c.cycles(RUNNING, &slow), c.cycles(BACKEND, &slow), c.pj(&slow));
+        assert_eq!(same, (1100, 550, pj));
+        c.ps += 8_000_000;
+        assert_eq!(c.cycles(RUNNING, &slow), 1550);
+        // at the slowest clock, static power is all there is
+        assert_eq!(c.pj(&slow), pj);
+        c.clock_changes(&slow);
+        c.ps += 8_000_000;
+        assert_eq!(c.event(event::CPU_CYCLES, &fast), Some(2650));
+        assert_eq!(c.totals(&fast)[Total::DynamicPj as usize], 2 * pj);
     }
 
     #[test]

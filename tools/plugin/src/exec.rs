@@ -4,7 +4,7 @@ use crate::board::{board, vcpu, Board};
 use crate::cache::L2Access;
 use crate::clock;
 use crate::coherence::Access;
-use crate::model::{Exposure, NEAR};
+use crate::model::{Exposure, Pace, NEAR};
 use crate::private::Question;
 use crate::timing::{BlockEvents, Cost};
 use crate::vcpu::{Own, Vcpu, INDIRECT};
@@ -121,11 +121,11 @@ unsafe fn account(v: &'static Vcpu, data: *mut c_void, lost: u64) {
     let (own, b) = unsafe { (v.own(), &*data.cast::<Block>()) };
     // SAFETY: as above.
     let cost = unsafe { b.cost(own.type_index) };
-    let ps = u64::from(cost.ps) + lost;
+    let ps = (u64::from(cost.ps) * own.pace.time >> Pace::SHIFT) + lost;
     own.pending = b.pending;
     let counts = &mut own.counts[level(b.start)];
     counts.ps += ps;
-    counts.pj += u64::from(cost.pj);
+    counts.pj += u64::from(cost.pj) * own.pace.energy >> Pace::SHIFT;
     counts.recent.add(b.events);
     let time = v.time.load(Relaxed) + ps;
     v.time.store(time, Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::decode::NR_CLASSES;
 use amp_machine::page::StaticPower;
-use amp_machine::{CoreModel, Predictor, SharedLines};
+use amp_machine::{CoreModel, OperatingPoint, Predictor, SharedLines};
 
 /// How much of a miss the core sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,12 @@ pub struct TypeModel {
     pub fp_pj: f64,
     pub l1d_refill_pj: u64,
     pub l2_refill_pj: u64,
+    /// Static power, as readers of the state page know it: at the slowest operating point.
     pub power: StaticPower,
+    /// What the clock takes beyond that while running, microwatts.
+    pub more_uw: u32,
+    /// What a block's time and energy at the fastest clock are multiplied with.
+    pub pace: Pace,
     pub line_shift: u32,
     pub l1_sets: usize,
     pub l1_ways: usize,
@@ -62,7 +67,57 @@ pub struct TypeModel {
     pub l2_ways: usize,
 }
 
+/// Time and energy of a block beside those at the core type's fastest clock, in units of
+/// 1/[`Pace::ONE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    pub time: u64,
+    pub energy: u64,
+}
+
+impl Pace {
+    /// The fastest clock.
+    pub const ONE: u64 = 1 << Pace::SHIFT;
+    pub const SHIFT: u32 = 16;
+}
+
 impl TypeModel {
+    /// The core type at one of its operating points. What goes with the clock takes longer, and
+    /// what the core's voltage feeds takes less, by its square; memory and lines from other cores
+    /// are as fast and cost as much as ever.
+    pub fn at(&self, m: &CoreModel, point: OperatingPoint) -> TypeModel {
+        let top = m.operating_points.last().copied().unwrap_or(point);
+        let slower = f64::from(top.mhz) / f64::from(point.mhz);
+        let square = |p: OperatingPoint| (f64::from(p.mv) / f64::from(top.mv)).powi(2);
+        let energy = square(point);
+        let running = |p: OperatingPoint| {
+            f64::from(self.power.active_uw) * square(p) * f64::from(p.mhz) / f64::from(top.mhz)
+        };
+        let least = m.operating_points.first().copied().unwrap_or(point);
+        // an idle core's power does not depend on its clock
+        let active_uw = running(least).max(f64::from(self.power.idle_uw));
+        let longer = |ps: u64| (ps as f64 * slower).round() as u64;
+        TypeModel {
+            mhz: u64::from(point.mhz),
+            ps_per_cycle: self.ps_per_cycle * slower,
+            l2_ps: self.l2_ps.map(longer),
+            mispredict_ps: longer(self.mispredict_ps),
+            instruction_pj: self.instruction_pj * energy,
+            fp_pj: self.fp_pj * energy,
+            l1d_refill_pj: (self.l1d_refill_pj as f64 * energy).round() as u64,
+            power: StaticPower {
+                active_uw: active_uw.round() as u32,
+                idle_uw: self.power.idle_uw,
+            },
+            more_uw: (running(point) - active_uw).max(0.0).round() as u32,
+            pace: Pace {
+                time: (slower * Pace::ONE as f64).round() as u64,
+                energy: (energy * Pace::ONE as f64).round() as u64,
+            },
+            ..self.clone()
+        }
+    }
+
     /// The core type `index` of a machine, slowed down `dilation` times. `m` has passed the machine
     /// file's checks.
     pub fn new(index: usize, m: &CoreModel, dilation: u32) -> TypeModel {
@@ -106,6 +161,11 @@ impl TypeModel {
                 active_uw: uw(m.energy.active_mw),
                 idle_uw: uw(m.energy.idle_mw),
             },
+            more_uw: 0,
+            pace: Pace {
+                time: Pace::ONE,
+                energy: Pace::ONE,
+            },
             line_shift: m.l1d.line.trailing_zeros(),
             l1_sets: m.l1d.sets() as usize,
             l1_ways: m.l1d.ways as usize,
@@ -118,6 +178,13 @@ impl TypeModel {
     pub fn cycles(&self, ps: u64) -> u64 {
         let cycles = u128::from(ps) * u128::from(self.mhz) / 1_000_000 / u128::from(self.dilation);
         cycles as u64
+    }
+
+    /// What the clock takes beyond static power while running for `ps` of virtual time, picojoules.
+    pub fn clock_pj(&self, ps: u64) -> u64 {
+        // uW * ps = 1e-6 pJ
+        let pj = u128::from(ps) * u128::from(self.more_uw) / 1_000_000 / u128::from(self.dilation);
+        pj as u64
     }
 }
 
@@ -162,6 +229,42 @@ pub(crate) mod tests {
             for e in [t.l2_ps, t.dram_ps] {
                 assert!(e[0] > e[1] && e[1] > e[2], "{e:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_slower_clock_takes_longer_and_less() {
+        let file = MachineFile::load("juno").unwrap();
+        let (_, models) = file.board_models().unwrap();
+        for (fast, m) in juno().iter().zip(models) {
+            let at: Vec<TypeModel> = m.operating_points.iter().map(|p| fast.at(m, *p)).collect();
+            let top = at.last().unwrap();
+            assert_eq!(top.pace, fast.pace);
+            assert_eq!((top.mhz, top.l2_ps), (fast.mhz, fast.l2_ps));
+            assert_eq!(top.power.active_uw + top.more_uw, fast.power.active_uw);
+            for pair in at.windows(2) {
+                let (slow, fast) = (&pair[0], &pair[1]);
+                assert_eq!(slow.power, fast.power);
+                assert!(slow.more_uw < fast.more_uw);
+                assert!(slow.pace.time > fast.pace.time && slow.pace.energy < fast.pace.energy);
+                assert!(slow.l2_ps[0] > fast.l2_ps[0]);
+                assert_eq!(slow.dram_ps, fast.dram_ps);
+                assert!(slow.cycles(1 << 40) < fast.cycles(1 << 40));
+            }
+        }
+    }
+
+    #[test]
+    fn power_falls_with_clock_and_voltage_as_published() {
+        // [EAS] 168 mW at 450 MHz beside 616 at 1100
+        let file = MachineFile::load("juno").unwrap();
+        let (_, models) = file.board_models().unwrap();
+        let (fast, m) = (&juno()[0], models[0]);
+        let slow = fast.at(m, m.operating_points[0]);
+        let clock = |t: &TypeModel| f64::from(t.power.active_uw + t.more_uw);
+        let rate = |t: &TypeModel| t.instruction_pj / t.ps_per_cycle;
+        for ratio in [clock(&slow) / clock(fast), rate(&slow) / rate(fast)] {
+            assert!((ratio - 168.0 / 616.0).abs() < 0.003, "{ratio}");
         }
     }
 

@@ -45,6 +45,7 @@ functions! {
         object_of_type = c"object_resolve_path_type" fn(*const c_char, *const c_char, *mut bool) -> *mut c_void;
         gpio_in = c"qdev_get_gpio_in" fn(*mut c_void, c_int) -> *mut Irq;
         set_irq = c"qemu_set_irq" fn(*mut Irq, c_int);
+        map_memory = c"cpu_physical_memory_map" fn(u64, *mut u64, bool) -> *mut c_void;
         write_register = c"aarch64_cpu_gdb_write_register" fn(*mut CpuState, *mut u8, c_int) -> c_int;
     }
 }
@@ -192,6 +193,16 @@ impl Internals {
             }
             (self.gpio_in)(gic, n as c_int)
         }
+    }
+
+    /// Where `bytes` of the guest's memory from physical address `at` are in this process; `None`
+    /// where that is not memory. It stays there for the life of the process. From a vCPU's thread.
+    pub fn memory(&self, at: u64, bytes: u64) -> Option<*mut u8> {
+        let mut length = bytes;
+        // SAFETY: QEMU takes its own locks and writes the length of what it has mapped. Memory is
+        // mapped where it is, and is never unmapped, as the machine's is never taken away.
+        let address = unsafe { (self.map_memory)(at, &raw mut length, true) };
+        (!address.is_null() && length == bytes).then_some(address.cast())
     }
 
     /// Moves an interrupt line up or down. Not with the big lock held.

@@ -6,7 +6,7 @@ use crate::cache::{Random, L2};
 use crate::coherence::Peers;
 use crate::counts::Counts;
 use crate::ffi::ByteArray;
-use crate::model::TypeModel;
+use crate::model::{Pace, TypeModel};
 use crate::pmu::Pmu;
 use crate::private::{Private, NO_LINE};
 use crate::qemu::{CpuState, Irq};
@@ -72,6 +72,8 @@ pub struct Own {
     pub line_up: bool,
     /// Index of the core type.
     pub type_index: usize,
+    /// That of `model`, for the hot path.
+    pub pace: Pace,
     /// End of the last block if it ended in a branch that needs predicting, with [`INDIRECT`] set
     /// for an indirect one; else 0.
     pub pending: u64,
@@ -88,7 +90,10 @@ pub struct Own {
     pub streams: [u64; 4],
     pub next_stream: usize,
     pub random: Random,
+    /// The core type at the clock of now.
     pub model: &'static TypeModel,
+    /// Number of its operating point; at first none, which is the fastest.
+    pub point: u32,
     pub pmu: Pmu,
     pub fixes: [Fix; 8],
     /// Buffer for register reads.
@@ -137,6 +142,7 @@ impl Vcpu {
                 line: std::ptr::null_mut(),
                 line_up: false,
                 type_index: model.index,
+                pace: model.pace,
                 pending: 0,
                 counts: [Counts::default(), Counts::default()],
                 salt: 0,
@@ -147,6 +153,7 @@ impl Vcpu {
                 next_stream: 0,
                 random: Random::new(seed, index as u64 + 1),
                 model,
+                point: u32::MAX,
                 pmu: Pmu::default(),
                 fixes: [Fix::default(); 8],
                 bytes,

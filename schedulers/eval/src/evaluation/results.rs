@@ -123,6 +123,10 @@ pub struct Environment {
     /// Whether times are virtual ones of the board or the simulator.
     #[serde(default)]
     pub virtual_time: bool,
+    /// Who sets the clocks: the governors of the kernel's frequency scaling. None where clocks do
+    /// not change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governor: Option<String>,
     /// Seed of the start order and of policies that draw lots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,

@@ -232,6 +232,7 @@ fn environment(report: &BenchReport) -> String {
         facts.extend(value.map(|v| (name.to_owned(), v)));
     };
     fact("Kernel", e.kernel.clone());
+    fact("Clocks set by", e.governor.clone());
     fact("QEMU", e.qemu.clone());
     fact("Commit", e.commit.clone());
     fact("Seed", e.seed.map(|s| s.to_string()));

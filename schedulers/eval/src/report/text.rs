@@ -51,7 +51,9 @@ fn notes(report: &BenchReport) -> String {
     out.extend(words::alone_once(report).map(str::to_owned));
     out.extend(words::work(report).map(str::to_owned));
     let mut out = out.join(" ") + "\n";
+    let governor = report.environment.governor.as_ref();
     for note in [
+        governor.map(|g| format!("Clocks are set by the governor {g}.")),
         words::pinned(report),
         words::stand_in(report),
         words::prediction(report).map(capital),

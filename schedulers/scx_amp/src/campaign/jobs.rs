@@ -76,6 +76,7 @@ fn usual() -> BenchArgs {
         interval: bench::INTERVAL_MS,
         big_cpus: None,
         kernel: None,
+        dvfs: false,
         timeout: None,
         json: None,
         html: None,

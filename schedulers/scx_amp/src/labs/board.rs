@@ -48,6 +48,9 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
         args.kernel.as_deref().unwrap_or(NEWEST),
         &needs,
     )?;
+    if args.dvfs {
+        board.dvfs();
+    }
     let solo_path = match &args.solo_cache {
         Some(path) => path.clone(),
         None => {

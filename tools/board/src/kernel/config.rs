@@ -3,8 +3,9 @@
 //! Programs that load BPF look for it at `/boot/config-RELEASE`: some schedulers cannot be loaded
 //! without. It is in a package of its own since 7.2, in that of the image before.
 
-use super::{archive, extract, Kernel};
-use crate::apt::{with_lists, Host, Offer};
+use super::part::Part;
+use super::Kernel;
+use crate::apt::{with_lists, Host};
 use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::error::BoardError;
@@ -53,7 +54,7 @@ pub fn obtain(
         return Ok(None);
     }
     let found = with_lists(false, |lists_age| {
-        fetch(cache, host, arch, kernel, lists_age, cancel, sink)
+        part(kernel).fetch(cache, host, arch, kernel, lists_age, cancel, sink)
     });
     match found {
         Ok(()) => Ok(Some(file)),
@@ -69,44 +70,17 @@ pub fn obtain(
     }
 }
 
-fn fetch(
-    cache: &Cache,
-    host: &Host,
-    arch: Arch,
-    kernel: &Kernel,
-    lists_age: Duration,
-    cancel: &AtomicBool,
-    sink: &mut Sink<'_>,
-) -> Result<(), BoardError> {
-    let _lock = cache.lock(cancel, sink)?;
-    let apt = archive(cache, host, arch)?;
-    apt.update(lists_age, cancel, sink)?;
+/// The configuration as a part of a kernel.
+fn part(kernel: &Kernel) -> Part {
     let release = &kernel.release;
-    let own = format!("linux-base-{release}");
-    let offers = apt.offers(&[own, kernel.package.clone()], cancel)?;
-    let of_this = offers.into_iter().filter(|o| o.version == kernel.version);
-    // the small package first
-    let mut of_this: Vec<Offer> = of_this.collect();
-    of_this.sort_by_key(|o| !o.package.starts_with("linux-base-"));
-    let offer = of_this.first().ok_or_else(|| BoardError::NoSuchPackage {
-        package: format!("linux-base-{release} ({})", kernel.version),
-        arch: arch.debian(),
-        suites: super::SUITES.join(", "),
-    })?;
-    let deb = apt.fetch_one(offer, cancel, sink)?;
-    let staging = cache.staging()?;
-    let staged = staging.path().join("config");
-    let wanted = [
-        format!("boot/config-{release}"),
-        format!("usr/lib/modules/{release}/config"),
-    ];
-    extract(&deb, &wanted, &offer.package, &staged)?;
-    seal::put(&staged)?;
-    let to = format!("{}/config", kernel.folder(arch));
-    cache.publish(&seal::place(&staged), format!("{to}.seal"))?;
-    cache.publish(&staged, &to)?;
-    apt.forget_archives(&[deb]);
-    Ok(())
+    Part {
+        name: "config",
+        package: format!("linux-base-{release}"),
+        paths: vec![
+            format!("boot/config-{release}"),
+            format!("usr/lib/modules/{release}/config"),
+        ],
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 pub mod btf;
 mod choice;
 pub mod config;
+pub mod driver;
 pub mod image;
+mod part;
 
 use crate::apt::{with_lists, Apt, Host, Installed, Offer};
 use crate::arch::Arch;

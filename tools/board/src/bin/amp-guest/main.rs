@@ -5,6 +5,7 @@
 
 mod collect;
 mod outbox;
+mod modules;
 mod process;
 
 use amp_board::job::{self, Job, BEGIN, END, MARK};
@@ -32,6 +33,7 @@ fn say(text: &str) {
 fn work() -> Result<(i32, Vec<u8>), String> {
     let text = std::fs::read(job::PATH).map_err(|e| format!("{}: {e}", job::PATH))?;
     let job: Job = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", job::PATH))?;
+    modules::load(job::MODULES)?;
     if job.interactive {
         let code = process::shell()?;
         return Ok((code, collect::archive(&job.collect)?));
