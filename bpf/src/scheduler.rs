@@ -233,6 +233,16 @@ impl Scheduler {
         unsafe { std::ptr::addr_of_mut!(bss.shared.lending).write_volatile(u32::from(fast)) }
     }
 
+    /// Whether clocks follow load from now on, where the kernel's governor is schedutil. Not at first:
+    /// the kernel then clocks all CPUs as if they were fully busy.
+    pub fn follow_load(&mut self, follow: bool) {
+        let Some(bss) = self.skel.maps.bss_data.as_mut() else {
+            return;
+        };
+        // SAFETY: as in `lend`.
+        unsafe { std::ptr::addr_of_mut!(bss.shared.follow).write_volatile(u32::from(follow)) }
+    }
+
     /// Takes these events to hand, instead of those there were. Nothing is counted then, until
     /// [`count`](Self::count) says so.
     ///

@@ -50,7 +50,7 @@ const _: () = {
     assert!(offset_of!(Slot, placement) == 56);
     assert!(offset_of!(Slot, runtime) == 64);
     assert!(offset_of!(Slot, comm) == 152);
-    assert!(size_of::<Cpu>() == 64);
+    assert!(size_of::<Cpu>() == 128);
     assert!(
         size_of::<[u64; MAX_TYPES]>() == offset_of!(Slot, burst_start) - offset_of!(Slot, runtime)
     );

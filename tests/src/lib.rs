@@ -249,6 +249,18 @@ impl Lab {
         self
     }
 
+    /// Lets the guest's kernel set the clocks; it is of the generic flavour then, of the same version.
+    #[must_use]
+    pub fn dvfs(mut self) -> Lab {
+        self.run.kernel = match self.run.kernel {
+            KernelChoice::Version(v) => KernelChoice::Generic(v.replace("-cloud-", "-")),
+            KernelChoice::Newest => KernelChoice::NewestGeneric,
+            generic => generic,
+        };
+        self.run.dvfs = true;
+        self
+    }
+
     /// Brings the file at `path` back from the guest, see [`Reply::file`].
     #[must_use]
     pub fn collect(mut self, path: &str) -> Lab {

@@ -397,7 +397,7 @@ __noinline int at_rest(void)
 			busy = true;
 	}
 	bpf_for(i, 0, nr_cpus)
-		if (cpu_record(i)->slot || scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | i) > 0)
+		if (cpu_record(i)->slot || clock_falls(cpu_record(i)) || scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | i) > 0)
 			busy = true;
 	return !busy;
 }
@@ -429,6 +429,7 @@ static int amp_timer(void *map, int *key, struct timer_cell *cell)
 		wake_idle(types);
 	if (enq_immed)
 		take_back();
+	set_clocks();
 	if (at_rest()) {
 		__sync_lock_test_and_set(&shared.resting, 1);
 		/* somebody may have come between: whoever takes the flag back starts the timer */

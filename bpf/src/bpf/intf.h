@@ -95,7 +95,10 @@ struct amp_ended {
 	u64 runtime[8];		/* ns on each core type, AMP_MAX_TYPES */
 };
 
-/* What a CPU does, and its statistics: written by that CPU only, but for `foreign`. */
+/*
+ * What a CPU does, and its statistics: written by that CPU only, but for `foreign`, and by the timer
+ * from `load` on.
+ */
 struct amp_cpu {
 	u32 slot;		/* of the thread it runs; 0 when idle */
 	u32 foreign;		/* that thread is placed on another core type, and nobody has come to displace it yet */
@@ -107,6 +110,11 @@ struct amp_cpu {
 	u64 nr_kicks;		/* CPUs made to reschedule */
 	u64 nr_lent;		/* runs of threads placed on slower core types, here because this CPU was idle */
 	u64 idle_since;		/* bpf_ktime_get_ns() when it last found nothing to run; kept where `lending` is on */
+	u32 load;		/* how much of its fastest clock it needed lately, of 1024; kept where `follow` is on, as the next */
+	u32 saturated;		/* timers in a row at which it ran somebody, see frequency.bpf.h */
+	u32 clock;		/* what the kernel was asked for last, of 1024; at first the fastest */
+	u32 clock_here;		/* the same, asked for on this CPU */
+	u64 pad64[6];		/* whole cache lines */
 };
 
 /* What the events of one generation counted for a thread on one core type. */
@@ -137,7 +145,7 @@ struct amp_meter {
 	u64 every;		/* ns of CPU time after which a thread that goes on running is read at a tick */
 };
 
-/* The rest of the shared state. User space only reads it, but for `lending`. */
+/* The rest of the shared state. User space only reads it, but for `lending` and `follow`. */
 struct amp_shared {
 	u64 free_head;		/* list of free slots: tag in the high half against ABA, index in the low */
 	u32 nr_used;		/* slots below this index have been used */
@@ -146,6 +154,8 @@ struct amp_shared {
 	u32 fallback;		/* user space has been silent: share fairly without it */
 	u32 lending;		/* an idle CPU may run what is placed, and runs, on slower core types */
 	u32 resting;		/* nobody runs or waits, and the timer is off until somebody does */
+	u32 follow;		/* clocks follow load, where the kernel's frequency scaling listens */
+	u32 followed;		/* they do, by the last timer */
 	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */
 	u64 nr_fallbacks;
 	u64 nr_untracked;	/* threads that found the table full */

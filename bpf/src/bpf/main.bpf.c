@@ -14,6 +14,7 @@
  * placement.bpf.h   otherwise: which queue
  * dispatch.bpf.h    which thread next
  * running.bpf.h     which thread runs where
+ * frequency.bpf.h   the clocks of CPUs
  * fallback.bpf.h    commit from user space, and the timer for when it is silent
  */
 #include <scx/common.bpf.h>
@@ -34,6 +35,7 @@ UEI_DEFINE(uei);
 #include "idle.bpf.h"
 #include "placement.bpf.h"
 #include "dispatch.bpf.h"
+#include "frequency.bpf.h"
 #include "running.bpf.h"
 #include "fallback.bpf.h"
 
@@ -70,6 +72,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(amp_init)
 	}
 	shared.nr_used = 1;
 	shared.heartbeat = bpf_ktime_get_ns();
+	bpf_for(i, 0, nr_cpus)
+		cpu_record(i)->clock = cpu_record(i)->clock_here = FASTEST;
 	bpf_for(i, 0, nr_types) {
 		err = create_mask(i);
 		if (err)

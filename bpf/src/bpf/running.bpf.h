@@ -76,6 +76,7 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	c->slot = index;
 	c->ticked = 1;
 	keep_watch();
+	repeat_clock(c, cpu);
 	if (!s || index == AMP_UNTRACKED)
 		return;
 	/* not any more, whatever its last burst was */

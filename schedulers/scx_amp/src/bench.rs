@@ -1,6 +1,7 @@
 //! `scx_amp bench`: how well policies do on a mix of programs. Its options, what is wrong with
 //! them, and showing what came out; the work is done in a laboratory ([`crate::labs`]).
 
+use crate::cpufreq::Cpufreq;
 use crate::labs::{board, host, sim};
 use crate::recording;
 use amp_eval::evaluation::BenchReport;
@@ -105,6 +106,11 @@ pub struct BenchArgs {
     #[arg(long)]
     #[serde(skip)]
     pub dvfs: bool,
+    /// What policies of ours ask the kernel's frequency scaling for, where its governor is schedutil
+    /// (board, host)
+    #[arg(long, value_enum, default_value = "load")]
+    #[serde(default)]
+    pub cpufreq: Cpufreq,
     /// Longest time a single run may take, in seconds of the machine's own time [default: 600; none
     /// for the simulator]
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]

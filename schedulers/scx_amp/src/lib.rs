@@ -14,6 +14,7 @@ mod campaign;
 #[cfg(feature = "sim")]
 mod compare;
 mod control;
+mod cpufreq;
 mod doctor;
 mod groups;
 mod help;

@@ -1,6 +1,7 @@
 //! The machine we run on, through the BPF scheduler.
 
 use crate::banks::CounterBanks;
+use crate::cpufreq::{self, Cpufreq};
 use crate::run::options::USUAL_INTERVAL;
 use amp_bpf::{Config, LoadError, Scheduler, State};
 use amp_host::bad_input;
@@ -15,6 +16,7 @@ use amp_pmc::CounterInventory;
 use amp_sched::{Machine, MachineError, Placement, Topology};
 use anyhow::Result;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::time::Duration;
 
 mod roster;
@@ -37,6 +39,8 @@ pub struct LiveOptions {
     pub only_sched_ext: bool,
     /// Threads that can be placed at a time, where it is not the usual number.
     pub slots: Option<u32>,
+    /// What CPUs are to be clocked at.
+    pub cpufreq: Cpufreq,
 }
 
 /// This machine, scheduled by us until it is dropped.
@@ -91,6 +95,7 @@ impl Live {
         config.heartbeat_timeout = Some(Duration::from_nanos(longest.0) * SILENT_TICKS);
         let mut scheduler = Scheduler::load(&config).map_err(told)?;
         scheduler.count_every(between_readings(options.interval));
+        scheduler.follow_load(follows_load(options.cpufreq));
         scheduler.attach().map_err(told)?;
         let counting = CounterBanks::new(topology.core_types().len());
         let others = inventory.virtual_counters();
@@ -110,6 +115,11 @@ impl Live {
     /// The engine ticks at this interval from now on.
     pub fn set_interval(&mut self, interval: Nanos) {
         self.scheduler.count_every(between_readings(interval));
+    }
+
+    /// CPUs are clocked so from now on.
+    pub fn set_cpufreq(&mut self, cpufreq: Cpufreq) {
+        self.scheduler.follow_load(follows_load(cpufreq));
     }
 
     /// Counts these events from now on, instead of those before.
@@ -284,6 +294,11 @@ impl Machine for Live {
     fn now(&self) -> Nanos {
         clock::now()
     }
+}
+
+/// Whether the mechanism is to say what load there is: not where nobody asks.
+fn follows_load(cpufreq: Cpufreq) -> bool {
+    cpufreq == Cpufreq::Load && cpufreq::asked(Path::new("/"))
 }
 
 fn ended_of(e: &amp_bpf::Ended) -> EndedThread {

@@ -2,6 +2,7 @@
 //!
 //! Shipped ones are the files in `profiles/`; any other file of that form does as well.
 
+use crate::cpufreq::Cpufreq;
 use amp_host::bad_input;
 use amp_machine::{BadFile, Locator};
 use amp_sched::policy::Settings;
@@ -36,6 +37,8 @@ pub struct Profile {
     pub settings: Vec<String>,
     /// Milliseconds between two decisions; `None` leaves the usual ones.
     pub interval: Option<u64>,
+    /// What CPUs are to be clocked at.
+    pub cpufreq: Cpufreq,
 }
 
 #[derive(Deserialize)]
@@ -47,6 +50,8 @@ struct File {
     #[serde(default)]
     set: Vec<Spanned<String>>,
     interval: Option<Spanned<u64>>,
+    #[serde(default)]
+    cpufreq: Cpufreq,
 }
 
 impl Profile {
@@ -126,6 +131,7 @@ pub fn parse(name: &str, path: &Path, text: &str) -> Result<Profile, BadFile> {
         provider: file.provider.into_inner(),
         settings: file.set.into_iter().map(Spanned::into_inner).collect(),
         interval: file.interval.map(Spanned::into_inner),
+        cpufreq: file.cpufreq,
     })
 }
 
@@ -205,6 +211,7 @@ mod tests {
                 format!("{GOOD}interval = 1"),
                 "line 4: key `interval`: 1 ms: want 5 to 10000",
             ),
+            (format!("{GOOD}cpufreq = \"half\""), "key `cpufreq`"),
             (format!("{GOOD}polcy = 1"), "line 4: key `polcy`"),
             ("policy = \"hsp\"".to_owned(), "missing field"),
             ("policy".to_owned(), "line 1"),

@@ -7,6 +7,7 @@
 
 use crate::arrivals::{Tell, Watch};
 use crate::control::{refusal, Answer, Order};
+use crate::cpufreq::Cpufreq;
 use crate::live::{Live, LiveOptions};
 use crate::memory::Remembering;
 use crate::profile::Profile;
@@ -60,6 +61,8 @@ pub struct Running {
     profile: Option<String>,
     /// Time between two decisions, where no profile may change it.
     interval: Option<Nanos>,
+    /// What CPUs are to be clocked at, where no profile may change it.
+    cpufreq: Option<Cpufreq>,
     rules: Option<Rules>,
 }
 
@@ -83,6 +86,7 @@ impl Running {
             interval: asked.interval(),
             only_sched_ext,
             slots: asked.slots,
+            cpufreq: asked.cpufreq(),
         };
         let policy = asked.policy_for(Some(&detected.topology))?;
         let needs = needs(policy.name());
@@ -114,6 +118,7 @@ impl Running {
             provider,
             profile: as_it_says.then_some(profile.name),
             interval: asked.interval,
+            cpufreq: asked.cpufreq,
             rules: None,
             recording,
             tell: None,
@@ -245,6 +250,7 @@ impl Running {
         Status {
             profile: self.profile.clone().unwrap_or_default(),
             interval_ms: self.options.interval.as_millis(),
+            cpufreq: self.options.cpufreq.name().to_owned(),
             rules: self.rules.as_ref().map(Rules::what).unwrap_or_default(),
             rules_failed: self
                 .rules
@@ -306,6 +312,8 @@ impl Running {
         let usual = profile.interval.map_or(USUAL_INTERVAL, Nanos::from_millis);
         self.options.interval = self.interval.unwrap_or(usual);
         self.scheduling.set_interval(self.options.interval);
+        self.options.cpufreq = self.cpufreq.unwrap_or(profile.cpufreq);
+        self.scheduling.set_cpufreq(self.options.cpufreq);
         self.profile = Some(profile.name.clone());
         Ok(why)
     }

@@ -1,5 +1,6 @@
 //! A policy at work on this machine's kernel: the engine and the live machine together.
 
+use crate::cpufreq::Cpufreq;
 use crate::live::Live;
 use amp_metrics::providers::{Declarations, DeclaredFactors, Prepared};
 use amp_metrics::{AppId, EventSets, Nanos, Provider};
@@ -159,6 +160,11 @@ impl Scheduling {
     /// The engine, to change what it works with.
     pub fn engine_mut(&mut self) -> &mut Engine {
         &mut self.engine
+    }
+
+    /// CPUs are clocked so from now on.
+    pub fn set_cpufreq(&mut self, cpufreq: Cpufreq) {
+        self.machine.set_cpufreq(cpufreq);
     }
 
     /// Ticks come at this interval from now on.

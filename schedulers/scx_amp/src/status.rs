@@ -23,6 +23,12 @@ pub struct Status {
     #[stat(desc = "milliseconds between two decisions")]
     #[serde(default)]
     pub interval_ms: u64,
+    /// Clocks.
+    #[stat(
+        desc = "what CPUs are to be clocked at, where the governor of frequency scaling is schedutil: `load` or `full`"
+    )]
+    #[serde(default)]
+    pub cpufreq: String,
     /// Rules.
     #[stat(desc = "how many rules for single programs there are, and their file; empty without")]
     #[serde(default)]
@@ -269,6 +275,7 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
         // whoever asks knows them
         profile: String::new(),
         interval_ms: 0,
+        cpufreq: String::new(),
         rules: String::new(),
         rules_failed: String::new(),
         policy: engine.policy().name().to_owned(),

@@ -12,6 +12,7 @@ mod complaints;
 mod counters;
 mod counts;
 mod daily;
+mod dvfs;
 mod higher_class;
 mod hot_change;
 mod hotplug;

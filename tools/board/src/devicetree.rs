@@ -194,7 +194,9 @@ fn clocks(
     let each: Vec<u32> = (0..types.len() as u64)
         .flat_map(|i| range(first + i * DOMAIN_BYTES, DOMAIN_BYTES))
         .collect();
-    let names: Vec<String> = (0..types.len()).map(|i| format!("freq-domain{i}\0")).collect();
+    let names: Vec<String> = (0..types.len())
+        .map(|i| format!("freq-domain{i}\0"))
+        .collect();
     let mut device = Node::new(format!("cpufreq@{first:x}"));
     device
         .set_str("compatible", "qcom,cpufreq-hw")

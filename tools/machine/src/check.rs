@@ -254,10 +254,11 @@ fn core_model(at: &At, m: &CoreModel) -> Checked {
 
 fn operating_points(model: &At, m: &CoreModel) -> Checked {
     let (at, points) = (model.key("operating_points"), &m.operating_points);
-    model.key("power_coefficient").ensure(
-        m.power_coefficient.is_some() != points.is_empty(),
-        || "goes with operating_points: give both, or neither".into(),
-    )?;
+    model
+        .key("power_coefficient")
+        .ensure(m.power_coefficient.is_some() != points.is_empty(), || {
+            "goes with operating_points: give both, or neither".into()
+        })?;
     at.ensure(points.len() <= MAX_POINTS, || {
         format!("are {}: at most {MAX_POINTS} are supported", points.len())
     })?;
@@ -277,10 +278,9 @@ fn operating_points(model: &At, m: &CoreModel) -> Checked {
     }
     for (i, pair) in points.windows(2).enumerate() {
         let (a, b) = (pair[0], pair[1]);
-        at.index(i + 1)
-            .ensure(a.mhz < b.mhz && a.mv <= b.mv, || {
-                "is not above the one before it: operating points are listed slowest first".into()
-            })?;
+        at.index(i + 1).ensure(a.mhz < b.mhz && a.mv <= b.mv, || {
+            "is not above the one before it: operating points are listed slowest first".into()
+        })?;
     }
     match points.last() {
         Some(p) => at

@@ -58,7 +58,10 @@ mod tests {
         let at = |offset| words.iter().find(|w| w.0 == offset).map(|w| w.1);
         assert_eq!((at(ENABLED), at(WANTED)), (Some(1), Some(1)));
         let clock = |row| at(CLOCKS + row * ROW_BYTES).map(|w| (w & 0xff) * STEP_MHZ);
-        assert_eq!((clock(0), clock(1), clock(2)), (Some(450), Some(1100), Some(1100)));
+        assert_eq!(
+            (clock(0), clock(1), clock(2)),
+            (Some(450), Some(1100), Some(1100))
+        );
         assert_eq!(at(VOLTAGES + ROW_BYTES), Some(1000));
         assert_eq!(clock(3), None);
     }

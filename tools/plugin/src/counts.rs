@@ -250,9 +250,16 @@ mod tests {
             ..Counts::default()
         };
         let pj = c.pj(&fast);
-        assert_eq!((c.cycles(RUNNING, &fast), c.cycles(BACKEND, &fast)), (1100, 550));
+        assert_eq!(
+            (c.cycles(RUNNING, &fast), c.cycles(BACKEND, &fast)),
+            (1100, 550)
+        );
         c.clock_changes(&fast);
-        let same = (c.cycles(RUNNING, &slow), c.cycles(BACKEND, &slow), c.pj(&slow));
+        let same = (
+            c.cycles(RUNNING, &slow),
+            c.cycles(BACKEND, &slow),
+            c.pj(&slow),
+        );
         assert_eq!(same, (1100, 550, pj));
         c.ps += 8_000_000;
         assert_eq!(c.cycles(RUNNING, &slow), 1550);

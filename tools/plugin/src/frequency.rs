@@ -42,10 +42,7 @@ impl Frequency {
     ///
     /// # Errors
     /// When it has no operating points.
-    pub fn new(
-        machine: &MachineFile,
-        types: &mut [TypeModel],
-    ) -> Result<Frequency, String> {
+    pub fn new(machine: &MachineFile, types: &mut [TypeModel]) -> Result<Frequency, String> {
         if !machine.scales_frequency() {
             return Err(format!(
                 "argument `dvfs`: machine `{}` has no operating points",
@@ -130,7 +127,9 @@ pub fn look(b: &Board, v: &Vcpu, own: &mut Own) {
         return;
     }
     own.settle();
-    own.counts.iter_mut().for_each(|c| c.clock_changes(own.model));
+    own.counts
+        .iter_mut()
+        .for_each(|c| c.clock_changes(own.model));
     own.point = point;
     own.model = model;
     own.pace = model.pace;

@@ -1,6 +1,7 @@
 //! From a job of a campaign to the bench that it is.
 
 use crate::bench::{self, BenchArgs, On};
+use crate::cpufreq::Cpufreq;
 use crate::labs::host::kernel_release;
 use amp_board::KernelChoice;
 use amp_eval::campaign::{Campaign, Item, Job, MadeBy, Place};
@@ -77,6 +78,7 @@ fn usual() -> BenchArgs {
         big_cpus: None,
         kernel: None,
         dvfs: false,
+        cpufreq: Cpufreq::default(),
         timeout: None,
         json: None,
         html: None,

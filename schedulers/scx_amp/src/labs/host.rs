@@ -11,6 +11,7 @@ mod where_ran;
 use super::inputs::WorkDir;
 use super::measure;
 use crate::bench::BenchArgs;
+use crate::cpufreq;
 use crate::live::{Live, LiveOptions};
 use crate::memory::Remembering;
 use crate::provider::{self, why_this, Asked};
@@ -39,8 +40,6 @@ use counts::{Counts, Meter};
 use passes::InstructionCounter;
 use peer::{Installed, Peer, PeerFailed};
 use session::{MixRun, Recorded, Rules, Under};
-use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -98,20 +97,13 @@ fn factors(app: &App, solo: &SoloTimes) -> DeclaredFactors {
 
 /// The release of the running kernel.
 pub fn kernel_release() -> Option<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     Some(text.trim().to_owned())
 }
 
-/// The governors of frequency scaling on the machine below `root`; none where there is no scaling.
-fn governor(root: &Path) -> Option<String> {
-    let policies = fs::read_dir(root.join("sys/devices/system/cpu/cpufreq")).ok()?;
-    let of = |e: fs::DirEntry| fs::read_to_string(e.path().join("scaling_governor")).ok();
-    let names: BTreeSet<String> = policies
-        .flatten()
-        .filter_map(of)
-        .map(|name| name.trim().to_owned())
-        .collect();
-    let names: Vec<String> = names.into_iter().collect();
+/// The governors of this machine's clocks; none where clocks do not change.
+fn governor() -> Option<String> {
+    let names: Vec<String> = cpufreq::governors(Path::new("/")).into_iter().collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
@@ -211,6 +203,7 @@ impl<'a> HostLab<'a> {
             interval: Nanos::from_millis(self.args.interval),
             only_sched_ext: false,
             slots: None,
+            cpufreq: self.args.cpufreq,
         };
         let mut inventory = self.inventory()?;
         if self.args.provider != "declared" {
@@ -324,7 +317,7 @@ impl Lab for HostLab<'_> {
             environment: Environment {
                 kernel: kernel_release(),
                 virtual_time: self.meter.is_board(),
-                governor: governor(Path::new("/")),
+                governor: governor(),
                 ..Environment::default()
             },
         }
@@ -368,7 +361,7 @@ impl Lab for HostLab<'_> {
             .iter()
             .map(|t| format!("{}={}", t.capacity, CpuList(t.cpus.clone())))
             .collect();
-        let kernel = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
         let parts = [
             // what is kept of a program; other versions of this program kept less
             "times and course of its own instructions",

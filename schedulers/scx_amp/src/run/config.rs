@@ -146,6 +146,11 @@ pub fn show(named: Option<&Path>) -> Result<String> {
             from(below.interval.is_some(), &profile),
         ),
         (
+            "cpufreq",
+            text(o.cpufreq().name()),
+            from(below.cpufreq.is_some(), &profile),
+        ),
+        (
             "seed",
             o.seed.to_string(),
             from(below.seed.is_some(), "default"),

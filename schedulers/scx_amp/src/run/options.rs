@@ -1,6 +1,7 @@
 //! What `scx_amp run` is to do: options, over the configuration, over the profile.
 
 use super::config::Configuration;
+use crate::cpufreq::Cpufreq;
 use crate::openmetrics::Address;
 use crate::profile::{self, Profile, INTERVALS};
 use crate::recording::RecordArgs;
@@ -50,6 +51,10 @@ pub struct RunArgs {
     /// Time between two decisions, in milliseconds [default: the profile's, mostly 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(*INTERVALS.start()..=*INTERVALS.end()))]
     pub interval: Option<u64>,
+    /// What the kernel's frequency scaling is asked for, where its governor is schedutil
+    /// [default: the profile's, mostly `load`]
+    #[arg(long, value_enum)]
+    pub cpufreq: Option<Cpufreq>,
     /// Schedule only the threads of this control group and those below it, absolute or below
     /// /sys/fs/cgroup
     #[arg(long, value_name = "PATH", conflicts_with = "exclude_cgroup")]
@@ -104,6 +109,7 @@ impl RunArgs {
             big_cpus: None,
             if_hybrid: false,
             interval: None,
+            cpufreq: None,
             only_cgroup: None,
             exclude_cgroup: None,
             recording: RecordArgs::none(),
@@ -157,6 +163,10 @@ pub struct RunOptions {
     pub memory: Option<PathBuf>,
     /// Seconds between two lines of status.
     pub stats: Option<u64>,
+    /// What CPUs are to be clocked at; none leaves that to the profile.
+    pub cpufreq: Option<Cpufreq>,
+    /// The same, as the profile says.
+    pub profile_cpufreq: Cpufreq,
     /// Where figures are served.
     pub metrics: Option<Address>,
     /// Seed of policies that choose at random.
@@ -238,6 +248,8 @@ impl RunOptions {
             by_name,
             interval: interval.map(Nanos::from_millis),
             profile_interval: profile.interval.map_or(USUAL_INTERVAL, Nanos::from_millis),
+            cpufreq: args.cpufreq.or(below.cpufreq),
+            profile_cpufreq: profile.cpufreq,
             only_cgroup: args.only_cgroup.or(below.only_cgroup),
             exclude_cgroup: args.exclude_cgroup.or(below.exclude_cgroup),
             recording: args.recording,
@@ -254,6 +266,11 @@ impl RunOptions {
     /// Time between two decisions.
     pub fn interval(&self) -> Nanos {
         self.interval.unwrap_or(self.profile_interval)
+    }
+
+    /// What CPUs are to be clocked at.
+    pub fn cpufreq(&self) -> Cpufreq {
+        self.cpufreq.unwrap_or(self.profile_cpufreq)
     }
 
     /// The policy, with what was set for it, for a machine of that `topology` where it is known.

@@ -83,6 +83,9 @@ mod tests {
         let (arch, care) = (Arch::Arm64, Care::Usual);
         let e = obtain(&cache, &host, arch, &kernel, care, &never, &mut |_| ()).unwrap_err();
         let e = e.to_string();
-        assert!(e.contains("7.3.4+deb13-cloud-arm64") && e.contains("generic"), "{e}");
+        assert!(
+            e.contains("7.3.4+deb13-cloud-arm64") && e.contains("generic"),
+            "{e}"
+        );
     }
 }

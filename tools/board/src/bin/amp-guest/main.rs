@@ -4,8 +4,8 @@
 //! collected files to the host through the mailbox, and powers the guest off.
 
 mod collect;
-mod outbox;
 mod modules;
+mod outbox;
 mod process;
 
 use amp_board::job::{self, Job, BEGIN, END, MARK};

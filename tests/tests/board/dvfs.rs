@@ -1,0 +1,119 @@
+//! Clocks that the guest's kernel sets: what they cost, and who asks for which.
+
+use amp_tests::Lab;
+use serde_json::Value;
+
+/// Programs alone on a core at its slowest and at its fastest clock, and what the kernel's energy
+/// model says of them.
+const ALONE: &str = r#"
+for domain in 0 2; do
+    policy=/sys/devices/system/cpu/cpufreq/policy$domain
+    echo "driver $(cat $policy/scaling_driver) $(cat $policy/scaling_governor)"
+    for khz in $(cat $policy/cpuinfo_min_freq) $(cat $policy/cpuinfo_max_freq); do
+        echo "power $(cat /sys/kernel/debug/energy_model/cpu$domain/ps:$khz/power)"
+        echo $(cat $policy/cpuinfo_min_freq) >$policy/scaling_min_freq
+        echo $khz >$policy/scaling_max_freq
+        echo $khz >$policy/scaling_min_freq
+        echo "clock $(cat $policy/scaling_cur_freq)"
+        amp-workload run alu --work 2M --pin $((domain + 1)) --count --json
+        amp-workload run chase --size 8M --work 30k --pin $((domain + 1)) --count --json
+    done
+done
+echo "capacities $(cat /sys/devices/system/cpu/cpu0/cpu_capacity) $(cat /sys/devices/system/cpu/cpu2/cpu_capacity)"
+"#;
+
+#[test]
+fn a_slower_clock_takes_time_and_saves_energy() {
+    let r = Lab::board("juno").dvfs().run(ALONE).ok();
+    assert!(r.lines("driver").all(|d| d == "qcom-cpufreq-hw schedutil"));
+    let clocks: Vec<f64> = r.lines("clock").map(|c| c.parse().unwrap()).collect();
+    assert_eq!(clocks, [450e3, 1100e3, 450e3, 850e3]);
+    // published for Juno: 168 and 616 mW, 33 and 93
+    let power: Vec<f64> = r.lines("power").map(|p| p.parse().unwrap()).collect();
+    for (uw, mw) in power.iter().zip([168.0, 616.0, 33.0, 93.0]) {
+        assert!((uw / 1e3 / mw - 1.0).abs() < 0.01, "{power:?}");
+    }
+    assert_eq!(r.line("capacities"), "1024 445");
+    let json = r.json();
+    let of = |i: usize, name: &str| {
+        let run: &Value = &json[i];
+        let value = if name == "wall_ns" {
+            &run[name]
+        } else {
+            &run["model"][name]
+        };
+        value.as_f64().unwrap()
+    };
+    for (core, voltages) in [(0, 0.816), (1, 0.819)] {
+        let slower = clocks[2 * core + 1] / clocks[2 * core];
+        // of each clock: the computing program, the one that waits for memory
+        let [slow, fast] = [4 * core, 4 * core + 2];
+        let ratio = |program: usize, name| of(slow + program, name) / of(fast + program, name);
+        let [time, cycles] = ["wall_ns", "cycles"].map(|n| ratio(0, n));
+        println!("core type {core}: clock 1/{slower:.3}, computing: time {time:.3}, cycles {cycles:.3}, energy {:.3}; waiting: time {:.3}, cycles {:.3}",
+            ratio(0, "energy_uj"), ratio(1, "wall_ns"), ratio(1, "cycles"));
+        assert!((time / slower - 1.0).abs() < 0.05, "{time}");
+        assert!((cycles - 1.0).abs() < 0.05, "{cycles}");
+        // idle power is a part of it, and does not depend on the clock
+        let energy = ratio(0, "energy_uj");
+        assert!(
+            (energy / (voltages * voltages) - 1.0).abs() < 0.1,
+            "{energy}"
+        );
+        assert!(ratio(1, "wall_ns") < 1.0 + (slower - 1.0) / 1.8);
+        assert!(ratio(1, "cycles") < 0.85);
+        // and the kernel counts the same cycles as the board
+        for i in slow..slow + 4 {
+            let counted = json[i]["perf"]["cycles"].as_f64().unwrap();
+            assert!((counted / of(i, "cycles") - 1.0).abs() < 0.02, "{counted}");
+        }
+    }
+}
+
+/// What the fast cores' clock is while nobody runs there, somebody who always runs, and somebody who
+/// runs a part of the time: under the scheduler, and with what it is told meanwhile. Who looks runs
+/// on slow cores.
+const FOLLOWS: &str = r#"
+taskset -p 3c $$ >/dev/null
+clock() { echo "$1 $(cat /sys/devices/system/cpu/cpufreq/policy0/scaling_cur_freq)"; }
+interactive() { taskset 1 amp-workload run interactive --inner fp --step 2k --pause 50 --work 10000 >/dev/null & some=$!; }
+interactive
+sleep 1
+clock kernel-some
+kill $some
+scx_amp run --policy rr --provider none 2>/tmp/log & pid=$!
+i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
+sleep 2
+clock idle
+taskset 2 amp-workload run alu --work 1000G >/dev/null & busy=$!
+sleep 0.2
+clock busy
+kill $busy
+interactive
+sleep 1
+clock some
+scx_amp ctl profile latency >/dev/null
+sleep 1
+clock latency
+scx_amp ctl profile auto >/dev/null
+sleep 1
+clock auto
+kill $some
+echo "says $(scx_amp ctl status | grep -o '"cpufreq": *"[a-z]*"')"
+kill $pid; wait $pid; echo "end $?"
+"#;
+
+#[test]
+fn clocks_follow_load() {
+    let r = Lab::board("juno").dvfs().run(FOLLOWS).ok();
+    let khz = |what: &str| -> u32 { r.line(what).parse().unwrap() };
+    for what in ["kernel-some", "idle", "busy", "some", "latency", "auto"] {
+        println!("{what}: {} kHz", khz(what));
+    }
+    assert_eq!((khz("idle"), khz("busy")), (450_000, 1_100_000));
+    for what in ["some", "auto"] {
+        assert!(khz(what) <= khz("kernel-some").max(625_000), "{what}");
+    }
+    assert_eq!(khz("latency"), 1_100_000);
+    assert_eq!(r.line("end"), "0");
+}
