@@ -5,6 +5,15 @@ use super::*;
 use crate::policy::registry::prim;
 
 fn run(policy: &str, rows: &[(f64, f64, Option<f64>)], ticks: usize) -> Vec<bool> {
+    run_with(policy, &[], rows, ticks)
+}
+
+fn run_with(
+    policy: &str,
+    knobs: &[(&str, &str)],
+    rows: &[(f64, f64, Option<f64>)],
+    ticks: usize,
+) -> Vec<bool> {
     let mut fake = Fake::new(&[2, 4]);
     let keys: Vec<_> = (1..=rows.len() as u64).map(|a| fake.spawn(a)).collect();
     let rows = (1..).zip(rows).map(|(app, (sf, ef, u))| Row {
@@ -14,6 +23,9 @@ fn run(policy: &str, rows: &[(f64, f64, Option<f64>)], ticks: usize) -> Vec<bool
         u: *u,
     });
     let mut e = engine(&fake, policy, Box::new(Table::new(rows.collect(), 0.02, 3)));
+    for (knob, value) in knobs {
+        e.policy_mut().knobs_mut().set(knob, value).unwrap();
+    }
     for _ in 0..ticks {
         e.tick(&mut fake).unwrap();
     }
@@ -57,6 +69,28 @@ fn ef_ranks_by_efficiency_and_inside_the_noise_by_speedup() {
         run("ef", &close, 30),
         [false, true, false, true, false, false]
     );
+}
+
+#[test]
+fn ef_leaves_fast_cores_idle_where_nobody_saves_energy_there() {
+    const ON: &[(&str, &str)] = &[("spare", "on")];
+    let two = [(2.0, 0.8, None), (3.0, 1.4, None)];
+    assert_eq!(run("ef", &two, 30), [true, true]);
+    assert_eq!(run_with("ef", ON, &two, 30), [false, true]);
+    // slow cores are full of those that save least on fast ones
+    let six = [
+        (2.0, 0.8, None),
+        (2.0, 0.9, None),
+        (2.0, 0.7, None),
+        (2.0, 0.6, None),
+        (2.0, 0.5, None),
+        (2.0, 0.4, None),
+    ];
+    let paper = run("ef", &six, 30);
+    assert_eq!(paper, [true, true, false, false, false, false]);
+    assert_eq!(run_with("ef", ON, &six, 30), paper);
+    // three of them fit: a core's worth of room remains
+    assert_eq!(run_with("ef", ON, &six[..3], 30), [false; 3]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! EF-driven: fast cores to those who use energy best there.
 
+mod spare;
+
 use crate::machine::Placement;
 use crate::policy::contract::{Entry, Policy};
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
@@ -12,6 +14,7 @@ use crate::policy::turns::Turns;
 use crate::utility::Utility;
 use crate::view::View;
 use amp_metrics::{CoreTypeId, MetricId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use spare::Spare;
 
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
@@ -43,7 +46,9 @@ application-wide speedup instead. Noise is
 A running mean smooths EF and SF, and starts afresh when a value departs from it as at a change of
 phase; a thread keeps its place for a turn at least. A thread with a speedup factor but no EF is
 ranked by speedup, as though its EF were all noise; one with neither is fair-shared: it gets its
-weight's share of every core type's time. For machines of two core types. Use it to save energy at
+weight's share of every core type's time. With spare=on, which the papers do not have, a thread whose
+EF is below 1, or not known, is on a slow core as long as slow cores have room for it by their load:
+fast cores are idle then. For machines of two core types. Use it to save energy at
 little cost in throughput; it is an unfair policy like hsp.
 ";
 
@@ -52,6 +57,7 @@ const MARGIN: usize = 1;
 const HYSTERESIS: usize = 2;
 const SMOOTHING: usize = 3;
 const TURN: usize = 4;
+const SPARE: usize = 5;
 
 const KNOBS: &[Knob] = &[
     Knob {
@@ -76,6 +82,11 @@ const KNOBS: &[Knob] = &[
         250.0,
         "how long a thread keeps its place at least, and the turn of equal threads of an application",
     ),
+    Knob {
+        key: "spare",
+        kind: KnobKind::Choice(&["off", "on"]),
+        help: "whether fast cores are left idle where slow ones have room and less energy-delay",
+    },
 ];
 
 /// Distance between the classes.
@@ -84,6 +95,9 @@ const CLASS: f64 = 1e4;
 const MOST: f64 = 1e3;
 /// Bonus of a thread whose turn is not over: above any class.
 const KEEP: f64 = 1e5;
+/// An EF below this is worth no fast core that could be idle; a thread on a slow core stays there up to
+/// the second one.
+const WORTH: [f64; 2] = [1.0, 1.05];
 /// Leads of threads of one application are remembered up to so many turns.
 const MEMORY: f64 = 8.0;
 
@@ -119,6 +133,7 @@ pub struct EfDriven {
     order: Vec<(f64, usize)>,
     /// Whether each is contested, in that order.
     contested: Vec<bool>,
+    spare: Spare,
 }
 
 /// Rank of a thread.
@@ -142,7 +157,28 @@ impl EfDriven {
             rank: Vec::new(),
             order: Vec::new(),
             contested: Vec::new(),
+            spare: Spare::default(),
         }
+    }
+
+    /// Leaves fast cores to nobody where that saves energy.
+    fn leave(&mut self, view: &View<'_>) {
+        if self.knobs.choice(SPARE) != "on" || view.topology.core_types().len() != 2 {
+            return;
+        }
+        let ratings = &self.ratings;
+        let worth = |i: usize| {
+            let th = &view.threads[i];
+            let is_there = th.placed == Some(view.topology.slowest());
+            let ef = ratings[i].and_then(|r| r.ef).map_or(0.0, |(ef, _)| ef);
+            let free = Reach::of(view, th.allowed) == Reach::Both;
+            (free && ef < WORTH[usize::from(is_there)]).then_some(ef)
+        };
+        let sf = |i: usize| {
+            view.speedup_factor(&view.threads[i], CoreTypeId::FASTEST)
+                .unwrap_or(1.0)
+        };
+        self.spare.leave(view, &mut self.seats, &worth, &sf);
     }
 
     /// Takes in the interval.
@@ -286,6 +322,7 @@ impl Policy for EfDriven {
             let near = (a.factor - b.factor).abs() <= hysteresis * a.factor.min(b.factor);
             known && other && a.class == b.class && near
         });
+        self.leave(view);
         self.seats.write(view, out);
     }
 
