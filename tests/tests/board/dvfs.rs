@@ -14,6 +14,8 @@ for domain in 0 2; do
         echo $(cat $policy/cpuinfo_min_freq) >$policy/scaling_min_freq
         echo $khz >$policy/scaling_max_freq
         echo $khz >$policy/scaling_min_freq
+        # the governor sets a clock when somebody runs there
+        amp-workload run alu --work 100k --pin $((domain + 1)) >/dev/null
         echo "clock $(cat $policy/scaling_cur_freq)"
         amp-workload run alu --work 2M --pin $((domain + 1)) --count --json
         amp-workload run chase --size 8M --work 30k --pin $((domain + 1)) --count --json
