@@ -58,6 +58,8 @@ pub struct Knobs {
     pub timeout: Option<u64>,
     /// The board's kernel.
     pub kernel: Option<Item<String>>,
+    /// Whether the board's kernel sets the clocks.
+    pub dvfs: bool,
     /// Settings of policies.
     pub set: Vec<Item<String>>,
     /// What was measured alone, for the simulator.
@@ -137,6 +139,7 @@ struct File {
     interval: Option<Spanned<u64>>,
     timeout: Option<Spanned<u64>>,
     kernel: Option<Spanned<String>>,
+    dvfs: Option<Spanned<bool>>,
     #[serde(default)]
     set: Vec<Spanned<String>>,
     solo: Option<Spanned<String>>,
@@ -243,6 +246,11 @@ impl Check<'_> {
                 "kernel",
                 start(file.kernel.as_ref().map(Spanned::span)),
                 &[board][..],
+            ),
+            (
+                "dvfs",
+                start(file.dvfs.as_ref().map(Spanned::span)),
+                &[board],
             ),
             ("solo", start(file.solo.as_ref().map(Spanned::span)), &[sim]),
             (
@@ -469,6 +477,7 @@ impl Check<'_> {
             interval: self.number(file.interval.as_ref(), "interval", (5, 10_000))?,
             timeout: self.number(file.timeout.as_ref(), "timeout", (1, i64::MAX as u64))?,
             kernel: file.kernel.as_ref().map(text),
+            dvfs: file.dvfs.as_ref().is_some_and(|d| *d.get_ref()),
             set,
             solo: solo.map(|s| Item {
                 value: self.beside(&s.value),

@@ -226,6 +226,10 @@ impl At<'_> {
             add(&part);
         }
         settings.iter().for_each(|s| add(s));
+        // nothing where it is not asked for: jobs of before are the same then
+        if knobs.dvfs {
+            add("dvfs");
+        }
         texts.provider(provider)?.iter().for_each(|t| add(t));
         let digest: String = digest
             .finalize()

@@ -247,6 +247,11 @@ fn what_is_not_right_is_told_with_file_line_and_key() {
         ),
         (
             "runs = 2",
+            "dvfs = true",
+            &["line 8: key `dvfs`", "on = \"sim\"", "\"board\""],
+        ),
+        (
+            "runs = 2",
             "set = [\"acfs.colour=1\"]",
             &["line 8: key `set[0]`", "colour"],
         ),

@@ -43,6 +43,7 @@ pub fn bench_args(campaign: &Campaign, job: &Job, solos: &Path) -> BenchArgs {
         interval: knobs.interval.unwrap_or(usual.interval),
         big_cpus: knobs.big_cpus.clone(),
         kernel: knobs.kernel.as_ref().map(|k| k.value.clone()),
+        dvfs: knobs.dvfs,
         timeout: knobs.timeout,
         // the board's are kept with its other things, where all benches find them
         solo_cache: (campaign.place == Place::Host).then(|| solos.join("host.json")),
