@@ -41,7 +41,7 @@ pub fn at_boot(points: &[OperatingPoint]) -> Vec<(usize, u32)> {
     let mut words = vec![(ENABLED, 1), (WANTED, fastest as u32)];
     // a row like the one before it ends the table
     for (i, p) in points.iter().chain(points.last()).enumerate() {
-        words.push((CLOCKS + i * ROW_BYTES, OF_REFERENCE | p.mhz / STEP_MHZ));
+        words.push((CLOCKS + i * ROW_BYTES, OF_REFERENCE | (p.mhz / STEP_MHZ)));
         words.push((VOLTAGES + i * ROW_BYTES, p.mv));
     }
     words

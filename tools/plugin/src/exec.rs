@@ -121,11 +121,11 @@ unsafe fn account(v: &'static Vcpu, data: *mut c_void, lost: u64) {
     let (own, b) = unsafe { (v.own(), &*data.cast::<Block>()) };
     // SAFETY: as above.
     let cost = unsafe { b.cost(own.type_index) };
-    let ps = (u64::from(cost.ps) * own.pace.time >> Pace::SHIFT) + lost;
+    let ps = ((u64::from(cost.ps) * own.pace.time) >> Pace::SHIFT) + lost;
     own.pending = b.pending;
     let counts = &mut own.counts[level(b.start)];
     counts.ps += ps;
-    counts.pj += u64::from(cost.pj) * own.pace.energy >> Pace::SHIFT;
+    counts.pj += (u64::from(cost.pj) * own.pace.energy) >> Pace::SHIFT;
     counts.recent.add(b.events);
     let time = v.time.load(Relaxed) + ps;
     v.time.store(time, Relaxed);

@@ -116,6 +116,7 @@ fn report(policies: &[&str]) -> BenchReport {
             commit: Some("0123abc".into()),
             qemu: Some("10.0.2".into()),
             virtual_time: true,
+            governor: Some("schedutil".into()),
             seed: Some(1),
             more: [("dilation".to_owned(), serde_json::json!(8))].into(),
         },
@@ -204,6 +205,7 @@ fn the_page_is_self_contained_and_well_formed() {
     for wanted in [
         "7.2.12+deb13-cloud-arm64",
         "10.0.2",
+        "schedutil",
         "0123abc",
         "dilation",
         "virtual",
