@@ -55,10 +55,11 @@ pub struct Change {
 type InRun = fn(&RunResult) -> Option<f64>;
 
 /// The figures that are compared: key, value in a run.
-const FIGURES: [(&str, InRun); 4] = [
+const FIGURES: [(&str, InRun); 5] = [
     ("asp", |r| Some(r.asp)),
     ("stp", |r| r.stp),
     ("unfairness", |r| Some(r.unfairness)),
+    ("edp_by_work", |r| r.edp_by_work),
     ("edp", |r| r.edp),
 ];
 
@@ -352,7 +353,7 @@ mod tests {
         assert_eq!(verdict("hsp", "stp"), Verdict::Better);
         assert_eq!(verdict("rr", "asp"), Verdict::Same);
         // nothing is known of energy
-        assert!(all.iter().all(|c| c.figure != "edp"));
+        assert!(all.iter().all(|c| !c.figure.starts_with("edp")));
         // and the other way round
         let back = changes(&b, &a);
         let hsp = back.iter().find(|c| c.policy == "hsp" && c.figure == "asp");

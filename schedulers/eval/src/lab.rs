@@ -108,6 +108,7 @@ impl RunRecord {
             apps: self.apps.clone(),
             duration_s: self.duration_s,
             energy_j: self.energy_j.and_then(share),
+            total_j: self.energy_j,
             instructions: self.instructions,
             swaps: self.swaps,
         }

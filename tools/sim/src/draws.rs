@@ -63,6 +63,7 @@ fn pool(result: &mut PolicyResult, draws: &[&PolicyResult]) {
     result.asp_gm = known(|d| d.asp_gm);
     result.stp = known(|d| d.stp);
     result.edp = known(|d| d.edp);
+    result.edp_by_work = known(|d| d.edp_by_work);
     result.energy_j = known(|d| d.energy_j);
     let swaps: Option<Vec<f64>> = draws.iter().map(|d| d.swaps_per_s).collect();
     result.swaps_per_s = swaps.map(|s| s.iter().sum::<f64>() / s.len() as f64);

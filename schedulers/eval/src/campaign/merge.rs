@@ -218,6 +218,7 @@ fn over_seeds(results: &[&PolicyResult]) -> Option<PolicyResult> {
     out.stp = over(|r| r.stp, |r| r.stp);
     out.unfairness = over(|r| Some(r.unfairness), |r| Some(r.unfairness))?;
     out.edp = over(|r| r.edp, |r| r.edp);
+    out.edp_by_work = over(|r| r.edp_by_work, |r| r.edp_by_work);
     // not known run by run
     out.energy_j = None;
     out.swaps_per_s = swaps_per_s(results);

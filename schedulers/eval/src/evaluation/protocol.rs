@@ -70,9 +70,12 @@ pub struct Run {
     pub apps: Vec<AppRun>,
     /// Length of the run, in seconds.
     pub duration_s: f64,
-    /// Energy that the machine used, in joules.
+    /// Energy of as many instructions as one completion of every program has, in joules.
     #[serde(default)]
     pub energy_j: Option<f64>,
+    /// Energy that the machine used in the whole run, in joules.
+    #[serde(default)]
+    pub total_j: Option<f64>,
     /// Instructions that it retired.
     #[serde(default)]
     pub instructions: Option<f64>,
@@ -234,10 +237,18 @@ pub fn evaluate(
         (Some(e), Some(i)) if i > 0.0 => Some(e * r.duration_s / i),
         _ => None,
     };
-    let all = |of: &dyn Fn(&Run) -> Option<f64>| {
-        let values: Option<Vec<f64>> = runs.iter().map(of).collect();
-        values.and_then(|v| Measured::mean(&v))
+    // The part of a run's work that one completion of every program is, a program's work measured by
+    // its time alone on slow cores.
+    let once = |r: usize| {
+        let slow: f64 = times.iter().map(|t| t.slow.value).sum();
+        let speeds: f64 = times.iter().map(|t| t.slow.value / t.by_work[r]).sum();
+        slow / (runs[r].duration_s * speeds)
     };
+    let edps_by_work: Vec<Option<f64>> = (0..runs.len())
+        .map(|r| Some(runs[r].total_j? * runs[r].duration_s * once(r).powi(2)))
+        .collect();
+    let mean = |values: Option<Vec<f64>>| values.and_then(|v| Measured::mean(&v));
+    let all = |of: &dyn Fn(&Run) -> Option<f64>| mean(runs.iter().map(of).collect());
     let duration: f64 = runs.iter().map(|r| r.duration_s).sum();
     let swaps: Option<u64> = runs.iter().map(|r| r.swaps).sum();
     let results = runs.iter().enumerate().map(|(r, run)| RunResult {
@@ -246,6 +257,7 @@ pub fn evaluate(
         stp: Some(stps[r]),
         unfairness: unfairnesses[r],
         edp: edp(run),
+        edp_by_work: edps_by_work[r],
         duration_s: run.duration_s,
     });
     Ok(PolicyResult {
@@ -257,6 +269,7 @@ pub fn evaluate(
         stp: Some(averaged(stp, &stps)),
         unfairness: averaged(unfairness, &unfairnesses),
         edp: all(&edp),
+        edp_by_work: mean(edps_by_work.iter().copied().collect()),
         energy_j: all(&|r| r.energy_j),
         swaps_per_s: swaps.map(|s| s as f64 / duration),
         work_from: Some(from),

@@ -177,7 +177,12 @@ pub struct PolicyResult {
     /// not known.
     #[serde(default)]
     pub edp: Option<Measured>,
-    /// Energy of one run in joules.
+    /// Energy × time, in J·s, of as much work as one completion of every program is, a program's work
+    /// measured by its time alone on slow cores; lower is better. Unlike `edp` it does not depend on
+    /// whose instructions there were more of. None where energy is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edp_by_work: Option<Measured>,
+    /// Energy of as many instructions as one completion of every program has, in joules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_j: Option<Measured>,
     /// Pairs of threads that changed places, per second. None for the baseline.
@@ -280,6 +285,9 @@ pub struct RunResult {
     /// EDP in J·s per instruction.
     #[serde(default)]
     pub edp: Option<f64>,
+    /// EDP by work, in J·s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edp_by_work: Option<f64>,
     /// Length of the run in seconds.
     pub duration_s: f64,
 }

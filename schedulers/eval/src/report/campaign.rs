@@ -16,7 +16,7 @@ use serde_json::{json, Value};
 use std::collections::BTreeSet;
 
 /// Columns of the text table, by their keys; the page has all.
-const IN_TEXT: [&str; 4] = ["asp", "unfairness", "edp", "runs"];
+const IN_TEXT: [&str; 4] = ["asp", "unfairness", "edp_by_work", "runs"];
 
 /// A column of the table.
 struct Shows {

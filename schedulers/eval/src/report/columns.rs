@@ -125,19 +125,29 @@ pub const COLUMNS: &[Column] = &[
         }),
     },
     Column {
-        key: "edp",
+        key: "edp_by_work",
         title: "EDP",
-        unit: "J·s/instr.",
+        unit: "J·s",
         better: Better::Lower,
-        of: |r| r.edp.map(Figure::Measured),
+        of: |r| r.edp_by_work.map(Figure::Measured),
         predicted: None,
         shown: Shown::Everywhere,
         chart: Some(Chart {
             title: "Energy-delay product",
-            note: "nJ·s per instruction",
+            note: "J·s for as much work as one completion of every program",
             origin: 0.0,
-            scale: 1e9,
+            scale: 1.0,
         }),
+    },
+    Column {
+        key: "edp",
+        title: "EDP by instructions",
+        unit: "J·s/instr.",
+        better: Better::Lower,
+        of: |r| r.edp.map(Figure::Measured),
+        predicted: None,
+        shown: Shown::Page,
+        chart: None,
     },
     Column {
         key: "energy_j",
@@ -266,7 +276,7 @@ mod tests {
     fn result() -> PolicyResult {
         let text = r#"{"policy":"p","asp":{"value":2.5,"u":0.1},"unfairness":{"value":1.5,"u":0.2},
             "asp_gm":{"value":2.25,"u":null},"stp":{"value":4.75,"u":0.1},
-            "edp":{"value":1e-9,"u":1e-11},"energy_j":{"value":40.0,"u":1.0},"swaps_per_s":1.25,"apps":[],
+            "edp":{"value":1e-9,"u":1e-11},"edp_by_work":{"value":3.5,"u":0.5},"energy_j":{"value":40.0,"u":1.0},"swaps_per_s":1.25,"apps":[],
             "oracle":{"asp":3.0,"unfairness":1.25,"big_time_share":[],"slowdown":[]}}"#;
         let mut r: PolicyResult = serde_json::from_str(text).unwrap();
         r.runs = vec![
@@ -276,6 +286,7 @@ mod tests {
                 stp: None,
                 unfairness: 1.5,
                 edp: None,
+                edp_by_work: None,
                 duration_s: 1.0
             };
             2
@@ -317,7 +328,8 @@ mod tests {
     #[test]
     fn what_nobody_knows_is_no_column() {
         let mut bare = result();
-        (bare.edp, bare.energy_j, bare.oracle, bare.swaps_per_s) = (None, None, None, None);
+        (bare.edp, bare.edp_by_work, bare.energy_j) = (None, None, None);
+        (bare.oracle, bare.swaps_per_s) = (None, None);
         let report = |results| BenchReport {
             workload: "w".into(),
             machine: Default::default(),
@@ -332,9 +344,20 @@ mod tests {
         assert_eq!(header, ["policy", "ASP", "STP", "unfairness"]);
         assert_eq!(rows, [["p", "2.50 ± 0.10", "4.75 ± 0.10", "1.50 ± 0.20"]]);
         let (header, rows) = table(&report(vec![bare, result()]), |_| true);
-        assert_eq!(header[5..8], ["EDP (J·s/instr.)", "energy (J)", "swaps/s"]);
-        assert_eq!(header[9..], ["steady-state ASP", "steady-state unfairness"]);
+        assert_eq!(
+            header[5..9],
+            [
+                "EDP (J·s)",
+                "EDP by instructions (J·s/instr.)",
+                "energy (J)",
+                "swaps/s"
+            ]
+        );
+        assert_eq!(
+            header[10..],
+            ["steady-state ASP", "steady-state unfairness"]
+        );
         assert_eq!(rows[0][5], UNKNOWN);
-        assert_eq!(rows[1][9..], ["3.000", "1.250"]);
+        assert_eq!(rows[1][10..], ["3.000", "1.250"]);
     }
 }

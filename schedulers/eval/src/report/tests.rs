@@ -94,6 +94,7 @@ fn report(policies: &[&str]) -> BenchReport {
                 apps: apps.collect(),
                 duration_s: fake.snapshot.now.as_secs_f64(),
                 energy_j: Some(40.0 + seed as f64),
+                total_j: Some(90.0 + seed as f64),
                 instructions: Some(2e11),
                 swaps: (*name != policy::BASELINE).then(|| e.totals().swaps),
             });

@@ -28,6 +28,7 @@ fn run_of(apps: &[(&[f64], f64)]) -> Run {
         apps: apps.iter().map(app).collect(),
         duration_s: took.fold(0.0, f64::max),
         energy_j: Some(12.0),
+        total_j: Some(20.0),
         instructions: Some(6e9),
         swaps: Some(30),
     }
@@ -75,11 +76,45 @@ fn a_worked_example() {
     assert!(close(r.asp.u.unwrap(), 1.0 / 3.0) && close(r.unfairness.u.unwrap(), 0.4));
     // 12 J · 60 s / 6e9
     assert!(close(r.edp.unwrap().value, 1.2e-7) && r.edp.unwrap().u.is_none());
+    // 120 s and 60 s of a slow core's work were done, 50 s and 30 s are one completion of both:
+    // 20 J · 80/180, in 60 s · 80/180
+    let by_work = r.edp_by_work.unwrap();
+    assert!(close(by_work.value, 20.0 * 60.0 * (80f64 / 180.0).powi(2)) && by_work.u.is_none());
     assert_eq!(
         (r.swaps_per_s, r.apps[0].big_time_share),
         (Some(0.5), Some(0.25))
     );
     assert_eq!(r.work_from, Some(WorkFrom::Instructions));
+}
+
+/// Who runs more of one program retires more or fewer instructions for the same work: that must not
+/// look like energy saved.
+#[test]
+fn energy_delay_by_work_does_not_depend_on_whose_instructions_there_were() {
+    let apps = [app("a", 100), app("b", 100)];
+    let solos = [solo(30.0, 10.0), solo(30.0, 10.0)];
+    // a retires ten times as much as b; one scheduler favours a, the other b
+    let with = |a: usize, b: usize| {
+        let passes = |n: usize| vec![60.0 / n as f64; n];
+        let (of_a, of_b) = (passes(a), passes(b));
+        let mut mix = run_of(&[(&of_a, 0.0), (&of_b, 0.0)]);
+        let instructions = (10 * a + b) as f64 * 1e9;
+        mix.instructions = Some(instructions);
+        mix.energy_j = Some(20.0 * 11e9 / instructions);
+        evaluated("rr", &apps, &solos, &[mix]).unwrap()
+    };
+    let (first, second) = (with(6, 2), with(2, 6));
+    let by_work = |r: &PolicyResult| r.edp_by_work.unwrap().value;
+    assert!(close(by_work(&first), by_work(&second)));
+    assert!(first.edp.unwrap().value * 3.0 < second.edp.unwrap().value);
+    // the same work with half the energy in half the time
+    let quarter = Run {
+        duration_s: 30.0,
+        total_j: Some(10.0),
+        ..run_of(&[(&[5.0; 6], 0.0), (&[15.0; 2], 0.0)])
+    };
+    let r = evaluated("rr", &apps, &solos, &[quarter]).unwrap();
+    assert!(close(by_work(&r), by_work(&first) / 4.0));
 }
 
 #[test]
