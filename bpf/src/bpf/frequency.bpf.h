@@ -16,6 +16,8 @@
 #define SATURATED 4
 /* A change below this is not worth telling. */
 #define LEAST_STEP 32
+/* Below this an idle CPU has no load: the timer is not kept for the rest of it. */
+#define LEAST_LOAD 64
 
 static __always_inline u32 clock_for_load(struct amp_cpu *c, u32 cpu)
 {
@@ -35,6 +37,8 @@ static __always_inline u32 clock_for_load(struct amp_cpu *c, u32 cpu)
 	}
 	/* quick to rise, slow to fall: in doubt too fast a clock */
 	load = now > load ? load + (now - load + 3) / 4 : load - (load - now + 7) / 8;
+	if (!now && load < LEAST_LOAD)
+		load = 0;
 	c->load = load;
 	if (c->saturated >= SATURATED)
 		return FASTEST;
