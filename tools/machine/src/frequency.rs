@@ -29,6 +29,13 @@ const ROW_BYTES: usize = 32;
 /// A row's clock is a multiple of the reference clock.
 const OF_REFERENCE: u32 = 1 << 30;
 
+// A core type's registers fit, all core types' do, and the table ends before the word that is written.
+const _: () = {
+    assert!(VOLTAGES + MAX_POINTS * ROW_BYTES + 4 <= WANTED);
+    assert!(WANTED + 4 <= DOMAIN_BYTES as usize);
+    assert!(crate::check::MAX_CORE_TYPES as u64 * DOMAIN_BYTES <= BYTES);
+};
+
 /// Physical address of the registers; those of core type `i` begin `i` times [`DOMAIN_BYTES`] later.
 pub fn address(board: &Board) -> u64 {
     MEMORY + (u64::from(board.memory_mib) << 20) - BYTES
@@ -64,14 +71,5 @@ mod tests {
         );
         assert_eq!(at(VOLTAGES + ROW_BYTES), Some(1000));
         assert_eq!(clock(3), None);
-    }
-
-    #[test]
-    fn a_core_types_registers_fit() {
-        let last = VOLTAGES + MAX_POINTS * ROW_BYTES;
-        assert!(last + 4 <= DOMAIN_BYTES as usize);
-        assert!(crate::check::MAX_CORE_TYPES as u64 * DOMAIN_BYTES <= BYTES);
-        // the table ends before the word that is written
-        assert!(VOLTAGES + MAX_POINTS * ROW_BYTES < WANTED);
     }
 }
