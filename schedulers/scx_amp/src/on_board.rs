@@ -1,6 +1,8 @@
 //! This command again, in a guest of the virtual AMP board that runs the script made here.
 
-use amp_board::{artifacts, Arch, Cache, Content, Event, Guest, GuestFile, Origin, Outcome, Run};
+use amp_board::{
+    artifacts, Arch, Cache, Content, Event, Guest, GuestFile, KernelChoice, Origin, Outcome, Run,
+};
 use amp_host::bad_input;
 use amp_host::progress::Progress;
 use amp_machine::MachineFile;
@@ -61,8 +63,24 @@ impl OnBoard {
     }
 
     /// Lets the guest set the clocks.
-    pub fn dvfs(&mut self) {
+    ///
+    /// # Errors
+    /// [`amp_host::BadInput`] when the machine has no operating points, or the kernel that was named
+    /// no frequency scaling.
+    pub fn dvfs(&mut self) -> Result<()> {
+        if !self.machine.scales_frequency() {
+            return Err(bad_input(format!(
+                "--dvfs: machine `{}` has no operating_points; `juno` has",
+                self.machine.name
+            )));
+        }
+        if let KernelChoice::Version(v) = &self.run.kernel {
+            return Err(bad_input(format!(
+                "--kernel {v}: the cloud flavour has no frequency scaling, which --dvfs needs; want `generic` or such as 7.3-generic"
+            )));
+        }
         self.run.dvfs = true;
+        Ok(())
     }
 
     /// Ends the guest when it says nothing for so long.
@@ -190,6 +208,23 @@ mod tests {
             let e = OnBoard::new(Some(machine), kernel, &needs).err().unwrap();
             assert!(e.is::<amp_host::BadInput>(), "{e:#}");
             assert!(e.to_string().contains(says), "{e:#}");
+        }
+        for (machine, kernel, says) in [
+            ("quickia", "newest", Some("operating_points")),
+            ("juno", "7.3", Some("7.3-generic")),
+            ("juno", "7.3-generic", None),
+            ("juno", "newest", None),
+        ] {
+            let mut board = OnBoard::new(Some(machine), kernel, &needs).unwrap();
+            let told = board.dvfs().err().map(|e| {
+                assert!(e.is::<amp_host::BadInput>(), "{e:#}");
+                e.to_string()
+            });
+            assert_eq!(told.is_some(), says.is_some(), "{told:?}");
+            assert!(
+                told.iter().zip(says).all(|(t, s)| t.contains(s)),
+                "{told:?}"
+            );
         }
     }
 }

@@ -598,3 +598,58 @@ fn sharing_and_bandwidth_are_optional_and_checked() {
     let e = parse(&text).unwrap_err().to_string();
     assert!(e.contains("transfer_ns"), "{e}");
 }
+
+#[test]
+fn operating_points() {
+    let j = juno();
+    let key = |k: &str| format!("core_type[0].model.{k}");
+    refused(
+        &j,
+        ("mhz = 625", 0),
+        "mhz = 630",
+        &key("operating_points[1].mhz"),
+        "a multiple of 25",
+    );
+    refused(
+        &j,
+        ("mv = 847", 0),
+        "mv = 0",
+        &key("operating_points[1].mv"),
+        "1 to 4095",
+    );
+    // the places of tables are those of their heads
+    let (text, line) = edit(&j, "mhz = 625", 0, "mhz = 450");
+    refused_at(
+        &text,
+        line - 1,
+        &key("operating_points[1]"),
+        "slowest first",
+    );
+    let (text, line) = edit(&j, "mv = 847", 0, "mv = 800");
+    refused_at(
+        &text,
+        line - 2,
+        &key("operating_points[1]"),
+        "slowest first",
+    );
+    // the core's own clock is the fastest
+    let (text, line) = edit(&j, "mhz = 1100\nmv", 0, "mhz = 1075\nmv");
+    refused_at(
+        &text,
+        line,
+        &key("operating_points[4].mhz"),
+        "the core's 1100",
+    );
+    refused(
+        &j,
+        ("power_coefficient = 560", 0),
+        "power_coefficient = \"much\"",
+        &key("power_coefficient"),
+        "invalid type",
+    );
+    let (text, _) = edit(&j, "power_coefficient = 560", 0, "");
+    let e = parse(&text).unwrap_err().to_string();
+    assert!(e.contains("give both, or neither"), "{e}");
+    assert!(MachineFile::load("juno").unwrap().scales_frequency());
+    assert!(!MachineFile::load("quickia").unwrap().scales_frequency());
+}

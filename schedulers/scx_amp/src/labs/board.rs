@@ -49,7 +49,7 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
         &needs,
     )?;
     if args.dvfs {
-        board.dvfs();
+        board.dvfs()?;
     }
     let solo_path = match &args.solo_cache {
         Some(path) => path.clone(),
