@@ -81,7 +81,7 @@ static __noinline int set_clocks(void)
  */
 static __always_inline void repeat_clock(struct amp_cpu *c, u32 cpu)
 {
-	if (!shared.followed || c->clock_here == c->clock)
+	if (c->clock_here == c->clock)
 		return;
 	c->clock_here = c->clock;
 	scx_bpf_cpuperf_set(cpu, c->clock);
