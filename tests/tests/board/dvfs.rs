@@ -18,7 +18,7 @@ for domain in 0 2; do
         amp-workload run alu --work 100k --pin $((domain + 1)) >/dev/null
         echo "clock $(cat $policy/scaling_cur_freq)"
         amp-workload run alu --work 2M --pin $((domain + 1)) --count --json
-        amp-workload run chase --size 8M --work 30k --pin $((domain + 1)) --count --json
+        amp-workload run chase --size 8M --work 120k --pin $((domain + 1)) --count --json
     done
 done
 echo "capacities $(cat /sys/devices/system/cpu/cpu0/cpu_capacity) $(cat /sys/devices/system/cpu/cpu2/cpu_capacity)"
@@ -62,8 +62,9 @@ fn a_slower_clock_takes_time_and_saves_energy() {
             (energy / (voltages * voltages) - 1.0).abs() < 0.1,
             "{energy}"
         );
-        assert!(ratio(1, "wall_ns") < 1.0 + (slower - 1.0) / 1.8);
-        assert!(ratio(1, "cycles") < 0.85);
+        // 1.09 to 1.19, and 0.45 to 0.63, in ten runs on each core
+        assert!(ratio(1, "wall_ns") < 1.3);
+        assert!(ratio(1, "cycles") < 0.75);
         // and the kernel counts the same cycles as the board
         for (i, run) in json.iter().enumerate().skip(slow).take(4) {
             let counted = run["perf"]["cycles"].as_f64().unwrap();
