@@ -107,10 +107,9 @@ pub struct BenchArgs {
     #[serde(skip)]
     pub dvfs: bool,
     /// What policies of ours ask the kernel's frequency scaling for, where its governor is schedutil
-    /// (board, host)
-    #[arg(long, value_enum, default_value = "load")]
-    #[serde(default)]
-    pub cpufreq: Cpufreq,
+    /// (board, host) [default: load]
+    #[arg(long, value_enum)]
+    pub cpufreq: Option<Cpufreq>,
     /// Longest time a single run may take, in seconds of the machine's own time [default: 600; none
     /// for the simulator]
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
@@ -293,6 +292,7 @@ fn refuse_meaningless(args: &BenchArgs) -> Result<()> {
         ("--workdir", args.workdir.is_some(), &[On::Host]),
         ("--kernel", args.kernel.is_some(), &[On::Board]),
         ("--dvfs", args.dvfs, &[On::Board]),
+        ("--cpufreq", args.cpufreq.is_some(), real),
         ("--trust", args.trust.trust.is_some(), real),
         ("--memory", args.memory.is_some(), real),
         ("--record", args.record.is_some(), real),

@@ -5,8 +5,8 @@
 //! exec (block, load, store) ─► branch, cache, coherence, bandwidth ─► counts ─┬─► pmu (registers the guest's driver reads, via sysreg)
 //!        │                                                                    │   └─► interrupt (overflows)
 //!        │                                                                    └─► publish (state page)
-//!        └─► clock ◄─ frequency (registers the guest's driver writes)
-//!             │ (own time, global time, waiting, idle jumps) ─► qemu (hooks, timers)
+//!        └─► clock (own time, global time, waiting, idle jumps) ─► qemu (hooks, timers)
+//!                └─► frequency (registers the guest's driver writes) ─► model of the core type at that clock
 //! ```
 //! Loaded with `-plugin libamp_board_plugin.so,machine=FILE,page=FILE`; see `args.rs` for the rest.
 //! The machine file holds every number of the model ([`amp_machine::CoreModel`]), the page shows

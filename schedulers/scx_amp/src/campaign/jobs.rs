@@ -1,7 +1,6 @@
 //! From a job of a campaign to the bench that it is.
 
 use crate::bench::{self, BenchArgs, On};
-use crate::cpufreq::Cpufreq;
 use crate::labs::host::kernel_release;
 use amp_board::KernelChoice;
 use amp_eval::campaign::{Campaign, Item, Job, MadeBy, Place};
@@ -79,7 +78,7 @@ fn usual() -> BenchArgs {
         big_cpus: None,
         kernel: None,
         dvfs: false,
-        cpufreq: Cpufreq::default(),
+        cpufreq: None,
         timeout: None,
         json: None,
         html: None,

@@ -203,7 +203,7 @@ impl<'a> HostLab<'a> {
             interval: Nanos::from_millis(self.args.interval),
             only_sched_ext: false,
             slots: None,
-            cpufreq: self.args.cpufreq,
+            cpufreq: self.args.cpufreq.unwrap_or_default(),
         };
         let mut inventory = self.inventory()?;
         if self.args.provider != "declared" {

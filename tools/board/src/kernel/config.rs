@@ -10,7 +10,7 @@ use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::error::BoardError;
 use crate::event::{Event, Sink};
-use crate::seal::{self, Care, State};
+use crate::seal::Care;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -33,20 +33,11 @@ pub fn obtain(
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
 ) -> Result<Option<PathBuf>, BoardError> {
-    let file = cache.path(kernel.folder(arch)).join("config");
-    if file.is_file() {
-        match seal::look(&file, care)? {
-            State::Whole => return Ok(Some(file)),
-            State::Unsealed => {
-                seal::put(&file)?;
-                return Ok(Some(file));
-            }
-            State::Damaged(why) => sink(Event::Warning(format!(
-                "the configuration of kernel {} in the cache is damaged ({why}): it is fetched again",
-                kernel.release
-            ))),
-        }
+    let part = part(kernel);
+    if let Some(file) = part.kept(cache, arch, kernel, care, sink)? {
+        return Ok(Some(file));
     }
+    let file = part.path(cache, arch, kernel);
     let asked = file.with_extension("missing");
     let age = |m: fs::Metadata| SystemTime::now().duration_since(m.modified().ok()?).ok();
     let age = fs::metadata(&asked).ok().and_then(age);
@@ -54,7 +45,7 @@ pub fn obtain(
         return Ok(None);
     }
     let found = with_lists(false, |lists_age| {
-        part(kernel).fetch(cache, host, arch, kernel, lists_age, cancel, sink)
+        part.fetch(cache, host, arch, kernel, lists_age, cancel, sink)
     });
     match found {
         Ok(()) => Ok(Some(file)),

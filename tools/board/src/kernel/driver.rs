@@ -6,8 +6,8 @@ use crate::apt::{with_lists, Host};
 use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::error::BoardError;
-use crate::event::{Event, Sink};
-use crate::seal::{self, Care, State};
+use crate::event::Sink;
+use crate::seal::Care;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -33,21 +33,13 @@ pub fn obtain(
         });
     }
     let part = part(kernel);
-    let file = part.path(cache, arch, kernel);
-    if file.is_file() {
-        match seal::look(&file, care)? {
-            State::Whole => return Ok(file),
-            State::Unsealed => {}
-            State::Damaged(why) => sink(Event::Warning(format!(
-                "the driver {MODULE} of kernel {} in the cache is damaged ({why}): it is fetched again",
-                kernel.release
-            ))),
-        }
+    if let Some(file) = part.kept(cache, arch, kernel, care, sink)? {
+        return Ok(file);
     }
     with_lists(false, |lists_age| {
         part.fetch(cache, host, arch, kernel, lists_age, cancel, sink)
     })?;
-    Ok(file)
+    Ok(part.path(cache, arch, kernel))
 }
 
 fn part(kernel: &Kernel) -> Part {

@@ -5,8 +5,8 @@ use crate::apt::{Host, Offer};
 use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::error::BoardError;
-use crate::event::Sink;
-use crate::seal;
+use crate::event::{Event, Sink};
+use crate::seal::{self, Care, State};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -25,6 +25,36 @@ impl Part {
     /// Where it is in the cache, if it is there.
     pub fn path(&self, cache: &Cache, arch: Arch, kernel: &Kernel) -> PathBuf {
         cache.path(kernel.folder(arch)).join(self.name)
+    }
+
+    /// The file in the cache, if it is there and as it was fetched; damage is told. One from before
+    /// there were seals is sealed as it is.
+    ///
+    /// # Errors
+    /// When the cache cannot be read or written.
+    pub fn kept(
+        &self,
+        cache: &Cache,
+        arch: Arch,
+        kernel: &Kernel,
+        care: Care,
+        sink: &mut Sink<'_>,
+    ) -> Result<Option<PathBuf>, BoardError> {
+        let file = self.path(cache, arch, kernel);
+        if !file.is_file() {
+            return Ok(None);
+        }
+        match seal::look(&file, care)? {
+            State::Whole => Ok(Some(file)),
+            State::Unsealed => seal::put(&file).map(|()| Some(file)),
+            State::Damaged(why) => {
+                sink(Event::Warning(format!(
+                    "`{}` of kernel {} in the cache is damaged ({why}): it is fetched again",
+                    self.name, kernel.release
+                )));
+                Ok(None)
+            }
+        }
     }
 
     /// Takes it out of its package, into the cache, with a seal.
