@@ -301,8 +301,7 @@ impl<L: Lab> Bench<'_, '_, L> {
             times.filter(enough).cloned()
         };
         let missing = keys.iter().filter(|k| known(kept, k).is_none()).count();
-        let is_baseline = |p: &Contender| *p == Contender::Kernel;
-        let planned = |p| u64::from(self.plan.runs.planned(is_baseline(p), None));
+        let planned = |p: &Contender| u64::from(self.plan.runs.planned(p.is_kernel(), None));
         let mixes: u64 = self.plan.policies.iter().map(planned).sum();
         self.total = (missing * wanted * 2) as u64 + mixes;
         let mut out = Vec::with_capacity(keys.len());
@@ -432,7 +431,7 @@ impl<L: Lab> Bench<'_, '_, L> {
         let plan = self.plan;
         let mut rng = SmallRng::seed_from_u64(plan.seed);
         let mut out: Vec<Mixes> = plan.policies.iter().map(|_| Ok(Vec::new())).collect();
-        let first = |p: &Contender| plan.runs.planned(*p == Contender::Kernel, None);
+        let first = |p: &Contender| plan.runs.planned(p.is_kernel(), None);
         let mut planned: Vec<u32> = plan.policies.iter().map(first).collect();
         for run in 1.. {
             if planned.iter().all(|p| run > *p) {
@@ -470,8 +469,7 @@ impl<L: Lab> Bench<'_, '_, L> {
                         records.push(record);
                         let from = work_from(records.iter());
                         let so_far = figures(plan, &policy.to_string(), records, solos, from)?;
-                        let is_baseline = *policy == Contender::Kernel;
-                        let more = plan.runs.planned(is_baseline, Some(&so_far));
+                        let more = plan.runs.planned(policy.is_kernel(), Some(&so_far));
                         self.total += u64::from(more.saturating_sub(*planned));
                         *planned = more;
                     }

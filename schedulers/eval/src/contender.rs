@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! eevdf                     the kernel's own scheduler
+//! eevdf:no-eas              the same without its energy model
 //! hsp, rr, …                a policy of ours
 //! pinned                    the best placement by threads pinned to core types
 //! scx:NAME, scx:NAME ARGS   another sched_ext scheduler, with arguments
@@ -17,6 +18,8 @@ use thiserror::Error;
 
 /// Name of the best placement by pinned threads.
 pub const PINNED: &str = "pinned";
+/// Name of the kernel's own scheduler without energy-aware scheduling (EAS).
+pub const WITHOUT_EAS: &str = "eevdf:no-eas";
 /// How the item of an scx scheduler begins.
 const SCX: &str = "scx:";
 /// How the program of an scx scheduler begins.
@@ -29,6 +32,8 @@ const PROGRAM: &str = "scx_";
 pub enum Contender {
     /// The kernel's own scheduler.
     Kernel,
+    /// The same with energy-aware scheduling switched off.
+    KernelWithoutEas,
     /// The policy of ours of that name.
     Policy(String),
     /// The best placement by threads pinned to core types.
@@ -105,7 +110,7 @@ impl fmt::Display for Scx {
 pub enum ContenderError {
     /// There is no policy of that name.
     #[error(
-        "unknown policy `{name}`: there are {list}, the baseline `{BASELINE}`, `{PINNED}`, and `{SCX}NAME` for another sched_ext scheduler{}",
+        "unknown policy `{name}`: there are {list}, the baseline `{BASELINE}`, `{WITHOUT_EAS}`, `{PINNED}`, and `{SCX}NAME` for another sched_ext scheduler{}",
         did_you_mean(near),
         list = NAMES.join(", ")
     )]
@@ -134,6 +139,11 @@ pub enum ContenderError {
 }
 
 impl Contender {
+    /// Whether it is the kernel's own scheduler, which places programs at random as far as a bench can tell.
+    pub fn is_kernel(&self) -> bool {
+        matches!(self, Contender::Kernel | Contender::KernelWithoutEas)
+    }
+
     /// The policy of ours, if this is one.
     pub fn policy(&self) -> Option<&str> {
         match self {
@@ -155,6 +165,7 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Contender::Kernel => f.write_str(BASELINE),
+            Contender::KernelWithoutEas => f.write_str(WITHOUT_EAS),
             Contender::Policy(name) => f.write_str(name),
             Contender::Pinned => f.write_str(PINNED),
             Contender::Scx(scx) => scx.fmt(f),
@@ -172,10 +183,11 @@ impl FromStr for Contender {
         }
         match text {
             BASELINE => Ok(Contender::Kernel),
+            WITHOUT_EAS => Ok(Contender::KernelWithoutEas),
             PINNED => Ok(Contender::Pinned),
             name if NAMES.contains(&name) => Ok(Contender::Policy(name.to_owned())),
             name => {
-                let known = NAMES.iter().copied().chain([BASELINE, PINNED]);
+                let known = NAMES.iter().copied().chain([BASELINE, WITHOUT_EAS, PINNED]);
                 let mut near: Vec<String> =
                     closest(name, known).into_iter().map(Into::into).collect();
                 if name.starts_with(PROGRAM) {
@@ -324,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_label_is_read_as_what_it_was_made_of() {
-        for c in list("eevdf,pinned,hsp,scx:a,scx:a -x 1 'b c',scx:\"a b,c\"") {
+        for c in list("eevdf,eevdf:no-eas,pinned,hsp,scx:a,scx:a -x 1 'b c',scx:\"a b,c\"") {
             assert_eq!(c.to_string().parse(), Ok(c.clone()), "{c}");
             let json = serde_json::to_string(&c).unwrap();
             assert_eq!(serde_json::from_str::<Contender>(&json).unwrap(), c);
@@ -341,6 +353,7 @@ mod tests {
             ("hps", &["`hps`", "did you mean `hsp`?"][..]),
             ("pined", &["did you mean `pinned`?"]),
             ("eevfd", &["did you mean `eevdf`?"]),
+            ("eevdf:noeas", &["did you mean `eevdf:no-eas`?"]),
             ("scx_bpfland", &["did you mean `scx:bpfland`?"]),
             ("rr,", &["unknown policy ``"]),
             ("scx:", &["`scx:`", "name of a scheduler is missing"]),

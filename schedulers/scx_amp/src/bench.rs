@@ -57,7 +57,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub machine: Option<String>,
     /// What to compare, separated by commas: policies, `eevdf` (the kernel's own scheduler),
-    /// `pinned` (the best placement by threads pinned to core types; which one it is stands in the
+    /// `eevdf:no-eas` (the same without energy-aware scheduling), `pinned` (the best placement by threads pinned to core types; which one it is stands in the
     /// result), and scx:NAME or scx:"NAME ARGS" (another sched_ext scheduler; on the board one that
     /// `board fetch --peers` built)
     #[arg(long, value_name = "LIST", default_value = "eevdf,rr,hsp")]
@@ -338,6 +338,11 @@ fn check(args: &BenchArgs, workload: &Workload) -> Result<()> {
             (Contender::Scx(_), On::Sim) => {
                 return Err(bad_input(format!(
                     "--policies: `{contender}` needs a kernel to load it into, and the simulator has none: it goes with --on board or --on host"
+                )))
+            }
+            (Contender::KernelWithoutEas, On::Sim) => {
+                return Err(bad_input(format!(
+                    "--policies: the simulator's `eevdf` knows no energy model: `{contender}` goes with --on board --dvfs or --on host"
                 )))
             }
             (Contender::Scx(scx), On::Host) => {

@@ -1,10 +1,11 @@
 //! `scx_amp replay`: what other policies would have done with what was recorded.
 
 use crate::bench::{show_all, Interrupted};
-use amp_eval::evaluation::BenchReport;
+use amp_eval::evaluation::{BenchReport, PolicyResult};
 use amp_eval::{Contender, Contenders, Runs, Step};
 use amp_host::progress::Progress;
 use amp_host::{bad_input, write_out};
+use amp_metrics::uncertainty::Measured;
 use amp_metrics::Nanos;
 use amp_recording::replay::ReplayFacts;
 use amp_recording::{trace, Recording, Replay};
@@ -84,6 +85,7 @@ pub fn main(args: &ReplayArgs, cancel: &AtomicBool) -> Result<()> {
     let certain = replay.is_certain();
     let drawn = replay.draws(if certain { 1 } else { args.draws as usize }, args.seed);
     let mut report = simulate(&replay, &drawn, &options, &policies, cancel)?;
+    report.results.iter_mut().for_each(doubt);
     report.environment.kernel = recording.header.kernel.clone();
     report.environment.commit = Some(env!("SCX_AMP_COMMIT").into());
     let facts = serde_json::to_value(&replay.facts)?;
@@ -91,6 +93,26 @@ pub fn main(args: &ReplayArgs, cancel: &AtomicBool) -> Result<()> {
     let drawn = serde_json::to_value(drawn.len())?;
     report.environment.more.insert("draws".into(), drawn);
     show(args, &replay, &report)
+}
+
+/// What replays were off by beside the board, besides what draws and runs differ by: standard uncertainties of a program's mean
+/// speed and of the unfairness, relative to them (docs/evidence/simulator.md, "Beside the board").
+const OFF: (f64, f64) = (0.09, 0.2);
+
+/// Adds that to the uncertainties of a result. Figures of single programs have only what draws differ by.
+fn doubt(result: &mut PolicyResult) {
+    let n = result.apps.len() as f64;
+    let wider = |m: &mut Measured, by: f64| m.u = Some(m.u.unwrap_or(0.0).hypot(by));
+    for asp in std::iter::once(&mut result.asp).chain(&mut result.asp_gm) {
+        // a sum of speeds over those of slow cores, less one for each program
+        let speed = (asp.value + n).max(0.0);
+        wider(asp, OFF.0 * speed);
+    }
+    if let Some(stp) = &mut result.stp {
+        wider(stp, OFF.0 * stp.value);
+    }
+    let unfairness = result.unfairness.value;
+    wider(&mut result.unfairness, OFF.1 * unfairness);
 }
 
 /// The policies to compare. The recorded one comes first: it is what the others are held against.
@@ -222,6 +244,12 @@ fn words(facts: &ReplayFacts, largest: f64, report: &BenchReport) -> String {
         out,
         "Sleep ({} of the programs' time) and contention for memory are taken as they were.",
         percent(facts.slept)
+    );
+    let _ = writeln!(
+        out,
+        "± has what draws and runs differ by, and what replays were off by beside the board: {} of speeds, {} of unfairness.",
+        percent(OFF.0),
+        percent(OFF.1)
     );
     let of = report.results.iter().find(|r| r.policy == facts.policy);
     if let Some(result) = of.filter(|_| !facts.policy_changed) {

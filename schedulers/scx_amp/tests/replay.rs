@@ -74,6 +74,14 @@ fn other_policies_are_asked_what_they_would_have_done() {
     // rr gives each a third of the time on the fast CPU: 2/3 + 1/3 + 0.2/3; hsp all to the first
     assert!((asp(0) - 1.07).abs() < 0.08, "{}", asp(0));
     assert!((asp(1) - 2.0).abs() < 0.05, "{}", asp(1));
+    // all of it is known, so that the doubt is that of replays: a part of the speeds of three programs, and of unfairness
+    for r in results {
+        let of = |key: &str, what: &str| r[key][what].as_f64().unwrap();
+        let speed = of("asp", "u") / (of("asp", "value") + 3.0);
+        let unfairness = of("unfairness", "u") / of("unfairness", "value");
+        assert!((0.08..0.1).contains(&speed), "{speed}");
+        assert!((0.19..0.22).contains(&unfairness), "{unfairness}");
+    }
     let replay = &json["environment"]["replay"];
     assert!(
         replay["counted_on_both"].as_f64().unwrap() > 0.99,
@@ -94,7 +102,9 @@ fn other_policies_are_asked_what_they_would_have_done() {
         "{out}"
     );
     assert!(
-        out.contains("10.0 s recorded under rr") && out.contains("Check: under rr"),
+        out.contains("10.0 s recorded under rr")
+            && out.contains("Check: under rr")
+            && out.contains("what replays were off by beside the board"),
         "{out}"
     );
     let page = std::fs::read_to_string(&page).unwrap();

@@ -360,3 +360,58 @@ kill $pid; wait $pid; echo "status $?"
         assert!(load.unwrap()["rated_s"].as_f64().unwrap() > 0.3, "{s}");
     }
 }
+
+/// The daemons of a desktop, as Debian has them, on a system bus of the guest. Maintainer scripts do not run there.
+const POWER_DAEMONS: &str = r#"
+ip link set lo up
+for who in root:0 messagebus:101 polkitd:102; do
+    n=${who%:*}; id=${who#*:}
+    grep -q "^$n:" /etc/passwd || { echo "$n:x:$id:$id::/:/bin/sh" >>/etc/passwd; echo "$n:x:$id:" >>/etc/group; }
+done
+mkdir -p /run/dbus /var/lib/power-profiles-daemon /var/lib/upower /var/lib/polkit-1
+[ -e /var/run ] || ln -s /run /var/run
+dbus-uuidgen >/etc/machine-id
+dbus-daemon --system --fork
+/usr/lib/polkit-1/polkitd --no-debug >/tmp/polkitd 2>&1 &
+/usr/libexec/upowerd >/tmp/upowerd 2>&1 &
+/usr/libexec/power-profiles-daemon >/tmp/ppd 2>&1 & ppd=$!
+i=0; until powerprofilesctl get >/tmp/first 2>&1 || [ $i -ge 100 ]; do i=$((i+1)); sleep 0.2; done
+echo "first $(cat /tmp/first)"
+scx_amp run --big-cpus 0-1 --autopower 2>/tmp/log & pid=$!
+wait_for enabled; answers
+becomes() { i=0; until ask | grep -q "\"profile\": *\"$1\"" || [ $i -ge 100 ]; do i=$((i+1)); sleep 0.1; done; ask; }
+becomes auto
+powerprofilesctl set power-saver; echo "set $?"; becomes battery
+powerprofilesctl set balanced; echo "set $?"; becomes auto
+powerprofilesctl set power-saver; echo "set $?"; becomes battery
+kill $ppd; becomes auto
+kill $pid; wait $pid; echo "ended $?"
+sed 's/^/said /' /tmp/log
+"#;
+
+#[test]
+fn power_profiles_daemon_is_followed() {
+    let r = Lab::x86(KernelChoice::Newest)
+        .package("dbus")
+        .package("polkitd")
+        .package("power-profiles-daemon")
+        .package("upower")
+        .package("python3-gi")
+        .run(&format!("{WAIT}{POWER_DAEMONS}"))
+        .ok();
+    assert_eq!(r.line("first"), "balanced");
+    let json = r.json();
+    let seen: Vec<(&str, &str)> = json
+        .iter()
+        .filter(|j| j["ticks"].is_u64())
+        .map(|j| {
+            let text = |key: &str| j[key].as_str().unwrap();
+            (text("profile"), text("policy"))
+        })
+        .collect();
+    let (auto, battery) = (("auto", "hsp"), ("battery", "ef"));
+    let said: Vec<&str> = r.lines("said").collect();
+    assert_eq!(seen, [auto, battery, auto, battery, auto], "{said:#?}");
+    assert_eq!(r.lines("set").collect::<Vec<_>>(), ["0"; 3]);
+    assert_eq!(r.line("ended"), "0");
+}

@@ -121,7 +121,9 @@ fn providers<'a>(campaign: &'a Campaign, contender: &Contender) -> Vec<Option<&'
             let entry = ENTRIES.iter().find(|e| e.name == name);
             entry.is_none_or(|e| e.uses_metrics)
         }
-        Contender::Kernel | Contender::Pinned | Contender::Scx(_) => false,
+        Contender::Kernel | Contender::KernelWithoutEas | Contender::Pinned | Contender::Scx(_) => {
+            false
+        }
     };
     match needs {
         true => campaign.providers.iter().map(|p| Some(&p.value)).collect(),
@@ -283,7 +285,7 @@ impl At<'_> {
     }
 
     fn cost(&self, runs: Runs) -> u64 {
-        let runs = u64::from(runs.planned(*self.contender == Contender::Kernel, None));
+        let runs = u64::from(runs.planned(self.contender.is_kernel(), None));
         let tried = match self.contender {
             Contender::Pinned => pinned::MOST as u64,
             _ => 0,

@@ -1,7 +1,7 @@
 //! Which cores there are, and who sets their frequency.
 
-use super::read;
 use super::report::Check;
+use crate::cpufreq;
 use crate::live;
 use crate::run::RunOptions;
 use amp_host::topology::{self, Detected};
@@ -84,21 +84,16 @@ fn core_types(detected: &Detected, options: Option<&RunOptions>) -> Check {
 
 fn governors(root: &Path, cpus: &[u32]) -> Check {
     const NAME: &str = "frequency";
-    let of = |cpu: u32, file: &str| {
-        let path = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{file}");
-        read(root, &path).filter(|t| !t.is_empty())
-    };
     let mut by_governor: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     let mut lowest = Vec::new();
     for &cpu in cpus {
-        let Some(governor) = of(cpu, "scaling_governor") else {
+        let Some(s) = cpufreq::scaling(root, cpu) else {
             continue;
         };
-        let driver = of(cpu, "scaling_driver").unwrap_or_default();
-        if governor == "powersave" && !ADAPTIVE.contains(&driver.as_str()) {
+        if s.governor == "powersave" && !ADAPTIVE.contains(&s.driver.as_str()) {
             lowest.push(cpu);
         }
-        by_governor.entry(governor).or_default().push(cpu);
+        by_governor.entry(s.governor).or_default().push(cpu);
     }
     let each = by_governor.iter();
     let each: Vec<String> = each

@@ -3,6 +3,7 @@
 
 mod apps;
 mod counts;
+mod energy_model;
 mod passes;
 pub mod peer;
 mod session;
@@ -37,6 +38,7 @@ use amp_sched::policy::Settings;
 use anyhow::{Context, Result};
 use apps::{Launcher, Program};
 use counts::{Counts, Meter};
+use energy_model::SwitchedOff;
 use passes::InstructionCounter;
 use peer::{Installed, Peer, PeerFailed};
 use session::{MixRun, Recorded, Rules, Under};
@@ -405,8 +407,15 @@ impl Lab for HostLab<'_> {
 
     fn mix(&mut self, spec: &MixSpec<'_>, cancel: &AtomicBool) -> Result<RunRecord> {
         let mut peer = None;
+        // on again when the run is over, however it ends
+        let _no_eas = match spec.policy {
+            Contender::KernelWithoutEas => Some(SwitchedOff::begin(Path::new("/"))?),
+            _ => None,
+        };
         let mut under = match spec.policy {
-            Contender::Kernel | Contender::Pinned => Under::Kernel(&self.detected.topology),
+            Contender::Kernel | Contender::KernelWithoutEas | Contender::Pinned => {
+                Under::Kernel(&self.detected.topology)
+            }
             Contender::Policy(name) => {
                 let scheduling = self.attach(name, spec.solos)?;
                 let recording = self.recording(spec, &scheduling)?;

@@ -221,6 +221,9 @@ fn simulated(contender: &Contender) -> Result<&str, SimError> {
         Contender::Scx(_) => Err(SimError::Parameter(format!(
             "`{contender}`: the simulated machine has no kernel to load it into; it goes with --on board or --on host"
         ))),
+        Contender::KernelWithoutEas => Err(SimError::Parameter(format!(
+            "`{contender}`: the simulated kernel knows no energy model; it goes with --on board --dvfs or --on host"
+        ))),
     }
 }
 

@@ -51,8 +51,11 @@ pub fn lines(model: &Model, theme: &Theme, width: usize, most: usize) -> Vec<Lin
         figures.push(figure("records", format!("{file} ({bytes} bytes)"), theme));
     }
     let knobs = s.knobs.iter().map(|(k, v)| figure(k, v.clone(), theme));
-    let energies = s.virtual_counters.iter();
-    let energies = energies.map(|(k, v)| figure(k, format!("{v:.4}"), theme));
+    // those of single CPUs are in `ctl status`
+    let of_types = s.virtual_counters.keys().any(|k| !is_of_a_cpu(k));
+    let shown = s.virtual_counters.iter();
+    let shown = shown.filter(|(k, _)| !of_types || !is_of_a_cpu(k));
+    let energies = shown.map(|(k, v)| figure(k, format!("{v:.4}"), theme));
     for items in [figures, knobs.collect(), energies.collect()] {
         let items: Vec<_> = items.into_iter().map(|i| narrow(i, width, theme)).collect();
         let room = most.saturating_sub(lines.len());
@@ -64,6 +67,13 @@ pub fn lines(model: &Model, theme: &Theme, width: usize, most: usize) -> Vec<Lin
     }
     lines.truncate(most);
     lines
+}
+
+/// Whether a virtual counter, `NAME_UNIT WHERE`, is that of a single CPU.
+fn is_of_a_cpu(name: &str) -> bool {
+    let (_, place) = name.rsplit_once(' ').unwrap_or_default();
+    let number = place.strip_prefix("cpu").unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn title(model: &Model, theme: &Theme, width: usize) -> Vec<Line<'static>> {

@@ -381,3 +381,19 @@ fn boxes_say_what_is_asked() {
         "{shown}"
     );
 }
+
+#[test]
+fn energies_of_single_cpus_stand_back_behind_those_of_core_types() {
+    let with = |names: &[&str]| {
+        let mut s = status(11);
+        s.virtual_counters = names.iter().map(|n| ((*n).to_owned(), 0.5)).collect();
+        let mut m = model();
+        m.input(Input::Status(Box::new(s)));
+        screen(&m, &FULL)
+    };
+    let shown = with(&["energy_J big", "energy_J cpu0", "energy_J cpu12"]);
+    assert!(shown.contains("energy_J big 0.5000"), "{shown}");
+    assert!(!shown.contains("energy_J cpu"), "{shown}");
+    let shown = with(&["energy_J cpu0", "energy_J cpu12"]);
+    assert!(shown.contains("energy_J cpu12 0.5000"), "{shown}");
+}
