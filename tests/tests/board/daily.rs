@@ -373,6 +373,9 @@ mkdir -p /run/dbus /var/lib/power-profiles-daemon /var/lib/upower /var/lib/polki
 dbus-uuidgen >/etc/machine-id
 dbus-daemon --system --fork
 /usr/lib/polkit-1/polkitd --no-debug >/tmp/polkitd 2>&1 &
+# power-profiles-daemon asks whoever has the name when it starts
+has_owner="dbus-send --system --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.NameHasOwner"
+i=0; until $has_owner string:org.freedesktop.PolicyKit1 | grep -q true || [ $i -ge 100 ]; do i=$((i+1)); sleep 0.1; done
 /usr/libexec/upowerd >/tmp/upowerd 2>&1 &
 /usr/libexec/power-profiles-daemon >/tmp/ppd 2>&1 & ppd=$!
 i=0; until powerprofilesctl get >/tmp/first 2>&1 || [ $i -ge 100 ]; do i=$((i+1)); sleep 0.2; done
