@@ -41,6 +41,7 @@ if [ -z "${LIBCLANG_PATH:-}" ]; then
 fi
 unset RUSTFLAGS
 cd "$tree"
+claim_target
 static='-C target-feature=+crt-static'
 # The example in C of the library for programs that measure themselves. Arguments: target, C compiler.
 measure() {

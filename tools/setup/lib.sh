@@ -28,6 +28,20 @@ target_dir() {
     echo "${CARGO_TARGET_DIR:-$(cache_dir)/build}"
 }
 
+# Makes sure that nothing of our own that another checkout has built in the target folder is taken for ours. Cargo knows packages by
+# their place in the workspace and looks at times alone: where our files are older it would, and tests would look for
+# their data in the other checkout. What dependencies are built of is the same everywhere, and stays.
+claim_target() {
+    builder=$(target_dir)/checkout
+    [ "$(cat "$builder" 2> /dev/null || true)" = "$tree" ] && return
+    mkdir -p "$(target_dir)"
+    # a folder for each profile, with a triple before it or without
+    for known in "$(target_dir)"/*/.fingerprint "$(target_dir)"/*/*/.fingerprint; do
+        rm -rf "$known"/amp-* "$known"/scx_amp-*
+    done
+    echo "$tree" > "$builder"
+}
+
 # The packages of whatever is built for the host or a guest. One list: other features of a dependency would be another build of
 # it and of what stands on it. `--example region` belongs to it for the features that come with tests' dependencies.
 packages="-p scx_amp -p amp-workloads -p amp-board -p amp-bpf -p amp-place -p amp-measure --example region"

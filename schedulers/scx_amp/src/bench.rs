@@ -57,9 +57,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub machine: Option<String>,
     /// What to compare, separated by commas: policies, `eevdf` (the kernel's own scheduler),
-    /// `eevdf:no-eas` (the same without energy-aware scheduling), `pinned` (the best placement by threads pinned to core types; which one it is stands in the
-    /// result), and scx:NAME or scx:"NAME ARGS" (another sched_ext scheduler; on the board one that
-    /// `board fetch --peers` built)
+    /// `eevdf:no-eas` (the same without energy-aware scheduling), `pinned` (the best placement by
+    /// threads pinned to core types; which one it is stands in the result), and scx:NAME or
+    /// scx:"NAME ARGS" (another sched_ext scheduler; on the board one that `board fetch --peers` built)
     #[arg(long, value_name = "LIST", default_value = "eevdf,rr,hsp")]
     pub policies: Contenders,
     /// Set a knob of a policy (see `scx_amp help policy NAME`); may be repeated

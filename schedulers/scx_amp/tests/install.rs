@@ -112,3 +112,53 @@ fn the_unit_uses_options_that_exist() {
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{said}");
 }
+
+#[test]
+fn what_another_checkout_has_built_is_built_again() {
+    let target = tempfile::tempdir().unwrap();
+    let here = repository().canonicalize().unwrap();
+    let known = |dir: &str, name: &str| {
+        let path = target.path().join(dir).join(".fingerprint").join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    };
+    let make = || {
+        let ours = [
+            known("release", "amp-board-plugin-1"),
+            known("x86_64-unknown-linux-gnu/release", "scx_amp-2"),
+            known("x86_64-unknown-linux-gnu/debug", "amp-metrics-3"),
+        ];
+        let theirs = known("x86_64-unknown-linux-gnu/release", "serde-4");
+        let there = ours.map(|p| p.exists());
+        assert_eq!((there, theirs.exists()), ([true; 3], true));
+        (ours, theirs)
+    };
+    let claim = || {
+        let out = Command::new("sh")
+            .args(["-euc", r#". "$(dirname "$0")/lib.sh"; claim_target"#])
+            .arg(here.join("tools/setup/build.sh"))
+            .env("CARGO_TARGET_DIR", target.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && said.is_empty(), "{said}");
+    };
+    let left = |(ours, theirs): &([PathBuf; 3], PathBuf)| {
+        let ours = ours.each_ref().map(|p| p.exists());
+        (ours, theirs.exists())
+    };
+    let builder = target.path().join("checkout");
+    for other in [None, Some("/another/checkout\n")] {
+        if let Some(other) = other {
+            std::fs::write(&builder, other).unwrap();
+        }
+        let all = make();
+        claim();
+        assert_eq!(left(&all), ([false; 3], true), "{other:?}");
+    }
+    let who = std::fs::read_to_string(&builder).unwrap();
+    assert_eq!(who.trim(), here.to_str().unwrap());
+    let all = make();
+    claim();
+    assert_eq!(left(&all), ([true; 3], true), "ours is kept");
+}

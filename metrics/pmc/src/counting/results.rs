@@ -76,7 +76,7 @@ pub struct Count {
     pub counted: Option<u64>,
     /// Standard uncertainty of `count`; 0 for what was counted all the time, `None` when unknown.
     pub u: Option<f64>,
-    /// Ends of the interval that holds the truth at [`LEVEL`].
+    /// Ends of the interval that holds the truth at [`LEVEL`](super::LEVEL).
     pub low: Option<f64>,
     /// See `low`.
     pub high: Option<f64>,
