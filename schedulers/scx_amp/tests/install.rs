@@ -129,7 +129,7 @@ fn what_another_checkout_has_built_is_built_again() {
             known("x86_64-unknown-linux-gnu/debug", "amp-metrics-3"),
         ];
         let theirs = known("x86_64-unknown-linux-gnu/release", "serde-4");
-        let there = ours.map(|p| p.exists());
+        let there = ours.each_ref().map(|p| p.exists());
         assert_eq!((there, theirs.exists()), ([true; 3], true));
         (ours, theirs)
     };
