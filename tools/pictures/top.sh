@@ -1,5 +1,5 @@
 #!/bin/sh
-# Draws the pictures of `scx_amp top` in the guide: top.sh [DIR] writes top.png and top-help.png into DIR (docs/guide).
+# Draws the picture of `scx_amp top` in the guide: top.sh [DIR] writes top.png into DIR (docs/guide).
 # Board `juno` under `scx_amp run`, beside six programs that run again and again. Needs `aha`, `chromium`, and what
 # `tools/setup/build.sh package` builds: the command that guests have otherwise has no screen.
 set -eu
@@ -31,16 +31,11 @@ until scx_amp ctl status > /dev/null 2>&1; do sleep 0.1; done
 tmux -u new-session -d -s top -x 110 -y 22 'scx_amp top'
 sleep 15
 tmux capture-pane -e -p -t top > /tmp/top
-tmux send-keys -t top '?'
-sleep 2
-tmux capture-pane -e -p -t top > /tmp/top-help
 EOF
 "$("$tree/tools/setup/build.sh" --where)/scx_amp" board run --package tmux --package libc-bin \
-    --collect /tmp/top --collect /tmp/top-help --out "$work/out" "$work/guest.sh"
+    --collect /tmp/top --out "$work/out" "$work/guest.sh"
 
-for name in top top-help; do
-    aha --black --title "scx_amp top" < "$work/out/tmp/$name" > "$work/$name.html"
-    chromium --headless --no-sandbox --hide-scrollbars --force-device-scale-factor=1 --window-size=900,350 \
-        --screenshot="$out/$name.png" "file://$work/$name.html" 2> /dev/null
-    echo "$out/$name.png"
-done
+aha --black --title "scx_amp top" < "$work/out/tmp/top" > "$work/top.html"
+chromium --headless --no-sandbox --hide-scrollbars --force-device-scale-factor=1 --window-size=900,350 \
+    --screenshot="$out/top.png" "file://$work/top.html" 2> /dev/null
+echo "$out/top.png"
