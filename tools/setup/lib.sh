@@ -23,7 +23,7 @@ cache_dir() {
     fi
 }
 
-# Cargo's target folder: outside of the tree, so that several checkouts share what dependencies are built of.
+# Cargo's target folder: outside of the tree, so that several checkouts share built dependencies.
 target_dir() {
     echo "${CARGO_TARGET_DIR:-$(cache_dir)/build}"
 }
