@@ -56,16 +56,19 @@ fn threads_of_the_group_are_scheduled_and_no_others() {
     assert_eq!((r.line("status"), r.line("state")), ("0", "disabled"));
 }
 
-/// Six busy threads in the group and six outside of it, on six CPUs.
+/// Six busy threads in the group and one outside of it that is kept on each of six CPUs. Left to
+/// the kernel, those outside gather on some of the CPUs, and the group has the others alone.
 const FULL: &str = r#"
 sleep 5
 mkdir -p /sys/fs/cgroup/user.slice
 scx_amp run --policy rr --provider none --only-cgroup user.slice 2>/tmp/log & pid=$!
 i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
 (echo $BASHPID >/sys/fs/cgroup/user.slice/cgroup.procs; exec amp-workload bench spin --name inside --threads 6 --seconds 4 --json) >/tmp/inside & in=$!
-amp-workload bench spin --name outside --threads 6 --seconds 4 --json >/tmp/outside
-wait $in
-cat /tmp/inside /tmp/outside
+for cpu in 0 1 2 3 4 5; do
+    taskset -c $cpu amp-workload bench spin --name outside --seconds 4 --json >/tmp/outside$cpu & out="$out $!"
+done
+wait $in $out
+cat /tmp/inside /tmp/outside*
 echo "attached $(cat /sys/kernel/sched_ext/state)"
 kill $pid; wait $pid; echo "status $?"
 echo "warned $(grep -c 'runs threads of other groups first' /tmp/log)"
@@ -85,8 +88,9 @@ fn on_a_full_machine_the_group_keeps_what_the_kernel_says_and_the_user_is_told()
             cpus.filter_map(serde_json::Value::as_f64).sum()
         })
         .collect();
-    let share = ran[0] / (ran[0] + ran[1]);
+    assert_eq!(ran.len(), 7, "the group's, and one on each CPU");
+    let share = ran[0] / ran.iter().sum::<f64>();
     println!("the group's share is {share:.3}");
     // 5 % of each CPU, less what the windows in which the kernel gives them leave over
-    assert!((0.04..0.5).contains(&share), "{share}");
+    assert!((0.04..0.2).contains(&share), "{share}");
 }
