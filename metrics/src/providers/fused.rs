@@ -323,7 +323,13 @@ impl Fused {
 
     /// What others of its name had, for a thread that was not counted.
     fn recalled(&self, key: ThreadKey, which: usize, c: usize) -> Option<Said> {
-        let name = self.threads.get(key)?.program;
+        let thread = self.threads.get(key)?;
+        let changed = |f: &Follower| f.phase.0 > 0;
+        if which == 0 && thread.follower.as_deref().is_some_and(changed) {
+            // it has come to do something that nobody has seen, and what others had is not that
+            return None;
+        }
+        let name = thread.program;
         let of = |p: &Program, more: f64| {
             let (measured, most) = match which {
                 0 => (p.filter(self.slowest(), false).factor(c), TOLD),

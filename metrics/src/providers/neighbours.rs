@@ -19,6 +19,9 @@
 //! What a program does as it begins teaches nothing: it loads what it works on first.
 //! Programs of several threads teach nothing and are taught nothing: their threads wait for each other, and a
 //! rate that changes by that is nobody's fault.
+//! A program may come to do something else just as somebody comes or leaves, and a policy moves others because it has: so what is found
+//! in a single event is not believed before another one has borne it out, and what a program did in the interval in which it changed by
+//! itself is compared with nothing.
 //! A cost counts once it is larger than twice its own uncertainty. Threads are told apart by program, so that
 //! the next run of a program is known from its beginning.
 

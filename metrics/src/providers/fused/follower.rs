@@ -2,7 +2,7 @@
 
 use super::filter::{Factor, Filter, TRIALS};
 use super::noise::{FAR, UNIT_NS};
-use super::program::Program;
+use super::program::{Program, POPULATION};
 use super::PHASE;
 use crate::ids::{Nanos, ThreadKey, MAX_CORE_TYPES};
 
@@ -13,6 +13,10 @@ const STEP: f64 = 0.24;
 const UNLIKELY: f64 = 3.0;
 /// Standard deviations within which a program did what was expected of it at a move.
 const STEADY: f64 = 2.0;
+/// Standard deviation of the logarithm of the factor between two phases, for one by which the rate's differs: what does so much
+/// less or more of its work is hardly the same work. Of [`PHASE`] alone, a hash table that was followed by a list of pointers had the
+/// factor of the one for as long as it did the other.
+const STEPS: f64 = 0.5;
 /// By how much the level of another phase may differ.
 const OTHER: f64 = 0.5;
 /// Time that is put together before it is worth a look, in units: of a program that does two things by turns, a quarter of an
@@ -248,6 +252,7 @@ impl Follower {
 
     /// It does something else since the portion before this one: as known of phases with this rate, or nobody knows.
     fn another_phase(&mut self, on: usize, ln: f64, at: Nanos, program: &Program) {
+        let step = (ln - self.filter.expected(on).0).abs();
         self.filter.doubt_level(OTHER * OTHER);
         match program.like(on, ln) {
             Some(known) => {
@@ -256,7 +261,10 @@ impl Follower {
                 }
                 self.filter.doubt_biases();
             }
-            None => self.filter.doubt_factors(PHASE * PHASE),
+            None => {
+                let other = (STEPS * step).min(POPULATION.1);
+                self.filter.doubt_factors(PHASE * PHASE + other * other);
+            }
         }
         self.phase = (self.phase.0.wrapping_add(1), at);
         self.known_as = None;

@@ -12,7 +12,7 @@ const MOST_PHASES: usize = 8;
 const SAME: f64 = 0.12;
 /// Mean and standard deviation of the logarithms of the factors of programs: what is assumed of one that
 /// nobody has seen on two core types. It is no estimate.
-const POPULATION: (f64, f64) = (1.0, 0.5);
+pub(super) const POPULATION: (f64, f64) = (1.0, 0.5);
 /// Portions after which means begin to fade.
 const PORTIONS: f64 = 64.0;
 /// Portions from which on a mean is worth something.

@@ -101,6 +101,37 @@ fn phases_are_told_by_their_rates() {
     );
 }
 
+/// A hash table, then a list of pointers: what moves have shown of the one says nothing of the other.
+#[test]
+fn a_phase_that_does_far_less_does_not_have_the_factor_of_the_one_before() {
+    let mut p = provider();
+    let mut now = 0;
+    let mut stretch = |p: &mut Fused, t: u8, rate: f64| {
+        for _ in 0..4 {
+            run(p, now, 1, "x", t, rate);
+            now += 100;
+        }
+        p.estimate(key(1), SF)
+    };
+    for (t, rate) in [(1, 0.3), (0, 1.5), (1, 0.3)] {
+        stretch(&mut p, t, rate);
+    }
+    let hash = p.estimate(key(1), SF).unwrap();
+    assert!((hash.value - 5.0).abs() < 0.5, "{hash:?}");
+    assert_eq!(stretch(&mut p, 1, 0.03), None, "nobody compared that");
+    assert_eq!(p.wanted_on(key(1)), Some(CoreTypeId(0)));
+    stretch(&mut p, 0, 0.036);
+    let list = stretch(&mut p, 1, 0.03).unwrap();
+    assert!((list.value - 1.2).abs() < 0.1, "{list:?}");
+    // both are known from then on
+    for _ in 0..2 {
+        let e = stretch(&mut p, 1, 0.3).unwrap();
+        assert!((e.value / hash.value - 1.0).abs() < 0.1, "{e:?}");
+        let e = stretch(&mut p, 1, 0.03).unwrap();
+        assert!((e.value / list.value - 1.0).abs() < 0.1, "{e:?}");
+    }
+}
+
 #[test]
 fn whole_runs_on_one_core_type_each_are_compared_too() {
     let mut p = provider();

@@ -30,6 +30,8 @@ pub(super) struct Learned {
     /// What the variance is before anything is seen.
     pub most: f64,
     pub at: Nanos,
+    /// Whether it was found in an event.
+    pub found: bool,
     /// Whether it was large enough to count.
     pub known: bool,
 }
@@ -77,6 +79,7 @@ impl Row {
             variance: expected * expected,
             most: expected * expected,
             at: now,
+            found: false,
             known: false,
         };
         self.costs.push((beside, fresh));
@@ -136,6 +139,10 @@ impl Row {
                 let gain = c.variance * d * d / (spread + noise);
                 c.ln = new(c, *d).min(*ACCOUNT.end());
                 c.narrow(gain);
+                if !std::mem::replace(&mut c.found, true) {
+                    // the thread may have come to do something else just then: another event tells
+                    c.variance = c.variance.max((c.ln / SURELY).powi(2));
+                }
             }
             break;
         }
