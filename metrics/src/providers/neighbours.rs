@@ -20,8 +20,8 @@
 //! Programs of several threads teach nothing and are taught nothing: their threads wait for each other, and a
 //! rate that changes by that is nobody's fault.
 //! A program may come to do something else just as somebody comes or leaves, and a policy moves others because it has: so what is found
-//! in a single event is not believed before another one has borne it out, and what a program did in the interval in which it changed by
-//! itself is compared with nothing.
+//! in a single event is not believed before another one has borne it out, and a program that was seen to change while nobody came or left
+//! is taught nothing from then on. It may still cost others something.
 //! A cost counts once it is larger than twice its own uncertainty. Threads are told apart by program, so that
 //! the next run of a program is known from its beginning.
 
@@ -38,7 +38,7 @@ use fastest::Fastest;
 use presence::{changes_between, there, Presence};
 use row::{expected, Row, EXPECTED};
 use rustc_hash::{FxHashMap, FxHashSet};
-use thread::{Around, Showed, Thread, WHOLE};
+use thread::{Around, Showed, Thread, PHASE, WHOLE};
 
 /// The most that one window says of that noise.
 const WILD: f64 = 0.5;
@@ -75,6 +75,8 @@ pub(super) struct Neighbours {
     /// Presence in this interval, and in the one before.
     presence: [Presence; 2],
     rows: FxHashMap<Seat, Row>,
+    /// Programs of several phases: they have come to do something else while nobody came or left.
+    phased: FxHashSet<ProgramId>,
     known: Vec<Cost>,
     fastest: [Fastest; MAX_CORE_TYPES],
     /// Threads that may cost each other something, which nobody has seen yet.
@@ -175,6 +177,7 @@ impl Neighbours {
     }
 
     fn forget(&mut self, id: ProgramId) {
+        self.phased.remove(&id);
         self.rows.retain(|seat, _| seat.program != id);
         for row in self.rows.values_mut() {
             row.costs.retain(|(seat, _)| seat.program != id);
@@ -202,6 +205,7 @@ impl Neighbours {
             now,
         };
         let mut list = false;
+        let mut phased: Vec<ProgramId> = Vec::new();
         for key in &self.ran {
             let Some(thread) = self.threads.get_mut(*key) else {
                 continue;
@@ -213,8 +217,13 @@ impl Neighbours {
             let row = self.rows.entry(seat).or_default();
             match showed {
                 Showed::Wavering(by) => {
+                    if by.abs() > PHASE && self.phased.insert(seat.program) {
+                        phased.push(seat.program);
+                    }
                     row.wavers += (by.powi(2).min(WILD * WILD) - row.wavers) / WAVERS;
                 }
+                // it is as likely another phase
+                Showed::Event(..) if self.phased.contains(&seat.program) => {}
                 Showed::Event(changes, by) => {
                     if row.learn(seat.on, &changes, by, now) {
                         turned.push(seat.program);
@@ -223,6 +232,16 @@ impl Neighbours {
                     list |= row.costs.iter().any(|(_, c)| c.known);
                 }
             }
+        }
+        for program in phased {
+            self.rows.retain(|of, row| {
+                let counts = of.program == program && row.costs.iter().any(|(_, c)| c.known);
+                if counts {
+                    turned.push(program);
+                    list = true;
+                }
+                of.program != program
+            });
         }
         self.suspect();
         if self.threads.len() > 2 * self.ran.len() + 64 {
@@ -281,6 +300,9 @@ impl Neighbours {
 
     /// Squared standard uncertainty of what `beside`, a slow one, costs `of`.
     fn doubt_of(&self, of: Seat, beside: Seat) -> f64 {
+        if self.phased.contains(&of.program) {
+            return 0.0; // no move will tell
+        }
         let most = expected(of.on, beside, 1.0).powi(2);
         let row = self.rows.get(&of);
         let cost = row.and_then(|r| r.costs.iter().find(|(s, _)| *s == beside));

@@ -142,6 +142,27 @@ fn a_phase_that_begins_as_a_neighbour_arrives_is_not_held_against_it() {
     assert_eq!(run.cost(("a", 1), ("f", 1)), 0.0);
 }
 
+/// It was seen to change while nobody came or left, so what it does when somebody does is nobody's fault, however often.
+#[test]
+fn a_program_of_several_phases_is_taught_nothing() {
+    let mut run = Run::new();
+    let others = [("m", 1, 1.0), ("f", 0, 2.0)];
+    let with = |a: f64| [("a", 1, a), others[0], others[1]];
+    // it looks as if `m` were to blame, twice
+    for _ in 0..2 {
+        run.run(4, &[("a", 1, 2.0), ("f", 0, 2.0)]);
+        run.run(4, &with(0.2));
+    }
+    assert!(run.cost(("a", 1), ("m", 1)) > 1.0, "{:?}", run.n.costs());
+    run.run(4, &with(2.0));
+    assert!(run.n.costs().is_empty(), "{:?}", run.n.costs());
+    for _ in 0..4 {
+        run.run(4, &[("a", 1, 2.0), ("f", 0, 2.0)]);
+        run.run(4, &with(0.2));
+    }
+    assert!(run.n.costs().is_empty(), "{:?}", run.n.costs());
+}
+
 /// What `a` does changes tenfold in mid-interval, and a policy that sees it moves `f` for that.
 #[test]
 fn who_is_moved_because_another_is_in_another_phase_is_not_blamed_for_it() {

@@ -14,7 +14,7 @@ const STAY: f64 = 0.15;
 const LONG_AGO: Nanos = Nanos::from_millis(5000);
 /// Change of the logarithm of the rate, while nobody comes or leaves, by which a thread does something else from then on:
 /// PMCTrack's 1.12 [PMCTrack §4.1.2], which is a ratio of 1.27.
-const PHASE: f64 = 0.24;
+pub(super) const PHASE: f64 = 0.24;
 /// Windows that what was before an event goes back.
 const BEFORE: f64 = 3.0;
 /// Part of an interval that a window covers to be compared with.
@@ -192,8 +192,11 @@ impl Thread {
             return Some((seat, begun.showed(Some(ln))));
         }
         match (ln - rate).abs() > PHASE {
-            // some of this window may be of what it did before
-            true => self.windows = 0.0,
+            // some of this window may be of what it did before, and what it did elsewhere is
+            true => {
+                self.windows = 0.0;
+                self.stays.clear();
+            }
             false => {
                 self.windows = (self.windows + 1.0).min(BEFORE);
                 self.rate = rate + (ln - rate) / self.windows;
