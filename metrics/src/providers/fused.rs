@@ -11,7 +11,7 @@
 //! stays, by how much its rates were seen to vary from window to window, and how long such departures last
 //! ([`filter`], [`noise`]). A rate that leaves for good is another phase. Of each program (command name and arguments) there
 //! are the factors of up to eight phases, told apart by their rates ([`program`]): a thread that shows one of these
-//! rates has that phase's factor.
+//! rates has that phase's factor. In another one, the factor before is worth the less the more the rate has changed.
 //!
 //! **A model** is there before the first move, and when a phase changes. It is worth what it states. What it is off by is
 //! taken for the same as long as the program does the same: the filter learns this bias from moves, of each core type that
@@ -24,9 +24,9 @@
 //! What an earlier run of the scheduler remembers is what a program is expected to be like until then.
 //!
 //! **What is not known.** Without a model there is no factor until a program was on two core types. A phase that has the same
-//! rate as another one on one core type, but not on the other, is taken for it, unless the model tells them apart. A change of
-//! phase together with a move is taken for the move's, until the next moves contradict it. The model's prediction is made
-//! from programs that ran alone, and what neighbours do to its inputs is put right by its bias only. Nothing tells whether a
+//! rate as another one on one core type, but not on the other, is taken for it, unless the model tells them apart; a change of the rate by
+//! less than a quarter is none. A change of phase together with a move is taken for the move's, until the next moves contradict it. The
+//! model's prediction is made from programs that ran alone, and what neighbours do to its inputs is put right by its bias only. Nothing tells whether a
 //! combination of metrics, each within its range, was in the model's training data. A cost of neighbours that is not known yet is in
 //! the rate, and so in what moves show until then; that is forgotten once it is known. Where one core type has no counters, there is
 //! the model alone.
