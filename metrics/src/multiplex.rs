@@ -17,6 +17,7 @@ mod strategy;
 mod trace;
 mod turns;
 
+pub(crate) use phase::PHASE_STEP;
 pub use phase::{PhaseDetector, PhaseRule, DEFAULT_PHASE_CONFIRM, DEFAULT_PHASE_RATIO};
 pub use reconstruct::{linear, phase_aware, scaled, Plan};
 pub use rounds::{Complete, Rounds, Step};

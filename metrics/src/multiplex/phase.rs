@@ -4,6 +4,9 @@
 /// [PMCTrack §4.1.2].
 pub const DEFAULT_PHASE_RATIO: f64 = 1.12;
 
+/// The same as a difference of the logarithms of two rates, rounded: a ratio of 1.27.
+pub(crate) const PHASE_STEP: f64 = 0.24;
+
 /// Departing samples that make a change; the paper has 1. See [`PhaseRule::confirm`] and
 /// docs/evidence/multiplexing.md.
 pub const DEFAULT_PHASE_CONFIRM: u32 = 2;

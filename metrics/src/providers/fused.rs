@@ -26,10 +26,10 @@
 //! **What is not known.** Without a model there is no factor until a program was on two core types. A phase that has the same
 //! rate as another one on one core type, but not on the other, is taken for it, unless the model tells them apart; a change of the rate by
 //! less than a quarter is none. A change of phase together with a move is taken for the move's, until the next moves contradict it. The
-//! model's prediction is made from programs that ran alone, and what neighbours do to its inputs is put right by its bias only. Nothing tells whether a
-//! combination of metrics, each within its range, was in the model's training data. A cost of neighbours that is not known yet is in
-//! the rate, and so in what moves show until then; that is forgotten once it is known. Where one core type has no counters, there is
-//! the model alone.
+//! model's prediction is made from programs that ran alone, and what neighbours do to its inputs is put right by its bias only. Nothing
+//! tells whether a combination of metrics, each within its range, was in the model's training data. A cost of neighbours that is not known
+//! yet is in the rate, and so in what moves show until then; that is forgotten once it is known. Where one core type has no counters, there
+//! is the model alone.
 
 mod filter;
 mod follower;
@@ -324,10 +324,8 @@ impl Fused {
     /// What others of its name had, for a thread that was not counted.
     fn recalled(&self, key: ThreadKey, which: usize, c: usize) -> Option<Said> {
         let thread = self.threads.get(key)?;
-        let changed = |f: &Follower| f.phase.0 > 0;
-        if which == 0 && thread.follower.as_deref().is_some_and(changed) {
-            // it has come to do something that nobody has seen, and what others had is not that
-            return None;
+        if which == 0 && thread.follower.as_ref().is_some_and(|f| f.phase.0 > 0) {
+            return None; // it does something that nobody has seen, and what others had is not that
         }
         let name = thread.program;
         let of = |p: &Program, more: f64| {

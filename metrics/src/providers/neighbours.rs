@@ -32,13 +32,14 @@ mod thread;
 
 use crate::contention::{Cost, ProgramId, Seat};
 use crate::ids::{AppId, CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::multiplex::PHASE_STEP;
 use crate::sample::{ProgramName, Snapshot};
 use crate::thread_map::ThreadMap;
 use fastest::Fastest;
 use presence::{changes_between, there, Presence};
 use row::{expected, Row, EXPECTED};
 use rustc_hash::{FxHashMap, FxHashSet};
-use thread::{Around, Showed, Thread, PHASE, WHOLE};
+use thread::{Around, Showed, Thread, WHOLE};
 
 /// The most that one window says of that noise.
 const WILD: f64 = 0.5;
@@ -217,7 +218,7 @@ impl Neighbours {
             let row = self.rows.entry(seat).or_default();
             match showed {
                 Showed::Wavering(by) => {
-                    if by.abs() > PHASE && self.phased.insert(seat.program) {
+                    if by.abs() > PHASE_STEP && self.phased.insert(seat.program) {
                         phased.push(seat.program);
                     }
                     row.wavers += (by.powi(2).min(WILD * WILD) - row.wavers) / WAVERS;
@@ -234,14 +235,11 @@ impl Neighbours {
             }
         }
         for program in phased {
-            self.rows.retain(|of, row| {
-                let counts = of.program == program && row.costs.iter().any(|(_, c)| c.known);
-                if counts {
-                    turned.push(program);
-                    list = true;
-                }
-                of.program != program
-            });
+            if self.known.iter().any(|c| c.of.program == program) {
+                turned.push(program);
+                list = true;
+            }
+            self.rows.retain(|of, _| of.program != program);
         }
         self.suspect();
         if self.threads.len() > 2 * self.ran.len() + 64 {

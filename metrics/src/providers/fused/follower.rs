@@ -5,18 +5,17 @@ use super::noise::{FAR, UNIT_NS};
 use super::program::{Program, POPULATION};
 use super::PHASE;
 use crate::ids::{Nanos, ThreadKey, MAX_CORE_TYPES};
+use crate::multiplex::PHASE_STEP;
 
-/// Departure of the logarithm of the rate that makes another phase when it lasts for two portions:
-/// PMCTrack's 1.12 [PMCTrack §4.1.2], which is a ratio of 1.27. It must be unlikely, too: this many standard
-/// deviations.
-const STEP: f64 = 0.24;
+/// A departure of the logarithm of the rate by [`PHASE_STEP`] makes another phase when it lasts for two portions. It must be
+/// unlikely, too: this many standard deviations.
 const UNLIKELY: f64 = 3.0;
 /// Standard deviations within which a program did what was expected of it at a move.
 const STEADY: f64 = 2.0;
 /// Standard deviation of the logarithm of the factor between two phases, for one by which the rate's differs: what does so much
 /// less or more of its work is hardly the same work. Of [`PHASE`] alone, a hash table that was followed by a list of pointers had the
 /// factor of the one for as long as it did the other.
-const STEPS: f64 = 0.5;
+const SHIFT: f64 = 0.5;
 /// By how much the level of another phase may differ.
 const OTHER: f64 = 0.5;
 /// Time that is put together before it is worth a look, in units: of a program that does two things by turns, a quarter of an
@@ -207,12 +206,12 @@ impl Follower {
             self.filter
                 .doubt((from, on), (excess, unlikely), ASIDE * ASIDE, moved);
         }
-        if self.last == Some(on) && d.abs() > STEP && unlikely {
+        if self.last == Some(on) && d.abs() > PHASE_STEP && unlikely {
             if !self.held.is_some_and(|held| held * d > 0.0) {
                 self.held = Some(d);
                 return;
             }
-            self.another_phase(on, ln, p.at, program);
+            self.another_phase(on, (ln, d), p.at, program);
         }
         self.held = None;
         self.last = Some(on);
@@ -250,9 +249,9 @@ impl Follower {
         (0..MAX_CORE_TYPES).any(|c| self.filter.was_told(c))
     }
 
-    /// It does something else since the portion before this one: as known of phases with this rate, or nobody knows.
-    fn another_phase(&mut self, on: usize, ln: f64, at: Nanos, program: &Program) {
-        let step = (ln - self.filter.expected(on).0).abs();
+    /// It does something else since the portion before this one: as known of phases with this rate, or nobody knows. `d` is
+    /// by how much the rate's logarithm has changed.
+    fn another_phase(&mut self, on: usize, (ln, d): (f64, f64), at: Nanos, program: &Program) {
         self.filter.doubt_level(OTHER * OTHER);
         match program.like(on, ln) {
             Some(known) => {
@@ -262,7 +261,7 @@ impl Follower {
                 self.filter.doubt_biases();
             }
             None => {
-                let other = (STEPS * step).min(POPULATION.1);
+                let other = (SHIFT * d.abs()).min(POPULATION.1);
                 self.filter.doubt_factors(PHASE * PHASE + other * other);
             }
         }

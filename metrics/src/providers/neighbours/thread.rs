@@ -6,15 +6,13 @@ use super::presence::{
 use super::row::MOST_NEIGHBOURS;
 use crate::contention::{ProgramId, Seat};
 use crate::ids::{AppId, CoreTypeId, Nanos, MAX_CORE_TYPES};
+use crate::multiplex::PHASE_STEP;
 use rustc_hash::FxHashSet;
 
 /// Standard deviation of what a thread's rate may have changed by while it was elsewhere, and the
 /// longest such time.
 const STAY: f64 = 0.15;
 const LONG_AGO: Nanos = Nanos::from_millis(5000);
-/// Change of the logarithm of the rate, while nobody comes or leaves, by which a thread does something else from then on:
-/// PMCTrack's 1.12 [PMCTrack §4.1.2], which is a ratio of 1.27.
-pub(super) const PHASE: f64 = 0.24;
 /// Windows that what was before an event goes back.
 const BEFORE: f64 = 3.0;
 /// Part of an interval that a window covers to be compared with.
@@ -191,7 +189,7 @@ impl Thread {
             self.windows = 1.0;
             return Some((seat, begun.showed(Some(ln))));
         }
-        match (ln - rate).abs() > PHASE {
+        match (ln - rate).abs() > PHASE_STEP {
             // some of this window may be of what it did before, and what it did elsewhere is
             true => {
                 self.windows = 0.0;

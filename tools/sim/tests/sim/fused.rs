@@ -52,6 +52,20 @@ fn asp(report: &BenchReport) -> f64 {
     report.results[0].asp.value
 }
 
+/// The ASP of a policy on a shipped machine, in five runs.
+fn asp_on(machine: &str, workload: &Workload, policy: &str, provider: &str) -> f64 {
+    let machine = MachineFile::load(machine).unwrap();
+    let options = BenchOptions {
+        provider: ProviderSpec::named(provider).unwrap(),
+        runs: Runs::Exactly(5),
+        ..BenchOptions::default()
+    };
+    let report = bench(workload, &machine, &[policy], &options, &mut |_| {
+        ControlFlow::Continue(())
+    });
+    asp(&report.unwrap())
+}
+
 /// Who knows every factor wants nothing measured.
 #[test]
 fn with_true_factors_probes_cost_nothing_at_all() {
@@ -92,18 +106,7 @@ fn measured_factors_do_not_lose_where_a_cache_is_shared() {
     .iter()
     .collect();
     let workload = Workload::load(&path).unwrap();
-    let machine = MachineFile::load("juno").unwrap();
-    let asp = |policy: &str, provider: &str| {
-        let options = BenchOptions {
-            provider: ProviderSpec::named(provider).unwrap(),
-            runs: Runs::Exactly(5),
-            ..BenchOptions::default()
-        };
-        let report = bench(&workload, &machine, &[policy], &options, &mut |_| {
-            ControlFlow::Continue(())
-        });
-        asp(&report.unwrap())
-    };
+    let asp = |policy, provider| asp_on("juno", &workload, policy, provider);
     let best = asp("pinned", "true");
     let unaware = asp("hsp", "true");
     let aware = asp("hsp", "fused");
@@ -140,18 +143,7 @@ fn phases_that_nobody_knows_are_followed() {
         }
     }
     let workload = Workload::parse(Path::new("phases.toml"), &text).unwrap();
-    let machine = MachineFile::load("quickia").unwrap();
-    let asp = |policy: &str| {
-        let options = BenchOptions {
-            provider: ProviderSpec::named("measured").unwrap(),
-            runs: Runs::Exactly(5),
-            ..BenchOptions::default()
-        };
-        let report = bench(&workload, &machine, &[policy], &options, &mut |_| {
-            ControlFlow::Continue(())
-        });
-        asp(&report.unwrap())
-    };
+    let asp = |policy| asp_on("quickia", &workload, policy, "measured");
     let (best, hsp) = (asp("pinned"), asp("hsp"));
     assert!(hsp > 1.05 * best, "{hsp} of {best}");
 }
