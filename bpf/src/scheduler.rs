@@ -78,6 +78,8 @@ pub struct Scheduler {
     _storage: Storage,
     root: PathBuf,
     nr_cpus: usize,
+    /// How many CPUs each core type has.
+    cpus_of: Vec<usize>,
 }
 
 impl Scheduler {
@@ -129,6 +131,7 @@ impl Scheduler {
             None
         };
         Ok(Scheduler {
+            cpus_of: config.core_types.iter().map(|t| t.cpus.len()).collect(),
             link: None,
             table,
             counting,
@@ -241,6 +244,21 @@ impl Scheduler {
         };
         // SAFETY: as in `lend`.
         unsafe { std::ptr::addr_of_mut!(bss.shared.follow).write_volatile(u32::from(follow)) }
+    }
+
+    /// What one CPU of core type `core_type` can do from now on, in the measure of [`CoreType::capacity`]: between 1 and
+    /// 1024. A core type that there is not is ignored.
+    pub fn set_capacity(&mut self, core_type: u8, capacity: u32) {
+        let t = usize::from(core_type);
+        let (Some(bss), Some(nr)) = (self.skel.maps.bss_data.as_mut(), self.cpus_of.get(t)) else {
+            return;
+        };
+        let capacity = capacity.clamp(1, 1024);
+        // SAFETY: as in `lend`; BPF may see the one before the other, and either does by itself.
+        unsafe {
+            std::ptr::addr_of_mut!(bss.shared.capacity[t]).write_volatile(capacity);
+            std::ptr::addr_of_mut!(bss.shared.load[t]).write_volatile(queue_load(*nr, capacity));
+        }
     }
 
     /// Takes these events to hand, instead of those there were. Nothing is counted then, until
@@ -495,6 +513,12 @@ fn ns(d: Duration) -> u64 {
 }
 
 /// Opens, configures and loads. The error comes with the name of the step.
+/// Weight of one waiting thread in the choice of a queue, for a core type of so many CPUs.
+fn queue_load(cpus: usize, capacity: u32) -> u32 {
+    let all = (cpus as u64 * u64::from(capacity)).max(1);
+    ((1 << 20) / all).max(1) as u32
+}
+
 fn open_and_load(
     config: &Config,
     layout: &Layout,
@@ -509,7 +533,7 @@ fn open_and_load(
     let no_data = || {
         (
             "opening the BPF programs",
-            anyhow::anyhow!("the object has no .rodata"),
+            anyhow::anyhow!("the object has no .rodata or no .bss"),
         )
     };
     let ro = skel.maps.rodata_data.as_mut().ok_or_else(no_data)?;
@@ -521,10 +545,6 @@ fn open_and_load(
     ro.cpu_queue.copy_from_slice(&layout.cpu_queue);
     ro.queue_type.copy_from_slice(&layout.queue_type);
     ro.type_queue.copy_from_slice(&layout.type_queue);
-    for (i, t) in config.core_types.iter().enumerate() {
-        ro.type_capacity[i] = t.capacity;
-        ro.type_load[i] = (1 << 20) / (t.cpus.len() as u32 * t.capacity);
-    }
     ro.smt = layout.smt;
     ro.cpu_sibling.copy_from_slice(&layout.cpu_sibling);
     ro.slice_ns = ns(config.slice);
@@ -538,6 +558,11 @@ fn open_and_load(
     ro.partial = config.only_sched_ext;
     ro.enq_immed = scx_utils::scx_enums.SCX_ENQ_IMMED;
     let immed = ro.enq_immed != 0;
+    let bss = skel.maps.bss_data.as_mut().ok_or_else(no_data)?;
+    for (i, t) in config.core_types.iter().enumerate() {
+        bss.shared.capacity[i] = t.capacity;
+        bss.shared.load[i] = queue_load(t.cpus.len(), t.capacity);
+    }
     // attached when there is something to count
     skel.progs.amp_switch.set_autoattach(false);
     skel.progs.amp_switch.set_autoload(config.counters);

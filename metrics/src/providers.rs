@@ -20,6 +20,7 @@ mod remembered;
 mod shipped;
 #[cfg(test)]
 pub(crate) mod testing;
+mod thread_director;
 mod threads;
 mod windowed;
 
@@ -36,6 +37,7 @@ pub use model::{Model, PlatformModel, MAX_METRICS};
 pub use remembered::Remembered;
 use shipped::shipped_models;
 pub use shipped::SHIPPED_MODELS;
+pub use thread_director::ThreadDirectorFactors;
 pub use windowed::{Windowed, WINDOW_SIZES};
 
 use crate::event::{EventError, EventSets};
@@ -56,6 +58,9 @@ pub struct Context<'a> {
     /// ([`crate::virtual_counters::VirtualCounters::energy_per_core_type`]): then every provider
     /// gets efficiency factors, see [`WithEnergy`].
     pub energy_per_core_type: bool,
+    /// Whether the machine's hardware may say how fast its core types are
+    /// ([`crate::virtual_counters::VirtualCounters::thread_director`]). `Err` says why not.
+    pub thread_director: Result<(), String>,
     /// A folder with platform models (`*.toml`) that go before the shipped ones.
     pub models: Option<PathBuf>,
     /// Which events of the machine are known to be broken: providers that want one are refused.
@@ -112,6 +117,12 @@ pub enum ProviderError {
         /// Its name.
         provider: String,
         /// What a trial said.
+        why: String,
+    },
+    /// It needs a word of the hardware's that cannot be heard here.
+    #[error("provider `thread-director`: {why}")]
+    NoThreadDirector {
+        /// What was tried.
         why: String,
     },
     /// The model there is is too rough to be chosen without being asked for.
@@ -202,6 +213,18 @@ pub const PROVIDERS: &[ProviderEntry] = &[
                 why: vec!["the machine is not known".to_owned()],
             }),
             Some(context) => Ok(Box::new(Model::new(model_for(context, PlatformModel::fits)?))),
+        },
+    },
+    ProviderEntry {
+        name: "thread-director",
+        summary: "how fast the hardware says that its core types are now (Intel), the same for every thread; experimental: never run on such hardware",
+        remembers: false,
+        make: |context| {
+            let told = context.map(|c| c.thread_director.clone());
+            told.unwrap_or_else(|| Err("the machine is not known".to_owned()))
+                .map_err(|why| ProviderError::NoThreadDirector { why })?;
+            let types = context.map_or(0, |c| c.pmus.core_types().count());
+            Ok(Box::new(ThreadDirectorFactors::new(types)))
         },
     },
     ProviderEntry {
@@ -471,6 +494,7 @@ mod tests {
             pmus,
             counters: Ok(()),
             energy_per_core_type: false,
+            thread_director: Err("none in a test".to_owned()),
             models: None,
             trust: None,
         }
@@ -482,11 +506,20 @@ mod tests {
 
     #[test]
     fn every_entry_answers_to_its_name() {
-        for p in PROVIDERS.iter().filter(|p| p.name != "model") {
+        let machines = ["model", "thread-director"];
+        for p in PROVIDERS.iter().filter(|p| !machines.contains(&p.name)) {
             assert_eq!(by_name(p.name).unwrap().name(), p.name);
         }
         let e = by_name("model").err().unwrap().to_string();
         assert!(e.contains("models/README.md"), "{e}");
+        let pmus = generic(4);
+        let mut context = context(&pmus);
+        let e = prepare("thread-director", &context).err().unwrap();
+        assert_eq!(e.to_string(), "provider `thread-director`: none in a test");
+        context.thread_director = Ok(());
+        let there = prepare("thread-director", &context).unwrap();
+        assert_eq!(there.provider.name(), "thread-director");
+        assert!(there.sets.is_empty());
     }
 
     #[test]
@@ -519,6 +552,7 @@ mod tests {
             pmus: &none,
             counters: Err("not permitted: perf_event_paranoid is 3".to_owned()),
             energy_per_core_type: true,
+            thread_director: Ok(()),
             models: None,
             trust: None,
         };

@@ -232,6 +232,12 @@ pub enum VirtualCounter {
     LlcOccupancy,
     /// Memory traffic (all, local and remote), bytes; an increment.
     MemoryTraffic,
+    /// How fast the hardware says that cores are now, in parts of the fastest that it can express (0 to 1); a level.
+    Performance,
+    /// How frugal it says that they are, in the same way; a level.
+    Efficiency,
+    /// The fastest clock that cores may have now over the fastest that they can have (0 to 1); a level.
+    ClockLimit,
 }
 
 impl VirtualCounter {
@@ -241,6 +247,9 @@ impl VirtualCounter {
             VirtualCounter::Energy => "energy",
             VirtualCounter::LlcOccupancy => "llc_occupancy",
             VirtualCounter::MemoryTraffic => "memory_traffic",
+            VirtualCounter::Performance => "performance",
+            VirtualCounter::Efficiency => "efficiency",
+            VirtualCounter::ClockLimit => "clock_limit",
         }
     }
 
@@ -249,6 +258,9 @@ impl VirtualCounter {
         match self {
             VirtualCounter::Energy => "J",
             VirtualCounter::LlcOccupancy | VirtualCounter::MemoryTraffic => "B",
+            VirtualCounter::Performance
+            | VirtualCounter::Efficiency
+            | VirtualCounter::ClockLimit => "ratio",
         }
     }
 }

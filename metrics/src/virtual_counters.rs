@@ -7,20 +7,26 @@
 //! | [`Hwmon`] | energy | core types whose sensors are known by label, else the machine |
 //! | [`BoardEnergy`] | energy | each CPU and each core type of the virtual board |
 //! | [`Resctrl`] | LLC occupancy, memory traffic | applications |
+//! | [`ThreadDirector`] | performance and efficiency, as the hardware rates them now | core types |
+//! | [`ClockLimits`] | the clock that heat, power and users allow | core types |
 //!
 //! The first interval has no increments: a source needs two readings for one.
 
 mod board;
+mod clock_limits;
 mod energy;
 mod hwmon;
 mod meter;
 mod resctrl;
+mod thread_director;
 
 pub use board::BoardEnergy;
+pub use clock_limits::ClockLimits;
 pub use energy::{PowerPmu, Powercap};
 pub use hwmon::Hwmon;
 pub use meter::EnergyMeter;
 pub use resctrl::{Resctrl, ResctrlFs, SysResctrl};
+pub use thread_director::{capabilities, Capability, Messages, ThreadDirector};
 
 use crate::ids::{CoreTypeId, Nanos};
 use crate::pmu::Pmus;
@@ -165,6 +171,23 @@ impl VirtualCounters {
         }
     }
 
+    /// Finds what tells how fast core types are at present: Thread Director, and limits of clocks.
+    /// `core_types` has the CPUs of each.
+    pub fn detect_speeds(roots: &Roots, core_types: &[Vec<u32>]) -> VirtualCounters {
+        let mut all = VirtualCounters::default();
+        let speeds: [&dyn Fn() -> Result<Box<dyn VirtualSource>, VirtualError>; 2] = [
+            &|| Ok(Box::new(ThreadDirector::open(core_types.to_vec())?)),
+            &|| Ok(Box::new(ClockLimits::open(&roots.sysfs, core_types)?)),
+        ];
+        for open in speeds {
+            match open() {
+                Ok(source) => all.sources.push(source),
+                Err(e) => all.missing.push(e.to_string()),
+            }
+        }
+        all
+    }
+
     /// These sources.
     pub fn of(sources: Vec<Box<dyn VirtualSource>>) -> VirtualCounters {
         VirtualCounters {
@@ -182,6 +205,19 @@ impl VirtualCounters {
     /// Whether a source in use measures the energy of each core type.
     pub fn energy_per_core_type(&self) -> bool {
         self.names().any(|n| n == "board" || n == "hwmon")
+    }
+
+    /// Whether the hardware may say how fast its core types are: that it has said so is another matter.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn thread_director(&self) -> Result<(), String> {
+        const NAME: &str = "thread-director";
+        if self.names().any(|n| n == NAME) {
+            return Ok(());
+        }
+        let why = self.missing.iter().find(|m| m.starts_with(NAME));
+        Err(why.map_or_else(|| "nobody listens to it".to_owned(), String::clone))
     }
 
     /// Names of the sources in use.

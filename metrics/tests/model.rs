@@ -142,6 +142,7 @@ fn machine<'a>(pmus: &'a Pmus, models: Option<&Path>) -> Context<'a> {
         pmus,
         counters: Ok(()),
         energy_per_core_type: false,
+        thread_director: Err("none in a test".to_owned()),
         models: models.map(Path::to_owned),
         trust: None,
     }

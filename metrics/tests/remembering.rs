@@ -70,6 +70,7 @@ fn provider(name: &str, models: &Path) -> Box<dyn Provider> {
         pmus: &pmus,
         counters: Ok(()),
         energy_per_core_type: false,
+        thread_director: Err("none in a test".to_owned()),
         models: Some(models.to_owned()),
         trust: None,
     };

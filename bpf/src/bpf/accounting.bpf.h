@@ -29,7 +29,7 @@ static __always_inline void fold(const struct task_struct *p, struct amp_slot *s
 	s->exec_seen = exec;
 	s->runtime[type] += ran;
 	if (s->clock == AMP_FAIR_CLOCK)
-		ran = ran * type_capacity[type] >> 10;
+		ran = ran * shared.capacity[type] >> 10;
 	if (s->weight != 100)
 		ran = ran * 100 / (s->weight ?: 1);
 	s->vtime += ran;

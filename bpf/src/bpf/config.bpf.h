@@ -20,10 +20,6 @@ const volatile u8 cpu_queue[AMP_MAX_CPUS];
 /* queues of type t: type_queue[t] .. type_queue[t + 1] */
 const volatile u32 type_queue[AMP_MAX_TYPES + 1];
 const volatile u8 queue_type[AMP_MAX_QUEUES + 1];
-/* capacity of one CPU, 1024 for the fastest type */
-const volatile u32 type_capacity[AMP_MAX_TYPES];
-/* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
-const volatile u32 type_load[AMP_MAX_TYPES];
 /* whether some cores run several hardware threads */
 const volatile bool smt = false;
 /* the next CPU of the same core, round in a circle */

@@ -145,7 +145,10 @@ struct amp_meter {
 	u64 every;		/* ns of CPU time after which a thread that goes on running is read at a tick */
 };
 
-/* The rest of the shared state. User space only reads it, but for `lending` and `follow`. */
+/*
+ * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `capacity` and
+ * `load`.
+ */
 struct amp_shared {
 	u64 free_head;		/* list of free slots: tag in the high half against ABA, index in the low */
 	u32 nr_used;		/* slots below this index have been used */
@@ -156,6 +159,8 @@ struct amp_shared {
 	u32 resting;		/* nobody runs or waits, and the timer is off until somebody does */
 	u32 follow;		/* clocks follow load, where the kernel's frequency scaling listens */
 	u32 followed;		/* they do, by the last timer */
+	u32 capacity[8];	/* by core type: of one CPU at present, 1024 for the fastest type at its best; AMP_MAX_TYPES */
+	u32 load[8];		/* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
 	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */
 	u64 nr_fallbacks;
 	u64 nr_untracked;	/* threads that found the table full */

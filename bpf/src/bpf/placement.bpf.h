@@ -21,7 +21,7 @@ __noinline u32 shortest_type(u32 allowed)
 			continue;
 		bpf_for(q, type_queue[t], type_queue[t + 1])
 			nr += scx_bpf_dsq_nr_queued(q);
-		load = (u64)nr * type_load[t];
+		load = (u64)nr * shared.load[t];
 		if (load < best_load) {
 			best_load = load;
 			best = t;

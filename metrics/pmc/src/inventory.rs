@@ -36,6 +36,7 @@ pub struct CounterInventory {
     /// Once they were looked for, until somebody takes them.
     virtual_counters: Option<VirtualCounters>,
     energy_per_core_type: bool,
+    thread_director: Result<(), String>,
 }
 
 impl CounterInventory {
@@ -86,6 +87,7 @@ impl CounterInventory {
             },
             virtual_counters: None,
             energy_per_core_type: false,
+            thread_director: Err(String::new()),
         })
     }
 
@@ -101,6 +103,7 @@ impl CounterInventory {
             trust: None,
             roots: Roots::default(),
             energy_per_core_type: virtual_counters.energy_per_core_type(),
+            thread_director: virtual_counters.thread_director(),
             virtual_counters: Some(virtual_counters),
         }
     }
@@ -224,8 +227,8 @@ impl CounterInventory {
         VirtualCounters::detect_cache(&self.roots)
     }
 
-    /// Sources of energy, cache occupancy and memory traffic, to sample them. They can be taken
-    /// once.
+    /// Sources of energy, cache occupancy, memory traffic and present speeds, to sample them. They can be
+    /// taken once.
     pub fn virtual_counters(&mut self) -> VirtualCounters {
         self.find_virtual_counters();
         let none = VirtualCounters::of(Vec::new());
@@ -238,6 +241,10 @@ impl CounterInventory {
         if self.virtual_counters.is_none() {
             let mut all = self.energy_sources();
             all.extend(self.cache_sources());
+            let types = self.pmus.core_types();
+            let cpus: Vec<Vec<u32>> = types.map(|t| self.pmus.cpus_of(t).to_vec()).collect();
+            all.extend(VirtualCounters::detect_speeds(&self.roots, &cpus));
+            self.thread_director = all.thread_director();
             self.energy_per_core_type = all.energy_per_core_type();
             self.virtual_counters = Some(all);
         }
@@ -251,6 +258,7 @@ impl CounterInventory {
             pmus: &self.pmus,
             counters,
             energy_per_core_type: self.energy_per_core_type,
+            thread_director: self.thread_director.clone(),
             models: None,
             trust: self.trust.as_ref(),
         }

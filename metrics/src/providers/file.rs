@@ -482,6 +482,7 @@ mod tests {
             pmus: &pmus,
             counters: Ok(()),
             energy_per_core_type: false,
+            thread_director: Err("none in a test".to_owned()),
             models: None,
             trust: None,
         };

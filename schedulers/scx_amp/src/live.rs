@@ -19,8 +19,10 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
+mod capacities;
 mod roster;
 
+use capacities::Capacities;
 use roster::Roster;
 
 /// Ticks that may fail to come before BPF shares fairly by itself.
@@ -48,8 +50,9 @@ pub struct Live {
     topology: Topology,
     scheduler: Scheduler,
     counting: CounterBanks,
-    /// Energy, cache occupancy.
+    /// Energy, cache occupancy, present speeds.
     others: VirtualCounters,
+    capacities: Capacities,
     /// Sources of those that are known to be missing.
     missing: usize,
     /// Why the last change of event sets failed, to say it once.
@@ -100,6 +103,7 @@ impl Live {
         let counting = CounterBanks::new(topology.core_types().len());
         let others = inventory.virtual_counters();
         Ok(Live {
+            capacities: Capacities::of(&topology),
             topology,
             scheduler,
             counting,
@@ -165,6 +169,11 @@ impl Live {
     /// Every thread that the mechanism knows, as it is at this moment, ours included.
     pub fn threads_now(&self) -> impl Iterator<Item = amp_bpf::Thread> + '_ {
         self.scheduler.threads()
+    }
+
+    /// What one core of each type can do at present, fastest first: 1 to 1024.
+    pub fn capacities(&self) -> &[u32] {
+        self.capacities.now()
     }
 
     /// Why something that should be counted is not; nothing while all is.
@@ -259,6 +268,9 @@ impl Machine for Live {
             log::warn!("no longer sampled: {failed}");
         }
         self.missing = self.others.missing().len();
+        for (t, capacity) in self.capacities.update(&self.snapshot.virtual_counters) {
+            self.scheduler.set_capacity(t.0, capacity);
+        }
         // A tick without a change still says that we are alive.
         self.commit()?;
         Ok(&self.snapshot)

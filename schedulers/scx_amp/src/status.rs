@@ -56,6 +56,12 @@ pub struct Status {
     /// Virtual counters of the machine, its core types and CPUs, by name.
     #[stat(desc = "virtual counters over the last interval, such as `energy_J big`")]
     pub virtual_counters: BTreeMap<String, f64>,
+    /// What one core of each type can do at present.
+    #[stat(
+        desc = "what one core of each type can do now, 1024 being the most: less where heat, power or a user limits it"
+    )]
+    #[serde(default)]
+    pub capacities: BTreeMap<String, u64>,
     /// What programs cost each other.
     #[stat(
         desc = "how many times faster a program runs without another one, by `NAME on TYPE beside NAME on TYPE`"
@@ -292,6 +298,11 @@ pub fn look(engine: &Engine, machine: &Live, began: Nanos, changes: u64) -> Stat
             Subject::Cpu(cpu) => Some(format!(" cpu{cpu}")),
             Subject::App(_) => None,
         }),
+        capacities: (0..)
+            .map(CoreTypeId)
+            .zip(machine.capacities())
+            .map(|(t, c)| (core_type_name(topology, t), u64::from(*c)))
+            .collect(),
         costs: costs(topology, engine.provider()),
         uptime_s: clock::now().saturating_sub(began).as_secs_f64(),
         ticks: totals.ticks,

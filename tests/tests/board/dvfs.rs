@@ -123,3 +123,49 @@ fn clocks_follow_load() {
     assert!(r.line("says").contains("load"), "{}", r.line("says"));
     assert_eq!(r.line("end"), "0");
 }
+
+/// A limit on the fast cores' clock, as a cooling device or a user sets it.
+const LIMITED: &str = r#"
+policy=/sys/devices/system/cpu/cpufreq/policy0
+scx_amp run --policy hsp --provider none 2>/tmp/log & pid=$!
+answers
+# a busy machine ticks as it should
+for i in 1 2; do amp-workload run alu --work 1000G >/dev/null & pids="$pids $!"; done
+look() { sleep 1; echo "limit $(cat $policy/scaling_max_freq)"; scx_amp ctl status; }
+most=$(cat $policy/scaling_max_freq)
+look
+echo 625000 >$policy/scaling_max_freq
+look
+echo $most >$policy/scaling_max_freq
+look
+scx_amp ctl provider thread-director; echo "taken $?"
+sleep 0.5
+scx_amp ctl status
+kill $pids
+kill $pid; wait $pid; echo "end $?"
+"#;
+
+#[test]
+fn a_limit_of_clocks_is_followed() {
+    let r = Lab::board("juno").dvfs().run(LIMITED).ok();
+    let limits: Vec<&str> = r.lines("limit").collect();
+    assert_eq!(limits, ["1100000", "625000", "1100000"]);
+    let json = r.json();
+    let of = |s: &Value, t: &str| s["capacities"][t].as_u64().unwrap();
+    let big: Vec<u64> = json.iter().map(|s| of(s, "big")).collect();
+    // 1024 · 625 / 1100
+    assert_eq!(big, [1024, 582, 1024, 1024]);
+    for s in &json {
+        assert_eq!(of(s, "little"), 445, "{s}");
+        assert_eq!(s["virtual_counters"]["clock_limit_ratio little"], 1.0);
+    }
+    // the kernel passes on what hardware says of itself; this one has nothing to say
+    assert_eq!(r.line("taken"), "0");
+    assert_eq!(json[3]["provider"], "thread-director");
+    let failed = json[3]["provider_failed"].as_str().unwrap();
+    assert!(
+        failed.starts_with("the hardware has not said yet"),
+        "{failed}"
+    );
+    assert_eq!(r.line("end"), "0");
+}

@@ -109,6 +109,7 @@ fn provider(inventory: &CounterInventory, counters: Result<(), String>) -> Check
         pmus: &inventory.pmus,
         counters,
         energy_per_core_type: inventory.energy_sources().energy_per_core_type(),
+        thread_director: Err("`auto` does not take it".into()),
         models: None,
         trust: inventory.trust(),
     };

@@ -106,6 +106,7 @@ impl ProviderSpec {
             pmus: &pmus,
             counters: Ok(()),
             energy_per_core_type: machine.energy_per_core_type(),
+            thread_director: Err("a simulated machine has none".to_owned()),
             models: None,
             trust: None,
         };
