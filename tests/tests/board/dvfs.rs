@@ -131,7 +131,8 @@ scx_amp run --policy hsp --provider none 2>/tmp/log & pid=$!
 answers
 # a busy machine ticks as it should
 for i in 1 2; do amp-workload run alu --work 1000G >/dev/null & pids="$pids $!"; done
-look() { sleep 1; echo "limit $(cat $policy/scaling_max_freq)"; scx_amp ctl status; }
+status() { scx_amp ctl status | tr -d '\n'; echo; }
+look() { sleep 1; echo "limit $(cat $policy/scaling_max_freq)"; status; }
 most=$(cat $policy/scaling_max_freq)
 look
 echo 625000 >$policy/scaling_max_freq
@@ -140,7 +141,7 @@ echo $most >$policy/scaling_max_freq
 look
 scx_amp ctl provider thread-director; echo "taken $?"
 sleep 0.5
-scx_amp ctl status
+status
 kill $pids
 kill $pid; wait $pid; echo "end $?"
 "#;
@@ -150,7 +151,8 @@ fn a_limit_of_clocks_is_followed() {
     let r = Lab::board("juno").dvfs().run(LIMITED).ok();
     let limits: Vec<&str> = r.lines("limit").collect();
     assert_eq!(limits, ["1100000", "625000", "1100000"]);
-    let json = r.json();
+    let mut json = r.json();
+    json.retain(|j| j.get("capacities").is_some());
     let of = |s: &Value, t: &str| s["capacities"][t].as_u64().unwrap();
     let big: Vec<u64> = json.iter().map(|s| of(s, "big")).collect();
     // 1024 · 625 / 1100
