@@ -33,6 +33,8 @@ pub struct Progress {
     accounts: PerThread<Account>,
     /// Per thread of the view, relative to the front; none when it was not charged.
     ahead: Vec<Option<f64>>,
+    /// Per thread of the view, what it was charged with in this round.
+    charged: Vec<f64>,
     joining: Vec<Newcomer>,
     /// Where the front was when a thread was passed over first, until it is charged.
     waiting: PerThread<Option<f64>>,
@@ -63,6 +65,7 @@ impl Progress {
         self.accounts.begin();
         self.waiting.begin();
         self.ahead.clear();
+        self.charged.clear();
         self.joining.clear();
     }
 
@@ -89,6 +92,7 @@ impl Progress {
             }),
         }
         self.ahead.push(Some(a.v));
+        self.charged.push(dv);
     }
 
     /// Passes over the next thread of the view.
@@ -97,6 +101,7 @@ impl Progress {
         let (_, since) = self.waiting.enter(th.key, th.succeeds, || None);
         since.get_or_insert(self.front);
         self.ahead.push(None);
+        self.charged.push(0.0);
     }
 
     /// Ends the round: lets newcomers in and forgets leads and lags beyond `bound` seconds.
@@ -148,28 +153,46 @@ impl Progress {
         let mut newcomer = is_newcomer(&self.joining);
         let mut maximum = f64::NEG_INFINITY;
         let mut seated = f64::NEG_INFINITY;
+        // what they gained on whoever came in this interval, before he came included
+        let (mut of_maximum, mut of_seated) = (0.0, 0.0);
         let slowest = view.topology.slowest();
         for (i, (th, v)) in view.threads.iter().zip(&self.ahead).enumerate() {
             let Some(v) = v.filter(|_| !newcomer(i)) else {
                 continue;
             };
-            maximum = maximum.max(v);
-            if th.placed.is_some_and(|t| t < slowest) && th.allowed.contains(slowest) {
-                seated = seated.max(v);
+            let gained = self.charged.get(i).copied().unwrap_or(0.0);
+            if v > maximum {
+                (maximum, of_maximum) = (v, gained);
+            }
+            if v > seated && th.placed.is_some_and(|t| t < slowest) && th.allowed.contains(slowest)
+            {
+                (seated, of_seated) = (v, gained);
             }
         }
         // Who held the only fast core may have ended just now.
         if seated == f64::NEG_INFINITY {
             seated = self.front;
         }
-        let start = match join {
-            _ if maximum == f64::NEG_INFINITY => self.front,
-            Join::Maximum(within) => maximum.min(seated + within),
-            Join::Front => self.front,
+        let (start, gained) = match join {
+            _ if maximum == f64::NEG_INFINITY => (self.front, 0.0),
+            Join::Maximum(within) if maximum <= seated + within => (maximum, of_maximum),
+            Join::Maximum(within) => (seated + within, of_seated),
+            Join::Front => (self.front, 0.0),
         };
+        let interval = view.interval.as_secs_f64();
         for n in &self.joining {
             let carried = n.past.v - n.past.ran * rate;
-            self.ahead[n.thread] = Some(start + carried + n.dv);
+            // while it ran, the others did, too
+            let ran = view
+                .threads
+                .get(n.thread)
+                .map_or(0.0, |th| th.ran_up_to(slowest));
+            let part = if interval > 0.0 {
+                (ran / interval).min(1.0)
+            } else {
+                0.0
+            };
+            self.ahead[n.thread] = Some(start - part * gained.max(0.0) + carried + n.dv);
         }
     }
 

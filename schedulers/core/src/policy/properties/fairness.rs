@@ -164,6 +164,22 @@ fn acfs_starts_newcomers_at_the_maximum_but_not_behind_those_who_do_not_compete(
     assert!((s[0][0] - 1.0 / 3.0).abs() < 0.05, "{s:?}");
 }
 
+/// What a newcomer did in the interval in which it came counts as that of everybody else.
+#[test]
+fn acfs_does_not_forget_the_interval_in_which_somebody_came() {
+    let (mut fake, _, _) = mix(&[1, 1], &[3.0], 0.0);
+    let declared = [(1, 3.0), (9, 3.0)];
+    let mut e = engine(&fake, "acfs", Box::new(Noisy::new(&declared, 0.0, 1)));
+    for _ in 0..20 {
+        e.tick(&mut fake).unwrap();
+    }
+    let new = fake.spawn(9);
+    // a tick is 0.1 s, in which the one on the slow core falls 0.067 s behind; they change places at 0.167
+    let swaps: Vec<usize> = (0..4).map(|_| e.tick(&mut fake).unwrap().swaps).collect();
+    assert_eq!(swaps[..3].iter().sum::<usize>(), 1, "{swaps:?}");
+    assert_eq!(fake.thread(new).placed, Some(CoreTypeId(0)));
+}
+
 /// Says 1.6 of the first thread until so many snapshots were seen, and the truth from then on.
 struct Mistaken {
     truth: Box<dyn Provider>,
