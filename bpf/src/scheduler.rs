@@ -512,13 +512,13 @@ fn ns(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Opens, configures and loads. The error comes with the name of the step.
 /// Weight of one waiting thread in the choice of a queue, for a core type of so many CPUs.
 fn queue_load(cpus: usize, capacity: u32) -> u32 {
     let all = (cpus as u64 * u64::from(capacity)).max(1);
     ((1 << 20) / all).max(1) as u32
 }
 
+/// Opens, configures and loads. The error comes with the name of the step.
 fn open_and_load(
     config: &Config,
     layout: &Layout,

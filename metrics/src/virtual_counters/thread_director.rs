@@ -34,6 +34,8 @@ const MOST: u32 = 1023;
 const GENL_HEADER: usize = 4;
 /// Messages that are read in one interval; the rest waits for the next.
 const MESSAGES: usize = 64;
+/// How often somebody who has never said anything is listened to: most machines never do.
+const SILENT: Nanos = Nanos(500_000_000);
 /// CPUs there can be.
 const MAX_CPU: u32 = 8192;
 
@@ -88,6 +90,9 @@ pub struct ThreadDirector {
     core_types: Vec<Vec<u32>>,
     /// What was said last, by CPU.
     now: Vec<Option<Capability>>,
+    /// When it was listened to last.
+    listened: Option<Nanos>,
+    heard: bool,
     /// Whether it was said that messages are refused.
     told: bool,
 }
@@ -130,6 +135,8 @@ impl ThreadDirector {
             family,
             core_types,
             now: Vec::new(),
+            listened: None,
+            heard: false,
             told: false,
         }
     }
@@ -152,16 +159,31 @@ impl VirtualSource for ThreadDirector {
 
     fn sample(
         &mut self,
-        _now: Nanos,
+        now: Nanos,
         _threads: &[ThreadSample],
         out: &mut Vec<VirtualReading>,
     ) -> Result<(), VirtualError> {
+        self.listen(now)?;
+        self.tell(out);
+        Ok(())
+    }
+}
+
+impl ThreadDirector {
+    /// Takes in what has come.
+    fn listen(&mut self, now: Nanos) -> Result<(), VirtualError> {
+        let soon = |at: Nanos| now.saturating_sub(at) < SILENT;
+        if !self.heard && self.listened.is_some_and(soon) {
+            return Ok(());
+        }
+        self.listened = Some(now);
         for _ in 0..MESSAGES {
             let next = self.messages.next().map_err(|source| VirtualError::Io {
                 path: format!("generic netlink, family {FAMILY}").into(),
                 source,
             })?;
             let Some(message) = next else { break };
+            self.heard = true;
             match capabilities(&message, self.family) {
                 Ok(said) => self.take(&said),
                 Err(why) if !self.told => {
@@ -171,6 +193,11 @@ impl VirtualSource for ThreadDirector {
                 Err(_) => {}
             }
         }
+        Ok(())
+    }
+
+    /// Performance and efficiency of each core type of which something was said.
+    fn tell(&self, out: &mut Vec<VirtualReading>) {
         for (t, cpus) in self.core_types.iter().enumerate() {
             let said = || cpus.iter().filter_map(|c| *self.now.get(*c as usize)?);
             let nr = said().count();
@@ -192,7 +219,6 @@ impl VirtualSource for ThreadDirector {
                 });
             }
         }
-        Ok(())
     }
 }
 

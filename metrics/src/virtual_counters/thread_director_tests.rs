@@ -53,9 +53,13 @@ fn source(messages: Vec<Vec<u8>>) -> ThreadDirector {
     ThreadDirector::of(Box::new(Sender(messages.into())), THERMAL, cpus)
 }
 
+/// A second after the last look.
 fn levels(s: &mut ThreadDirector, counter: VirtualCounter) -> Vec<(u8, f64)> {
     let mut out = Vec::new();
-    s.sample(Nanos::ZERO, &[], &mut out).unwrap();
+    let now = s
+        .listened
+        .map_or(Nanos::ZERO, |at| at + Nanos::from_millis(1000));
+    s.sample(now, &[], &mut out).unwrap();
     let of = |r: &VirtualReading| match r.of {
         Subject::CoreType(t) if r.counter == counter => Some((t.0, r.value)),
         _ => None,
@@ -145,6 +149,23 @@ fn a_message_that_is_wrong_is_refused_whole_and_nothing_is_lost() {
         let performance = levels(&mut s, VirtualCounter::Performance);
         assert_eq!(performance, [(0, 1.0), (1, 0.0)]);
     }
+}
+
+#[test]
+fn who_has_never_said_anything_is_listened_to_now_and_then() {
+    let mut s = source(vec![]);
+    let heard = |s: &mut ThreadDirector, ms| {
+        let mut out = Vec::new();
+        s.sample(Nanos::from_millis(ms), &[], &mut out).unwrap();
+        out.iter().map(|r| r.value * 1023.0).map(f64::round).next()
+    };
+    assert_eq!(heard(&mut s, 0), None);
+    s.messages = Box::new(Sender([change(&[[0, 7, 7]])].into()));
+    assert_eq!(heard(&mut s, 100), None);
+    assert_eq!(heard(&mut s, 500), Some(7.0));
+    // from then on in every interval
+    s.messages = Box::new(Sender([change(&[[0, 8, 8]])].into()));
+    assert_eq!(heard(&mut s, 501), Some(8.0));
 }
 
 #[test]
