@@ -79,7 +79,7 @@ const KNOBS: &[Knob] = &[
             min: 1.0,
             max: 60_000.0,
         },
-        help: "how long two threads that differ by the average speedup keep their places; auto: 2.5 intervals",
+        help: "how long two threads that differ by the average speedup keep their places; auto: 1.2 intervals",
     },
     Knob {
         key: "uf",
@@ -110,7 +110,7 @@ const KNOBS: &[Knob] = &[
 ];
 
 /// Intervals that the automatic t_swap lasts.
-const AUTOMATIC: f64 = 2.5;
+const AUTOMATIC: f64 = 1.2;
 
 /// The least difference between neighbouring core types that the threshold assumes, relative to the
 /// fastest: equal core types must not swap for nothing.
