@@ -5,6 +5,7 @@
 //! package or kernel that does not exist or cannot load), 130 interrupted, 124 the guest hung, 125
 //! anything else. Without a guest (`fetch`, `list`) anything else is 1.
 
+use amp_board::archive::mirror::Mirror;
 use amp_board::{
     artifacts, fetch, kernel, packages, peers, qemu, Arch, BoardError, Cache, Care, Event, Guest,
     GuestFile, Host, KernelChoice, Origin, Run,
@@ -113,8 +114,16 @@ struct FetchArgs {
     /// again.
     #[arg(long)]
     refresh: bool,
+    /// Mirror of Debian's archive to fetch from, now and later, such as
+    /// `http://MIRROR/debian`; `none` forgets it. Without one, the mirror of this machine's apt
+    /// sources. SCX_AMP_MIRROR names one, too.
+    #[arg(long, value_name = "URL", conflicts_with = "peers")]
+    mirror: Option<String>,
+    /// Debian release to fetch from that mirror, such as `trixie`, in place of its stable one.
+    #[arg(long, value_name = "NAME", requires = "mirror")]
+    suite: Option<String>,
     /// Read everything in the cache, fetch again what is damaged, and nothing else.
-    #[arg(long, conflicts_with_all = ["kernels", "packages", "peers", "refresh"])]
+    #[arg(long, conflicts_with_all = ["kernels", "packages", "peers", "refresh", "mirror"])]
     check: bool,
 }
 
@@ -184,6 +193,8 @@ fn status_of(e: &BoardError, has_guest: bool) -> u8 {
         | BoardError::Peers { .. }
         | BoardError::KernelCannotLoad { .. }
         | BoardError::NoFrequencyScaling { .. }
+        | BoardError::NoMirror
+        | BoardError::Mirror { .. }
         | BoardError::NoSuchPackage { .. } => 2,
         _ if has_guest => 125,
         _ => 1,
@@ -304,9 +315,14 @@ fn fetch_all(a: &FetchArgs, cancel: &AtomicBool) -> Result<ExitCode> {
             false => Care::Usual,
         },
     };
-    let done = fetch::everything(&cache, &Host::default(), &wanted, cancel, &mut |e| {
-        view.show(e)
-    });
+    let mut host = Host::default();
+    if let Some(uri) = &a.mirror {
+        host.mirror = Some(Mirror {
+            uri: uri.clone(),
+            suite: a.suite.clone(),
+        });
+    }
+    let done = fetch::everything(&cache, &host, &wanted, cancel, &mut |e| view.show(e));
     view.clear();
     for line in done? {
         amp_host::print(&format!("{line}\n"))?;

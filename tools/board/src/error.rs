@@ -14,6 +14,10 @@ pub enum FetchFailure {
     NotAuthentic,
     /// The mirror does not have the file or the suite.
     NotThere,
+    /// The index of a suite is older than it says it may be.
+    OutOfDate,
+    /// A file that is the one of the index cannot be unpacked.
+    Damaged,
     /// Anything else; the detail says what.
     Other,
 }
@@ -66,16 +70,20 @@ impl std::fmt::Display for FetchFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             FetchFailure::NoNetwork => {
-                "the mirror cannot be reached: check the network and the proxy in apt's configuration, then repeat"
+                "the mirror cannot be reached: check the network and the proxy (in apt's configuration; without apt, in http_proxy and https_proxy), then repeat"
             }
             FetchFailure::DiskFull => {
                 "no room left: free some space or point SCX_AMP_CACHE at a larger file system, then repeat"
             }
             FetchFailure::NotAuthentic => {
-                "signature or checksum wrong: nothing of it was kept; repeat, and if it stays, check the mirror and debian-archive-keyring"
+                "signature or checksum wrong: nothing of it was kept; repeat, and if it stays, check the mirror, the proxy and Debian's keyring"
             }
             FetchFailure::NotThere => "the mirror does not have it",
-            FetchFailure::Other => "apt failed",
+            FetchFailure::OutOfDate => {
+                "the mirror's index is out of date: check this machine's clock, or name another mirror"
+            }
+            FetchFailure::Damaged => "it cannot be unpacked",
+            FetchFailure::Other => "the fetch failed",
         })
     }
 }
@@ -108,19 +116,30 @@ pub enum BoardError {
     NoCacheFolder,
     /// The machine's apt sources name no Debian archive.
     #[error(
-        "no Debian archive among the apt sources under {}: need an entry such as `deb http://MIRROR/debian bookworm main`",
+        "no Debian archive among the apt sources under {}: need an entry such as `deb http://MIRROR/debian bookworm main`, or a mirror by `scx_amp board fetch --mirror URL` (debian.org/mirror/list has them)",
         .looked.display()
     )]
     NoSources {
         /// Folder that was searched.
         looked: PathBuf,
     },
+    /// No mirror is known.
+    #[error("no mirror of Debian's archive is known, and this machine has no apt that names one: name one once, `scx_amp board fetch --mirror URL`, or in the environment variable SCX_AMP_MIRROR; debian.org/mirror/list has them")]
+    NoMirror,
+    /// A mirror, or the release named with it, that cannot be one.
+    #[error("mirror `{mirror}`: {why}")]
+    Mirror {
+        /// What was given.
+        mirror: String,
+        /// The reason.
+        why: String,
+    },
     /// A host program or file is missing.
     #[error("{what} is missing: install the package {package}")]
     NoTool {
         /// Program or file.
         what: String,
-        /// Debian package that has it.
+        /// Package that has it, by its name in Debian.
         package: &'static str,
     },
     /// A package cannot be fetched or unpacked.
@@ -132,7 +151,7 @@ pub enum BoardError {
         folder: PathBuf,
         /// Class of the failure.
         failure: FetchFailure,
-        /// Last lines of what apt said.
+        /// Last lines of what apt said, or address and reason.
         detail: String,
     },
     /// No suite that can be reached has the package.

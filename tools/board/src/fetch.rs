@@ -1,7 +1,7 @@
 //! Fetching up front all that a run will need.
 
-use crate::apt::Host;
 use crate::arch::Arch;
+use crate::archive::{mirror, Host};
 use crate::cache::Cache;
 use crate::error::BoardError;
 use crate::event::{progress, Sink};
@@ -34,6 +34,10 @@ pub fn everything(
 ) -> Result<Vec<String>, BoardError> {
     let mut lines = Vec::new();
     let again = wanted.care;
+    if host.mirror.is_some() {
+        // It is to be known to later commands, too, even where nothing is left to fetch.
+        mirror::choose(cache, host, cancel, sink)?;
+    }
     let q = qemu::obtain(cache, host, again, cancel, sink)?;
     lines.push(format!("qemu {}", q.version));
     for arch in [Arch::Arm64, Arch::Amd64] {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::apt::tests::Fake;
+use crate::archive::apt::tests::Fake;
 use crate::event::Event;
 use std::fs;
 

@@ -3,15 +3,15 @@
 //!
 //! ```text
 //! machine file ─► devicetree ─┐
-//! packages ─► apt ─► cache ───┼─► initramfs ─► Run::execute ─► QEMU + model plugin ─► mailbox ─► Outcome
+//! packages ─► archive ► cache ┼─► initramfs ─► Run::execute ─► QEMU + model plugin ─► mailbox ─► Outcome
 //! script, files, binaries ────┘                                     └─ serial console ─► Event::Console
 //! ```
 //!
 //! Everything fetched lives in one [`Cache`]; [`Run`] says what is to run; [`Outcome`] is what came
 //! back.
 
-pub mod apt;
 mod arch;
+pub mod archive;
 pub mod artifacts;
 mod cache;
 mod child;
@@ -37,8 +37,8 @@ pub mod sources;
 mod testing;
 pub mod version;
 
-pub use apt::Host;
 pub use arch::Arch;
+pub use archive::Host;
 pub use cache::{Cache, FetchLock};
 pub use error::{BoardError, FetchFailure};
 pub use event::{Event, Origin, Sink};

@@ -1,7 +1,7 @@
 //! Programs from Debian packages, with everything they need, as initramfs archives.
 
-use crate::apt::{with_lists, Apt, DebFile, Host, Installed};
 use crate::arch::Arch;
+use crate::archive::{mirror, with_lists, Archive, DebFile, Host, Installed};
 use crate::cache::Cache;
 use crate::cpio::{Kind, Writer};
 use crate::error::BoardError;
@@ -86,8 +86,8 @@ fn check_names(names: &[String], arch: Arch) -> Result<(), BoardError> {
     }
 }
 
-/// The set for these packages, from the cache or newly fetched from the release the machine itself
-/// runs.
+/// The set for these packages, from the cache or newly fetched from the release that the machine itself
+/// runs, or that was named with a mirror.
 ///
 /// # Errors
 /// When a package does not exist for the architecture, or cannot be fetched or unpacked.
@@ -175,12 +175,12 @@ fn from_archive(
     sink: &mut Sink<'_>,
 ) -> Result<PackageSet, BoardError> {
     let _lock = cache.lock(cancel, sink)?;
-    let sources = Apt::sources(host)?;
+    let sources = mirror::sources(cache, host, cancel, sink)?;
     let backports = format!("{}-backports", sources.codename);
     let mut suites = sources.suites;
     suites.retain(|s| s.name != backports);
     let name = format!("guest-{arch}");
-    let apt = Apt::new(
+    let apt = Archive::new(
         cache,
         host,
         &name,
@@ -242,7 +242,7 @@ fn from_archive(
 /// The static programs of [`BASE`] alone: what their packages depend on serves a login system, not
 /// the guest.
 fn fetch_base(
-    apt: &Apt<'_>,
+    apt: &Archive<'_>,
     arch: Arch,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
@@ -254,7 +254,7 @@ fn fetch_base(
             return Err(BoardError::NoSuchPackage {
                 package: name.into(),
                 arch: arch.debian(),
-                suites: "the machine's own release".into(),
+                suites: "the release that is used".into(),
             });
         };
         let file = apt.fetch_one(offer, cancel, sink)?;

@@ -1,7 +1,7 @@
 //! QEMU of the series the model plugin knows, run from the cache.
 
-use crate::apt::{with_lists, Apt, Host, Installed};
 use crate::arch::Arch;
+use crate::archive::{mirror, with_lists, Archive, Host, Installed};
 use crate::cache::Cache;
 use crate::child;
 use crate::error::BoardError;
@@ -89,15 +89,16 @@ fn from_archive(
     sink: &mut Sink<'_>,
 ) -> Result<Qemu, BoardError> {
     let _lock = cache.lock(cancel, sink)?;
-    let sources = Apt::sources(host)?;
+    let sources = mirror::sources(cache, host, cancel, sink)?;
     let backports = format!("{}-backports", sources.codename);
     let mut suites = sources.suites.clone();
     if !suites.iter().any(|s| s.name == backports) {
         suites.push(sources.on_mirror(&backports));
     }
-    // Libraries the machine has are used from there; its own QEMU is not, whatever its version.
+    // Libraries that dpkg knows of are used from the machine; its own QEMU is not, whatever its
+    // version. Without dpkg, the libraries come along, down to libc.
     let arch = Arch::host().debian();
-    let apt = Apt::new(
+    let apt = Archive::new(
         cache,
         host,
         "qemu",
@@ -184,20 +185,39 @@ fn keep_what_runs(root: &Path) {
     }
 }
 
+/// The name of Debian's folder of libraries.
+fn triplet(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Arm64 => "aarch64-linux-gnu",
+        Arch::Amd64 => "x86_64-linux-gnu",
+    }
+}
+
 impl Qemu {
     /// Where its files are.
     pub fn root(&self, cache: &Cache) -> PathBuf {
         cache.path(&self.folder)
     }
 
+    /// The loader of its own libc, where that was fetched with it. (`lib64` has an absolute link
+    /// to it, which leads to the machine's.)
+    fn loader(&self, cache: &Cache) -> Option<PathBuf> {
+        let (arch, root) = (Arch::host(), self.root(cache));
+        let mut places = ["usr/lib", "lib"].into_iter().map(|l| root.join(l));
+        places.find_map(|l| {
+            let loader = l.join(triplet(arch)).join(match arch {
+                Arch::Arm64 => "ld-linux-aarch64.so.1",
+                Arch::Amd64 => "ld-linux-x86-64.so.2",
+            });
+            loader.is_file().then_some(loader)
+        })
+    }
+
     /// A command for the emulator of an architecture, with its libraries, modules and firmware
     /// found in the cache.
     pub fn command(&self, cache: &Cache, arch: Arch) -> Command {
         let root = self.root(cache);
-        let triplet = match Arch::host() {
-            Arch::Arm64 => "aarch64-linux-gnu",
-            Arch::Amd64 => "x86_64-linux-gnu",
-        };
+        let triplet = triplet(Arch::host());
         let lib = root.join("usr/lib").join(triplet);
         let mut path = vec![lib.clone(), root.join("lib").join(triplet)];
         // Libraries with a folder of their own, named in ld.so.conf.d by packages whose scripts do
@@ -208,14 +228,30 @@ impl Qemu {
             .flatten()
             .map(|e| e.path());
         path.extend(inner.filter(|p| p.is_dir() && !p.ends_with("qemu")));
-        let outer = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-        // An empty entry would mean the current folder.
-        path.extend(std::env::split_paths(&outer).filter(|p| !p.as_os_str().is_empty()));
+        let loader = self.loader(cache);
+        if loader.is_none() {
+            let outer = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+            // An empty entry would mean the current folder.
+            path.extend(std::env::split_paths(&outer).filter(|p| !p.as_os_str().is_empty()));
+        }
         let path: Vec<OsString> = path.into_iter().map(PathBuf::into_os_string).collect();
         let path = path.join(OsStr::new(":"));
-        let mut c = Command::new(root.join("usr/bin").join(arch.qemu()));
-        c.env("LD_LIBRARY_PATH", path)
-            .env("QEMU_MODULE_DIR", lib.join("qemu"));
+        let program = root.join("usr/bin").join(arch.qemu());
+        let mut c = match loader {
+            Some(loader) => {
+                let mut c = Command::new(loader);
+                c.arg("--library-path").arg(path).arg(program);
+                // The machine's libraries belong to another libc.
+                c.env_remove("LD_LIBRARY_PATH").env_remove("LD_PRELOAD");
+                c
+            }
+            None => {
+                let mut c = Command::new(program);
+                c.env("LD_LIBRARY_PATH", path);
+                c
+            }
+        };
+        c.env("QEMU_MODULE_DIR", lib.join("qemu"));
         for firmware in ["usr/share/qemu", "usr/share/seabios"] {
             c.arg("-L").arg(root.join(firmware));
         }
@@ -267,6 +303,34 @@ impl Qemu {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_libc_that_came_along_is_the_one_that_is_used() {
+        let t = tempfile::tempdir().unwrap();
+        let cache = Cache::at(t.path()).unwrap();
+        let qemu = Qemu {
+            version: "10.0.2".into(),
+            folder: "qemu/x".into(),
+            packages: Vec::new(),
+        };
+        let program = |c: &Command| PathBuf::from(c.get_program());
+        let plain = program(&qemu.command(&cache, Arch::Arm64));
+        assert!(plain.ends_with("qemu/x/usr/bin/qemu-system-aarch64"));
+        let lib = qemu.root(&cache).join("lib").join(triplet(Arch::host()));
+        fs::create_dir_all(&lib).unwrap();
+        for name in ["ld-linux-aarch64.so.1", "ld-linux-x86-64.so.2"] {
+            fs::write(lib.join(name), "").unwrap();
+        }
+        let command = qemu.command(&cache, Arch::Arm64);
+        assert!(program(&command).starts_with(&lib));
+        let args: Vec<&OsStr> = command.get_args().take(3).collect();
+        assert_eq!(args[0], "--library-path");
+        let path = args[1].to_string_lossy();
+        assert!(path.contains(&*lib.to_string_lossy()), "{path}");
+        assert_eq!(args[2], plain);
+        let library_path = command.get_envs().find(|(k, _)| *k == "LD_LIBRARY_PATH");
+        assert_eq!(library_path, Some((OsStr::new("LD_LIBRARY_PATH"), None)));
+    }
 
     #[test]
     fn only_the_series_the_plugin_knows() {

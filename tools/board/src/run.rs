@@ -1,7 +1,7 @@
 //! One run on the board: what is to run, and what came back.
 
-use crate::apt::Host;
 use crate::arch::Arch;
+use crate::archive::Host;
 use crate::artifacts;
 use crate::cache::{Cache, Staging};
 use crate::child;

@@ -1,5 +1,6 @@
 //! The machine's apt sources, read only to learn which mirror it uses.
 
+use crate::archive::{paragraphs, Paragraph};
 use crate::error::BoardError;
 use std::fs;
 use std::path::Path;
@@ -155,40 +156,12 @@ fn one_line(text: &str) -> Vec<Entry> {
     entries
 }
 
-/// Stanzas of `Key: value`, continued by indented lines.
 fn deb822(text: &str) -> Vec<Entry> {
-    let mut entries = Vec::new();
-    let mut stanza: Vec<(String, String)> = Vec::new();
-    for line in text.lines().chain(std::iter::once("")) {
-        if line.starts_with('#') {
-            continue;
-        }
-        if line.trim().is_empty() {
-            entries.extend(deb822_entry(&std::mem::take(&mut stanza)));
-        } else if line.starts_with([' ', '\t']) {
-            if let Some((_, value)) = stanza.last_mut() {
-                value.push(' ');
-                value.push_str(line.trim());
-            }
-        } else if let Some((key, value)) = line.split_once(':') {
-            stanza.push((key.trim().to_ascii_lowercase(), value.trim().to_string()));
-        }
-    }
-    entries
+    paragraphs(text).filter_map(deb822_entry).collect()
 }
 
-fn deb822_entry(stanza: &[(String, String)]) -> Option<Entry> {
-    let words = |key: &str| -> Vec<String> {
-        let value = stanza
-            .iter()
-            .find(|(k, _)| k == key)
-            .map(|(_, v)| v.as_str());
-        value
-            .unwrap_or_default()
-            .split_whitespace()
-            .map(String::from)
-            .collect()
-    };
+fn deb822_entry(stanza: Paragraph<'_>) -> Option<Entry> {
+    let words = |key| stanza.words(key).map(String::from).collect::<Vec<_>>();
     let disabled = words("enabled").first().is_some_and(|v| {
         ["no", "false", "0", "without", "off", "disable"].contains(&v.to_ascii_lowercase().as_str())
     });

@@ -1,7 +1,7 @@
 //! `amp-fetch`: unpacks Debian packages of any architecture into a folder, without root and without
-//! touching the machine's own apt. For the set-up scripts, so that the private apt exists once.
+//! touching the machine's own apt. For the set-up scripts, so that the private client exists once.
 
-use amp_board::apt::{Apt, Host, Installed};
+use amp_board::archive::{mirror, Archive, Host, Installed};
 use amp_board::sources::Suite;
 use amp_board::{BoardError, Cache, Event};
 use anyhow::{bail, Result};
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     };
     let _lock = cache.lock(&cancel, &mut tell)?;
     let host = Host::default();
-    let sources = Apt::sources(&host)?;
+    let sources = mirror::sources(&cache, &host, &cancel, &mut tell)?;
     let suites: Vec<Suite> = match cli.suite.is_empty() {
         true => vec![sources.on_mirror(&sources.codename)],
         false => cli.suite.iter().map(|s| sources.on_mirror(s)).collect(),
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
         "amd64"
     };
     let name = format!("setup-{arch}-{}", cli.suite.join("+"));
-    let apt = Apt::new(&cache, &host, &name, arch, suites, Installed::Nothing)?;
+    let apt = Archive::new(&cache, &host, &name, arch, suites, Installed::Nothing)?;
     apt.update(Duration::from_secs(24 * 3600), &cancel, &mut tell)?;
     let staging = cache.staging()?;
     let root = staging.path().join("root");

@@ -5,8 +5,8 @@
 
 use super::part::Part;
 use super::Kernel;
-use crate::apt::{with_lists, Host};
 use crate::arch::Arch;
+use crate::archive::{with_lists, Host};
 use crate::cache::Cache;
 use crate::error::BoardError;
 use crate::event::{Event, Sink};
@@ -115,6 +115,7 @@ mod tests {
         let host = Host {
             root: t.path().join("none"),
             programs: Some(t.path().join("none")),
+            mirror: None,
         };
         let dir = cache.dir(kernel().folder(Arch::Arm64)).unwrap();
         let mut notes = Vec::new();

@@ -2,8 +2,8 @@
 
 use super::part::Part;
 use super::{Flavour, Kernel};
-use crate::apt::{with_lists, Host};
 use crate::arch::Arch;
+use crate::archive::{with_lists, Host};
 use crate::cache::Cache;
 use crate::error::BoardError;
 use crate::event::Sink;
@@ -63,6 +63,7 @@ mod tests {
         let host = Host {
             root: t.path().join("none"),
             programs: Some(t.path().join("none")),
+            mirror: None,
         };
         let kernel = Kernel {
             release: "7.3.4+deb13-cloud-arm64".into(),

@@ -7,8 +7,8 @@ pub mod driver;
 pub mod image;
 mod part;
 
-use crate::apt::{with_lists, Apt, Host, Installed, Offer};
 use crate::arch::Arch;
+use crate::archive::{mirror, with_lists, Archive, Host, Installed, Offer};
 use crate::cache::Cache;
 use crate::error::BoardError;
 use crate::event::{progress, Event, Sink};
@@ -20,9 +20,7 @@ use choice::OLDEST;
 pub use choice::{Flavour, KernelChoice};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -266,7 +264,7 @@ fn from_archive(
     sink: &mut Sink<'_>,
 ) -> Result<Kernel, BoardError> {
     let lock = cache.lock(cancel, sink)?;
-    let apt = archive(cache, host, arch)?;
+    let apt = archive(cache, host, arch, cancel, sink)?;
     apt.update(lists_age, cancel, sink)?;
     let offers = candidates(&apt, arch, choice.flavour(), cancel)?;
     let mut refused: Option<Kernel> = None;
@@ -318,13 +316,19 @@ fn from_archive(
     }
 }
 
-/// The private apt that kernels come from.
-fn archive<'a>(cache: &'a Cache, host: &Host, arch: Arch) -> Result<Apt<'a>, BoardError> {
-    let sources = Apt::sources(host)?;
+/// The suites that kernels come from.
+fn archive<'a>(
+    cache: &'a Cache,
+    host: &Host,
+    arch: Arch,
+    cancel: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<Archive<'a>, BoardError> {
+    let sources = mirror::sources(cache, host, cancel, sink)?;
     let suites: Vec<Suite> = SUITES.iter().map(|s| sources.on_mirror(s)).collect();
     let name = format!("kernels-{arch}");
     let installed = Installed::Nothing;
-    Apt::new(cache, host, &name, arch.debian(), suites, installed)
+    Archive::new(cache, host, &name, arch.debian(), suites, installed)
 }
 
 /// Releases with the package that has the image, newest first.
@@ -333,7 +337,7 @@ fn archive<'a>(cache: &'a Cache, host: &Host, arch: Arch) -> Result<Apt<'a>, Boa
 /// `linux-image-RELEASE` only depends on it). `linux-binary-unsigned-…` is what Debian's signing
 /// step works on, not a release.
 fn candidates(
-    apt: &Apt<'_>,
+    apt: &Archive<'_>,
     arch: Arch,
     flavour: Flavour,
     cancel: &AtomicBool,
@@ -371,7 +375,7 @@ fn release_of(package: &str) -> Option<&str> {
 }
 
 fn fetch_and_judge(
-    apt: &Apt<'_>,
+    apt: &Archive<'_>,
     arch: Arch,
     release: &str,
     offer: &Offer,
@@ -401,7 +405,7 @@ fn fetch_and_judge(
         format!("boot/vmlinuz-{release}"),
         format!("usr/lib/modules/{release}/vmlinuz"),
     ];
-    extract(&deb, &wanted, &offer.package, &image)?;
+    extract(apt, &deb, &wanted, &offer.package, &image, cancel)?;
     let data = fs::read(&image).map_err(BoardError::cache("read", &image))?;
     let unreadable = |why| BoardError::KernelImage {
         path: offer.package.clone().into(),
@@ -441,50 +445,20 @@ fn explain(verdict: &Verdict) -> Option<String> {
 }
 
 /// Takes one file out of a package: the first that has one of the `wanted` paths.
-pub(crate) fn extract(
+fn extract(
+    apt: &Archive<'_>,
     deb: &Path,
     wanted: &[String],
     package: &str,
     to: &Path,
+    cancel: &AtomicBool,
 ) -> Result<(), BoardError> {
-    let program = "dpkg-deb";
-    let mut command = Command::new(program);
-    command
-        .arg("--fsys-tarfile")
-        .arg(deb)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    crate::child::die_with_parent(&mut command);
-    let spawn = |source| BoardError::Spawn {
-        program: program.into(),
-        source,
-    };
-    let mut child = crate::child::Guard(command.spawn().map_err(spawn)?);
-    let damaged = |why: String| BoardError::KernelImage {
+    let found = apt.extract(deb, wanted, cancel)?;
+    let data = found.ok_or_else(|| BoardError::KernelImage {
         path: package.into(),
-        why,
-    };
-    let Some(out) = child.0.stdout.take() else {
-        return Err(damaged("dpkg-deb gave no output".into()));
-    };
-    let mut tar = tar::Archive::new(out);
-    let entries = tar.entries().map_err(|e| damaged(e.to_string()))?;
-    for entry in entries {
-        let mut entry = entry.map_err(|e| damaged(e.to_string()))?;
-        let path = entry
-            .path()
-            .map_err(|e| damaged(e.to_string()))?
-            .into_owned();
-        let path = path.strip_prefix(".").unwrap_or(&path);
-        if wanted.iter().any(|w| path == Path::new(w)) {
-            let mut data = Vec::new();
-            entry
-                .read_to_end(&mut data)
-                .map_err(|e| damaged(e.to_string()))?;
-            return fs::write(to, data).map_err(BoardError::cache("write", to));
-        }
-    }
-    Err(damaged(format!("no {} in it", wanted.join(" or "))))
+        why: format!("no {} in it", wanted.join(" or ")),
+    })?;
+    fs::write(to, data).map_err(BoardError::cache("write", to))
 }
 
 #[cfg(test)]
@@ -532,6 +506,7 @@ mod tests {
         let host = Host {
             root: t.path().join("none"),
             programs: Some(t.path().join("none")),
+            mirror: None,
         };
         let old = put(&cache, "7.0.13+deb13-cloud-amd64", None);
         let bad = put(&cache, "7.1.13+deb13-cloud-amd64", Some("BTF"));
@@ -557,7 +532,7 @@ mod tests {
         // `newest` was never resolved: an older cached kernel must not pass for it.
         assert!(matches!(
             ask(KernelChoice::Newest),
-            Err(BoardError::NoSources { .. })
+            Err(BoardError::NoMirror)
         ));
         let record = Newest {
             release: old.release.clone(),
@@ -573,7 +548,7 @@ mod tests {
         let said = |c| ask(c).unwrap_err().to_string();
         for choice in [KernelChoice::Newest, KernelChoice::Version("7.0".into())] {
             let said = said(choice);
-            for w in [&old.release, "2 bytes in place of 5", "apt sources"] {
+            for w in [&old.release, "2 bytes in place of 5", "--mirror"] {
                 assert!(said.contains(w), "no `{w}` in {said}");
             }
         }

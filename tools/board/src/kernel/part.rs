@@ -1,8 +1,8 @@
 //! A file that comes with a kernel, in a package of its own or in that of the image.
 
 use super::{archive, extract, Kernel};
-use crate::apt::{Host, Offer};
 use crate::arch::Arch;
+use crate::archive::{Host, Offer};
 use crate::cache::Cache;
 use crate::error::BoardError;
 use crate::event::{Event, Sink};
@@ -74,7 +74,7 @@ impl Part {
         sink: &mut Sink<'_>,
     ) -> Result<(), BoardError> {
         let _lock = cache.lock(cancel, sink)?;
-        let apt = archive(cache, host, arch)?;
+        let apt = archive(cache, host, arch, cancel, sink)?;
         apt.update(lists_age, cancel, sink)?;
         let offers = apt.offers(&[self.package.clone(), kernel.package.clone()], cancel)?;
         let of_this = offers.into_iter().filter(|o| o.version == kernel.version);
@@ -88,7 +88,7 @@ impl Part {
         let deb = apt.fetch_one(offer, cancel, sink)?;
         let staging = cache.staging()?;
         let staged = staging.path().join(self.name);
-        extract(&deb, &self.paths, &offer.package, &staged)?;
+        extract(&apt, &deb, &self.paths, &offer.package, &staged, cancel)?;
         seal::put(&staged)?;
         let to = format!("{}/{}", kernel.folder(arch), self.name);
         cache.publish(&seal::place(&staged), format!("{to}.seal"))?;

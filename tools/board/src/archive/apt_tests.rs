@@ -1,3 +1,4 @@
+use super::super::{with_lists, KEYRINGS, LISTS_AGE};
 use super::*;
 use crate::testing::executable;
 use std::sync::atomic::AtomicBool;
@@ -41,6 +42,7 @@ impl Fake {
         Host {
             root: self.dir.path().into(),
             programs: Some(self.dir.path().join("bin")),
+            mirror: None,
         }
     }
 
@@ -181,6 +183,25 @@ fn lists_fetched_before_serve_without_a_network() {
     );
     apt.update(Duration::ZERO, &no(), &mut |_| ()).unwrap();
     assert!(f.read("sources").contains(" sid "));
+}
+
+#[test]
+fn lists_of_another_mirror_do_not_serve() {
+    let f = Fake::new();
+    f.program("apt-get", "echo update >> \"${0%/*}/calls\"");
+    let update = |uri: &str| {
+        let suite = Suite {
+            uri: uri.into(),
+            name: "bookworm".into(),
+        };
+        let (host, nothing) = (f.host(), Installed::Nothing);
+        let apt = Apt::new(&f.cache, &host, "t", "arm64", vec![suite], nothing).unwrap();
+        apt.update(LISTS_AGE, &no(), &mut |_| ()).unwrap();
+        let calls = fs::read_to_string(f.dir.path().join("bin/calls")).unwrap_or_default();
+        calls.lines().count()
+    };
+    let calls = ["http://m", "http://n", "http://n", "http://m"].map(update);
+    assert_eq!(calls, [1, 2, 2, 3]);
 }
 
 #[test]

@@ -4,91 +4,20 @@
 //! the machine's own apt is not touched. apt checks the signatures (with Debian's archive keyring
 //! and no other) and the hashes.
 
+use super::{deb_name, keyring, DebFile, Host, Installed, Offer};
 use crate::cache::Cache;
-use crate::child::{self, Finished};
+use crate::child::{self, Finished, Guard};
 use crate::error::{BoardError, FetchFailure};
 use crate::event::{progress, Sink};
-use crate::sources::{Sources, Suite};
+use crate::sources::Suite;
 use crate::version;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
-
-const KEYRINGS: [&str; 2] = [
-    "usr/share/keyrings/debian-archive-keyring.gpg",
-    "usr/share/keyrings/debian-archive-keyring.pgp",
-];
-
-/// Host programs and files, replaceable in tests.
-#[derive(Clone, Debug)]
-pub struct Host {
-    /// Root of the file system with `etc/apt`, the keyring and dpkg's status.
-    pub root: PathBuf,
-    /// Folder with `apt-get`, `apt-cache` and `dpkg-deb`; `None` is the search path.
-    pub programs: Option<PathBuf>,
-}
-
-impl Default for Host {
-    fn default() -> Host {
-        Host {
-            root: "/".into(),
-            programs: None,
-        }
-    }
-}
-
-impl Host {
-    pub(crate) fn command(&self, name: &str) -> Command {
-        match &self.programs {
-            Some(dir) => Command::new(dir.join(name)),
-            None => Command::new(name),
-        }
-    }
-}
-
-/// How old package lists may be before they are fetched anew.
-const LISTS_AGE: Duration = Duration::from_secs(24 * 3600);
-
-/// Does something with lists of at most a day, and once more with new ones when the archive no
-/// longer has what they name: versions rotate out of it.
-pub(crate) fn with_lists<T>(
-    refresh: bool,
-    mut work: impl FnMut(Duration) -> Result<T, BoardError>,
-) -> Result<T, BoardError> {
-    if !refresh {
-        match work(LISTS_AGE) {
-            Err(BoardError::Fetch {
-                failure: FetchFailure::NotThere,
-                ..
-            }) => {}
-            done => return done,
-        }
-    }
-    work(Duration::ZERO)
-}
-
-/// What apt is to believe is installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Installed {
-    /// What the machine has, except packages whose name starts with this.
-    HostExcept(&'static str),
-    /// Nothing.
-    Nothing,
-}
-
-/// A package version that a suite offers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// Package name.
-    pub package: String,
-    /// Debian version.
-    pub version: String,
-    /// Suite.
-    pub suite: String,
-}
 
 /// A private apt: one architecture, a list of suites, a view of what is installed.
 #[derive(Debug)]
@@ -131,25 +60,6 @@ impl<'a> Apt<'a> {
         Ok(apt)
     }
 
-    /// The Debian mirror and suites the machine is configured with.
-    ///
-    /// # Errors
-    /// When it has none.
-    pub fn sources(host: &Host) -> Result<Sources, BoardError> {
-        Sources::read(&host.root)
-    }
-
-    fn keyring(&self) -> Result<PathBuf, BoardError> {
-        KEYRINGS
-            .iter()
-            .map(|k| self.host.root.join(k))
-            .find(|k| k.is_file())
-            .ok_or_else(|| BoardError::NoTool {
-                what: format!("/{}", KEYRINGS[0]),
-                package: "debian-archive-keyring",
-            })
-    }
-
     fn write(&self, name: &str, text: &str) -> Result<PathBuf, BoardError> {
         let path = self.dir.join(name);
         fs::write(&path, text).map_err(BoardError::cache("write", &path))?;
@@ -157,7 +67,7 @@ impl<'a> Apt<'a> {
     }
 
     fn write_sources(&self, name: &str, suites: &[&Suite]) -> Result<PathBuf, BoardError> {
-        let (key, arch) = (self.keyring()?, self.arch);
+        let (key, arch) = (keyring(&self.host)?, self.arch);
         let line = |s: &&Suite| {
             format!(
                 "deb [arch={arch} signed-by={}] {} {} main\n",
@@ -306,7 +216,12 @@ impl<'a> Apt<'a> {
             .modified()
             .ok()
             .and_then(|t| SystemTime::now().duration_since(t).ok());
-        age.is_some_and(|a| a <= max_age)
+        age.is_some_and(|a| a <= max_age) && self.has_list(suite)
+    }
+
+    /// Whether the list of a suite is there, from the same mirror.
+    fn has_list(&self, suite: &Suite) -> bool {
+        fs::read_to_string(self.stamp(suite)).is_ok_and(|uri| uri == suite.uri)
     }
 
     /// Brings the package lists up to date, except those younger than `max_age`.
@@ -340,7 +255,7 @@ impl<'a> Apt<'a> {
             let done = self.run(&mut c, &what, cancel, sink)?;
             if done.status.success() {
                 let stamp = self.stamp(suite);
-                fs::write(&stamp, "").map_err(BoardError::cache("write", &stamp))?;
+                fs::write(&stamp, &suite.uri).map_err(BoardError::cache("write", &stamp))?;
             } else {
                 let error = self.fetch_error(&what, &self.dir.join("lists"), &done);
                 let full = matches!(
@@ -357,11 +272,7 @@ impl<'a> Apt<'a> {
             }
         }
         // A list fetched earlier still serves when the mirror is away.
-        let usable: Vec<&Suite> = self
-            .suites
-            .iter()
-            .filter(|s| self.stamp(s).exists())
-            .collect();
+        let usable: Vec<&Suite> = self.suites.iter().filter(|s| self.has_list(s)).collect();
         self.write_sources("sources", &usable)?;
         match first_error {
             Some(e) if usable.is_empty() => Err(e),
@@ -538,33 +449,50 @@ impl<'a> Apt<'a> {
         })
     }
 
-    /// Removes fetched archives: what was made of them is in the cache.
-    pub fn forget_archives(&self, files: &[PathBuf]) {
-        for f in files {
-            // One left behind costs space only.
-            let _ = fs::remove_file(f);
-        }
+    /// The first file in a package that has one of the `wanted` paths; `None` when it has none.
+    ///
+    /// # Errors
+    /// When dpkg-deb is missing or cannot read the package.
+    pub fn extract(&self, deb: &Path, wanted: &[String]) -> Result<Option<Vec<u8>>, BoardError> {
+        let program = "dpkg-deb";
+        let mut command = self.host.command(program);
+        command
+            .arg("--fsys-tarfile")
+            .arg(deb)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        child::die_with_parent(&mut command);
+        let spawn = |source| BoardError::Spawn {
+            program: program.into(),
+            source,
+        };
+        let mut child = Guard(command.spawn().map_err(spawn)?);
+        let mut find = || -> io::Result<Option<Vec<u8>>> {
+            let out = child.0.stdout.take();
+            let out = out.ok_or_else(|| io::Error::other("dpkg-deb gave no output"))?;
+            let mut tar = tar::Archive::new(out);
+            for entry in tar.entries()? {
+                let mut entry = entry?;
+                let path = entry.path()?.into_owned();
+                let path = path.strip_prefix(".").unwrap_or(&path);
+                if wanted.iter().any(|w| path == Path::new(w)) {
+                    let mut data = Vec::new();
+                    entry.read_to_end(&mut data)?;
+                    return Ok(Some(data));
+                }
+            }
+            Ok(None)
+        };
+        find().map_err(|e| BoardError::KernelImage {
+            path: deb.file_name().unwrap_or_default().into(),
+            why: e.to_string(),
+        })
     }
 
     /// The cache this works in.
     pub fn cache(&self) -> &'a Cache {
         self.cache
     }
-}
-
-/// A package file of a resolved set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DebFile {
-    /// Package name.
-    pub package: String,
-    /// Debian version.
-    pub version: String,
-    /// File name in the archives folder.
-    pub file: String,
-}
-
-fn deb_name(package: &str, version: &str, arch: &str) -> String {
-    format!("{package}_{}_{arch}.deb", version.replace(':', "%3a"))
 }
 
 /// `name | version | uri suite/component arch Packages`
