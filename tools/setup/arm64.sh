@@ -38,7 +38,7 @@ std=$base/std-$version-$commit
 release=$(. /etc/os-release && echo "${VERSION_CODENAME:-debian}")
 libs=$base/libs-$release
 
-# Debian packages through the board's own private apt.
+# Debian packages through the board's own client of the archive.
 fetch() {
     target=$(target_dir)
     tool=$target/$host/release/amp-fetch

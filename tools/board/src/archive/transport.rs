@@ -110,7 +110,9 @@ fn attempt(
             let mut all = e;
             let _ = all.by_ref().take(4096).read_to_end(&mut text);
             let _ = std::io::copy(&mut all, &mut std::io::sink());
-            String::from_utf8_lossy(&text).trim().to_string()
+            // what follows the first line explains certificates at length
+            let text = String::from_utf8_lossy(&text);
+            text.lines().next().unwrap_or_default().trim().to_string()
         })
     });
     let limit = wanted.known.map_or(wanted.limit, |k| k.size);
