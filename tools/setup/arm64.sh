@@ -99,7 +99,11 @@ else
     build_std
     flags="--sysroot=$std $flags"
 fi
-[ -d "$libs" ] || fetch --arch arm64 --suite "$release" --into "$libs" libelf-dev zlib1g-dev
+# Elsewhere than on Debian, the release is that of the mirror.
+suite="--suite $release"
+[ "$release" != debian ] || suite=
+# shellcheck disable=SC2086
+[ -d "$libs" ] || fetch --arch arm64 $suite --into "$libs" libelf-dev zlib1g-dev
 
 cat << END
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$linker CC_aarch64_unknown_linux_gnu=$linker
