@@ -36,7 +36,9 @@ pub fn everything(
     let again = wanted.care;
     if host.mirror.is_some() {
         // It is to be known to later commands, too, even where nothing is left to fetch.
-        mirror::choose(cache, host, cancel, sink)?;
+        if let Some(chosen) = mirror::choose(cache, host, cancel, sink)? {
+            lines.push(format!("mirror {} ({})", chosen.mirror, chosen.codename));
+        }
     }
     let q = qemu::obtain(cache, host, again, cancel, sink)?;
     lines.push(format!("qemu {}", q.version));

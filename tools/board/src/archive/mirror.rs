@@ -96,7 +96,8 @@ pub fn sources(
     }
 }
 
-/// Makes a mirror that was named the one for this and for later fetches; [`NONE`] forgets it.
+/// Makes a mirror that was named the one for this and for later fetches, and returns it; [`NONE`]
+/// forgets it.
 ///
 /// # Errors
 /// As [`sources`].
@@ -105,7 +106,7 @@ pub fn choose(
     host: &Host,
     cancel: &AtomicBool,
     sink: &mut Sink<'_>,
-) -> Result<(), BoardError> {
+) -> Result<Option<Sources>, BoardError> {
     let _lock = cache.lock(cancel, sink)?;
     if host.mirror.as_ref().is_some_and(|m| m.uri == NONE) {
         let path = cache.path(RECORD);
@@ -113,10 +114,10 @@ pub fn choose(
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(BoardError::cache("remove", &path)(e))
             }
-            _ => Ok(()),
+            _ => Ok(None),
         };
     }
-    sources(cache, host, cancel, sink).map(drop)
+    sources(cache, host, cancel, sink).map(Some)
 }
 
 /// An address without a slash at its end.

@@ -187,7 +187,9 @@ impl<'a> Plain<'a> {
                 true => format!("main/binary-{}/by-hash/SHA256/{packed}", self.arch),
                 false => format!("{name}.{kind}"),
             };
-            let file = partial.join("list");
+            let scratch = tempfile::tempdir_in(&partial)
+                .map_err(BoardError::cache("create a folder in", &partial))?;
+            let file = scratch.path().join("list");
             let wanted = Wanted {
                 what: &what,
                 url: &format!("{}/dists/{}/{below}", suite.uri, suite.name),
@@ -259,8 +261,6 @@ impl<'a> Plain<'a> {
         if bytes != known.size || !hex(&hash.finalize()).eq_ignore_ascii_case(known.sha256) {
             return Err(wrong("not what the index states once unpacked".into()));
         }
-        // The packed list goes with the folder at the latest.
-        let _ = fs::remove_file(packed);
         fs::rename(&unpacked, list).map_err(BoardError::cache("create", list))
     }
 
