@@ -1,6 +1,8 @@
 use super::super::mirror::{self, Mirror};
-use super::super::KEYRINGS;
+use super::super::{Archive, Installed, KEYRINGS};
 use super::*;
+use crate::packages;
+use crate::{Arch, Care};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
@@ -197,6 +199,50 @@ fn packages_come_with_what_they_need() {
         1,
         "{all:?}"
     );
+}
+
+/// The client is chosen by what the machine has, and who fetches does not know which it is.
+#[test]
+fn a_guest_gets_packages_on_a_machine_without_apt() {
+    if !possible() {
+        return;
+    }
+    let tiny = Tiny::new(|_, _| None);
+    let bin = tiny.dir.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    for program in ["curl", "gpgv"] {
+        let mut places = std::env::split_paths(&path).map(|d| d.join(program));
+        let place = places.find(|p| p.is_file()).unwrap();
+        std::os::unix::fs::symlink(place, bin.join(program)).unwrap();
+    }
+    let mut host = tiny.host();
+    host.programs = Some(bin.clone());
+    let wanted = ["hello".to_string()];
+    let (care, never) = (Care::Usual, never());
+    let obtain = |host: &Host| {
+        let (cache, arch) = (&tiny.cache, Arch::Arm64);
+        packages::obtain(cache, host, arch, &wanted, care, &never, &mut |_| ())
+    };
+    let set = obtain(&host).unwrap();
+    let contents = ["libhello1 1:2.0-1", "hello-data 1:2.0-1", "hello 1:2.0-1"];
+    assert_eq!(set.contents, contents);
+    let archive = fs::read(set.archive(&tiny.cache)).unwrap();
+    let name = b"usr/lib/libhello.so.1\0";
+    assert!(archive.windows(name.len()).any(|w| w == name));
+    // the mirror was named once
+    host.mirror = None;
+    assert_eq!(obtain(&host).unwrap(), set);
+
+    let kind = |host: &Host| {
+        let nothing = Installed::Nothing;
+        Archive::new(&tiny.cache, host, "k", "arm64", vec![], nothing).unwrap()
+    };
+    assert!(matches!(kind(&host), Archive::Plain(_)));
+    for program in ["apt-get", "dpkg-deb"] {
+        fs::write(bin.join(program), "").unwrap();
+    }
+    assert!(matches!(kind(&host), Archive::Apt(_)));
 }
 
 #[test]
