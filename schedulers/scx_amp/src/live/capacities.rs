@@ -169,7 +169,7 @@ mod tests {
         let mut c = capacities();
         let mut step = |messages: Vec<Vec<u8>>| {
             sent.0.lock().unwrap().extend(messages);
-            snapshot.now = snapshot.now + Nanos::from_millis(500);
+            snapshot.now += Nanos::from_millis(500);
             counters.sample(&mut snapshot);
             update(&mut c, &snapshot.virtual_counters)
         };
