@@ -172,11 +172,19 @@ impl VirtualCounters {
     }
 
     /// Finds what tells how fast core types are at present: Thread Director, and limits of clocks.
-    /// `core_types` has the CPUs of each.
+    /// `core_types` has the CPUs of each. The kernel speaks of the machine that it runs on, so it is not listened to for one
+    /// whose files are elsewhere.
     pub fn detect_speeds(roots: &Roots, core_types: &[Vec<u32>]) -> VirtualCounters {
         let mut all = VirtualCounters::default();
+        let here = roots.sysfs == Roots::default().sysfs;
         let speeds: [&dyn Fn() -> Result<Box<dyn VirtualSource>, VirtualError>; 2] = [
-            &|| Ok(Box::new(ThreadDirector::open(core_types.to_vec())?)),
+            &|| match here {
+                true => Ok(Box::new(ThreadDirector::open(core_types.to_vec())?)),
+                false => Err(VirtualError::None {
+                    what: "thread-director",
+                    reason: format!("{} is not this machine's", roots.sysfs.display()),
+                }),
+            },
             &|| Ok(Box::new(ClockLimits::open(&roots.sysfs, core_types)?)),
         ];
         for open in speeds {
