@@ -26,7 +26,7 @@ pub use energy::{PowerPmu, Powercap};
 pub use hwmon::Hwmon;
 pub use meter::EnergyMeter;
 pub use resctrl::{Resctrl, ResctrlFs, SysResctrl};
-pub use thread_director::{capabilities, Capability, Messages, ThreadDirector};
+pub use thread_director::{Messages, ThreadDirector};
 
 use crate::ids::{CoreTypeId, Nanos};
 use crate::pmu::Pmus;

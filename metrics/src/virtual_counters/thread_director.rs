@@ -32,30 +32,31 @@ const EFFICIENCY: u16 = 23;
 const MOST: u32 = 1023;
 /// Header of a generic netlink message: command, version, two bytes of nothing.
 const GENL_HEADER: usize = 4;
-/// Messages that are read in one interval; the rest waits for the next.
+/// Messages that are read in one interval, whoever sent them; the rest waits for the next.
 const MESSAGES: usize = 64;
-/// How often somebody who has never said anything is listened to: most machines never do.
+/// How often somebody who has never said anything of CPUs is listened to: most machines never do.
 const SILENT: Nanos = Nanos(500_000_000);
 /// CPUs there can be.
 const MAX_CPU: u32 = 8192;
 
 /// What a CPU is now capable of, 0 to 1023 each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capability {
+struct Capability {
     /// The CPU.
-    pub cpu: u32,
+    cpu: u32,
     /// How fast it is; 0: not to be used.
-    pub performance: u32,
+    performance: u32,
     /// How frugal it is; 0: not to be used for the sake of energy.
-    pub efficiency: u32,
+    efficiency: u32,
 }
 
 /// Where messages come from.
 pub trait Messages: Send {
-    /// The next message that is there; `None` when there is none at present.
+    /// The next message that is there, empty if it is not the kernel's or was lost; `None` when there is none at
+    /// present.
     ///
     /// # Errors
-    /// When none will ever come. Messages that were lost are no error.
+    /// When none will ever come.
     fn next(&mut self) -> io::Result<Option<Vec<u8>>>;
 }
 
@@ -64,19 +65,15 @@ struct Kernel(Socket);
 
 impl Messages for Kernel {
     fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        loop {
-            match self.0.recv_from_full() {
-                // whoever may administer the network can send to a group, too
-                Ok((_, from)) if from.port_number() != 0 => {}
-                Ok((message, _)) => return Ok(Some(message)),
-                Err(e) => match e.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(None),
-                    io::ErrorKind::Interrupted => {}
-                    // more came than the socket holds: what is newest is still there
-                    _ if e.raw_os_error() == Some(libc::ENOBUFS) => {}
-                    _ => return Err(e),
-                },
-            }
+        match self.0.recv_from_full() {
+            // whoever may administer the network can send to a group, too
+            Ok((_, from)) if from.port_number() != 0 => Ok(Some(Vec::new())),
+            Ok((message, _)) => Ok(Some(message)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // more came than the socket holds: what is newest is still there
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => Ok(Some(Vec::new())),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(Some(Vec::new())),
+            Err(e) => Err(e),
         }
     }
 }
@@ -92,6 +89,7 @@ pub struct ThreadDirector {
     now: Vec<Option<Capability>>,
     /// When it was listened to last.
     listened: Option<Nanos>,
+    /// Whether anything was ever said of a CPU.
     heard: bool,
     /// Whether it was said that messages are refused.
     told: bool,
@@ -142,6 +140,7 @@ impl ThreadDirector {
     }
 
     fn take(&mut self, said: &[Capability]) {
+        self.heard |= !said.is_empty();
         for c in said.iter().filter(|c| c.cpu < MAX_CPU) {
             let i = c.cpu as usize;
             if self.now.len() <= i {
@@ -183,7 +182,9 @@ impl ThreadDirector {
                 source,
             })?;
             let Some(message) = next else { break };
-            self.heard = true;
+            if message.is_empty() {
+                continue;
+            }
             match capabilities(&message, self.family) {
                 Ok(said) => self.take(&said),
                 Err(why) if !self.told => {
@@ -294,7 +295,7 @@ fn family(answer: &[u8]) -> io::Result<(u16, u32)> {
 ///
 /// # Errors
 /// When it is not as the kernel makes them, saying what is wrong; nothing of it is to be believed then.
-pub fn capabilities(message: &[u8], family: u16) -> Result<Vec<Capability>, String> {
+fn capabilities(message: &[u8], family: u16) -> Result<Vec<Capability>, String> {
     let buffer = NetlinkBuffer::new_checked(message).map_err(|e| e.to_string())?;
     if buffer.message_type() != family {
         return Ok(Vec::new());

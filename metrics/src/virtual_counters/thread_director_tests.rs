@@ -168,6 +168,24 @@ fn who_has_never_said_anything_is_listened_to_now_and_then() {
     assert_eq!(heard(&mut s, 501), Some(8.0));
 }
 
+/// Somebody who sends and sends what is not the kernel's.
+struct Flood(usize);
+
+impl Messages for Flood {
+    fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.0 += 1;
+        assert!(self.0 <= MESSAGES, "read without end");
+        Ok(Some(Vec::new()))
+    }
+}
+
+#[test]
+fn a_flood_of_what_is_not_the_kernels_ends_with_the_interval() {
+    let mut s = ThreadDirector::of(Box::new(Flood(0)), THERMAL, vec![vec![0]]);
+    assert!(levels(&mut s, VirtualCounter::Performance).is_empty());
+    assert!(!s.heard);
+}
+
 #[test]
 fn a_flood_is_read_by_parts() {
     let flood = (0..200u32).map(|i| change(&[[0, i, i]])).collect();

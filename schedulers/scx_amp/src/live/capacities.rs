@@ -1,6 +1,6 @@
 //! What core types can do at present.
 
-use amp_metrics::{CoreTypeId, Subject, VirtualCounter, VirtualReading};
+use amp_metrics::{CoreTypeId, Subject, VirtualCounter, VirtualReading, MAX_CORE_TYPES};
 use amp_sched::Topology;
 
 /// The capacity of the fastest core type.
@@ -33,24 +33,27 @@ impl Capacities {
 
     /// Takes in what virtual counters say, and answers which core types have another capacity now.
     pub fn update(&mut self, said: &[VirtualReading]) -> Vec<(CoreTypeId, u32)> {
-        let level = |counter, t: usize| {
-            let of = Subject::CoreType(CoreTypeId(t as u8));
-            let of_it = |r: &&VirtualReading| r.counter == counter && r.of == of;
-            let value = said.iter().find(of_it)?.value;
-            value.is_finite().then_some(value)
-        };
-        let rated: Option<Vec<f64>> = (0..self.now.len())
-            .map(|t| level(VirtualCounter::Performance, t))
-            .collect();
+        let nr = self.now.len();
+        let (mut rated, mut limits) = ([None; MAX_CORE_TYPES], [None; MAX_CORE_TYPES]);
+        for r in said.iter().filter(|r| r.value.is_finite()) {
+            let Subject::CoreType(t) = r.of else { continue };
+            let levels = match r.counter {
+                VirtualCounter::Performance => &mut rated,
+                VirtualCounter::ClockLimit => &mut limits,
+                _ => continue,
+            };
+            if let Some(level) = levels.get_mut(t.index()) {
+                *level = Some(r.value);
+            }
+        }
+        let all_rated = rated.iter().take(nr).all(Option::is_some);
         let best = rated.iter().flatten().copied().fold(0.0, f64::max);
         let mut changed = Vec::new();
         for (t, now) in self.now.iter_mut().enumerate() {
-            let capacity = match &rated {
-                Some(rated) if best > 0.0 => FASTEST * rated[t] / best,
-                _ => {
-                    let limit = level(VirtualCounter::ClockLimit, t).unwrap_or(1.0);
-                    f64::from(self.at_best[t]) * limit
-                }
+            let level = |of: &[Option<f64>]| of.get(t).copied().flatten();
+            let capacity = match level(&rated).filter(|_| all_rated && best > 0.0) {
+                Some(rated) => FASTEST * rated / best,
+                None => f64::from(self.at_best[t]) * level(&limits).unwrap_or(1.0),
             };
             let capacity = capacity.round().clamp(1.0, FASTEST) as u32;
             if capacity != std::mem::replace(now, capacity) {

@@ -4,7 +4,7 @@
 //! the machine's own apt is not touched. apt checks the signatures (with Debian's archive keyring
 //! and no other) and the hashes.
 
-use super::{deb_name, keyring, DebFile, Host, Installed, Offer};
+use super::{deb, deb_name, keyring, DebFile, Host, Installed, Offer};
 use crate::cache::Cache;
 use crate::child::{self, Finished, Guard};
 use crate::error::{BoardError, FetchFailure};
@@ -13,7 +13,7 @@ use crate::sources::Suite;
 use crate::version;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -467,23 +467,10 @@ impl<'a> Apt<'a> {
             source,
         };
         let mut child = Guard(command.spawn().map_err(spawn)?);
-        let mut find = || -> io::Result<Option<Vec<u8>>> {
-            let out = child.0.stdout.take();
-            let out = out.ok_or_else(|| io::Error::other("dpkg-deb gave no output"))?;
-            let mut tar = tar::Archive::new(out);
-            for entry in tar.entries()? {
-                let mut entry = entry?;
-                let path = entry.path()?.into_owned();
-                let path = path.strip_prefix(".").unwrap_or(&path);
-                if wanted.iter().any(|w| path == Path::new(w)) {
-                    let mut data = Vec::new();
-                    entry.read_to_end(&mut data)?;
-                    return Ok(Some(data));
-                }
-            }
-            Ok(None)
-        };
-        find().map_err(|e| BoardError::KernelImage {
+        let out = child.0.stdout.take();
+        let out = out.ok_or_else(|| io::Error::other("dpkg-deb gave no output"));
+        let found = out.and_then(|tar| deb::first(tar, wanted));
+        found.map_err(|e| BoardError::KernelImage {
             path: deb.file_name().unwrap_or_default().into(),
             why: e.to_string(),
         })

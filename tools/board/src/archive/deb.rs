@@ -41,24 +41,26 @@ pub(super) fn extract(
     cancel: &AtomicBool,
 ) -> Result<Option<Vec<u8>>, BoardError> {
     let file = open(deb)?;
-    let find = || -> io::Result<Option<Vec<u8>>> {
-        let mut tar = tar::Archive::new(files(file, cancel, MOST_UNPACKED)?);
-        for entry in tar.entries()? {
-            let mut entry = entry?;
-            let path = entry.path()?.into_owned();
-            let path = path.strip_prefix(".").unwrap_or(&path);
-            if wanted.iter().any(|w| path == Path::new(w)) {
-                if entry.size() > MOST_EXTRACTED {
-                    return Err(bad(format!("{} is too large", path.display())));
-                }
-                let mut data = Vec::new();
-                entry.read_to_end(&mut data)?;
-                return Ok(Some(data));
+    let found = files(file, cancel, MOST_UNPACKED).and_then(|tar| first(tar, wanted));
+    found.map_err(|e| failed(deb, deb, cancel, e))
+}
+
+/// The first file of a `tar` archive that has one of the `wanted` paths.
+pub(super) fn first(tar: impl Read, wanted: &[String]) -> io::Result<Option<Vec<u8>>> {
+    for entry in tar::Archive::new(tar).entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        let path = path.strip_prefix(".").unwrap_or(&path);
+        if wanted.iter().any(|w| path == Path::new(w)) {
+            if entry.size() > MOST_EXTRACTED {
+                return Err(bad(format!("{} is too large", path.display())));
             }
+            let mut data = Vec::new();
+            entry.read_to_end(&mut data)?;
+            return Ok(Some(data));
         }
-        Ok(None)
-    };
-    find().map_err(|e| failed(deb, deb, cancel, e))
+    }
+    Ok(None)
 }
 
 fn open(deb: &Path) -> Result<BufReader<File>, BoardError> {
