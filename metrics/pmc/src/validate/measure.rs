@@ -9,11 +9,24 @@ use anyhow::Result;
 /// Times nothing is measured, to know what starting and stopping counts.
 const EMPTY: usize = 5;
 
-/// Counts of `work`.
-pub(super) fn measure(group: &mut Group, work: impl FnOnce()) -> Result<Vec<u64>> {
+/// What an event has counted, and what the board's model has counted meanwhile.
+pub(super) type Counted = (u64, Option<u64>);
+
+/// Counts of `work` for each of the events `tried`, which are those of the group. The model is asked
+/// while the counters are on: starting and reading them allocates, and how much user code that takes
+/// differs from time to time.
+pub(super) fn counted(
+    group: &mut Group,
+    tried: &[Candidate],
+    page: Option<&Page>,
+    cpu: u32,
+    work: impl FnOnce(),
+) -> Result<Vec<Counted>> {
     let before = group.read()?;
     group.start()?;
+    let truth_before = truth(page, cpu);
     work();
+    let truth_after = truth(page, cpu);
     group.stop()?;
     let after = group.read()?;
     let (enabled, running) = (
@@ -25,34 +38,17 @@ pub(super) fn measure(group: &mut Group, work: impl FnOnce()) -> Result<Vec<u64>
             "the counters were on for {running:?} of {enabled:?} only: another perf user has them"
         );
     }
-    let counts = after.counts.iter().zip(&before.counts);
-    Ok(counts.map(|(a, b)| a.saturating_sub(*b)).collect())
-}
-
-/// What an event has counted, and what the board's model has counted meanwhile, reading the
-/// counters included.
-pub(super) type Counted = (u64, Option<u64>);
-
-/// Counts of `work` for each of the events `tried`, which are those of the group.
-pub(super) fn counted(
-    group: &mut Group,
-    tried: &[Candidate],
-    page: Option<&Page>,
-    cpu: u32,
-    work: impl FnOnce(),
-) -> Result<Vec<Counted>> {
-    let before = truth(page, cpu);
-    let counts = measure(group, work)?;
-    let after = truth(page, cpu);
     let of = |c: &Candidate| {
-        let (b, a) = (before.as_ref()?, after.as_ref()?);
+        let (b, a) = (truth_before.as_ref()?, truth_after.as_ref()?);
         Some(user(a, c.quantity).wrapping_sub(user(b, c.quantity)))
     };
-    let counts = counts.into_iter().chain(std::iter::repeat(0));
+    let counts = after.counts.iter().zip(&before.counts);
+    let counts = counts.map(|(a, b)| a.saturating_sub(*b));
+    let counts = counts.chain(std::iter::repeat(0));
     Ok(tried.iter().zip(counts).map(|(c, n)| (n, of(c))).collect())
 }
 
-/// What starting, stopping and reading alone count, at least.
+/// What starting, stopping and asking the model alone count, at least.
 pub(super) fn empty(
     group: &mut Group,
     tried: &[Candidate],
