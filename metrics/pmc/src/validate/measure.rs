@@ -6,15 +6,15 @@ use amp_metrics::group::Group;
 use amp_workloads::exact::Quantity;
 use anyhow::Result;
 
-/// Times nothing is measured, to know what starting and stopping counts.
+/// Times nothing is measured, to know what starting, stopping and asking the model counts.
 const EMPTY: usize = 5;
 
 /// What an event has counted, and what the board's model has counted meanwhile.
 pub(super) type Counted = (u64, Option<u64>);
 
 /// Counts of `work` for each of the events `tried`, which are those of the group. The model is asked
-/// while the counters are on: starting and reading them allocates, and how much user code that takes
-/// differs from time to time.
+/// while the counters are on: reading them allocates, and how much user code that takes differs from
+/// time to time.
 pub(super) fn counted(
     group: &mut Group,
     tried: &[Candidate],
