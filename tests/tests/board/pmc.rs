@@ -650,7 +650,7 @@ fn models_of_kernels_are_right(events: &[Value]) {
         for c in e["comparisons_made"].as_array().unwrap() {
             let get = |key: &str| c[key].as_f64().unwrap_or_else(|| panic!("no {key}: {c}"));
             let (expected, truth) = (get("expected"), get("truth"));
-            // what asking the model itself takes is in the truth of short kernels
+            // what starting and stopping the counters does is in the truth of short kernels
             let scale = get("scale").max(100_000.0);
             let off = ((truth - expected).abs() - get("tolerance")).max(0.0) / scale;
             assert!(off <= close, "{} {}: {off} {c}", e["core_type"], e["event"]);

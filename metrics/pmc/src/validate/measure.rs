@@ -6,15 +6,15 @@ use amp_metrics::group::Group;
 use amp_workloads::exact::Quantity;
 use anyhow::Result;
 
-/// Times nothing is measured, to know what starting, stopping and asking the model counts.
+/// Times nothing is measured, to know what starting and stopping counts.
 const EMPTY: usize = 5;
 
 /// What an event has counted, and what the board's model has counted meanwhile.
 pub(super) type Counted = (u64, Option<u64>);
 
 /// Counts of `work` for each of the events `tried`, which are those of the group. The model is asked
-/// while the counters are on: reading them allocates, and how much user code that takes differs from
-/// time to time.
+/// after one reading of the counters and before the other: that allocates, and how much user code it
+/// takes differs from time to time. While they are on it is not asked: that would be counted.
 pub(super) fn counted(
     group: &mut Group,
     tried: &[Candidate],
@@ -23,11 +23,11 @@ pub(super) fn counted(
     work: impl FnOnce(),
 ) -> Result<Vec<Counted>> {
     let before = group.read()?;
-    group.start()?;
     let truth_before = truth(page, cpu);
+    group.start()?;
     work();
-    let truth_after = truth(page, cpu);
     group.stop()?;
+    let truth_after = truth(page, cpu);
     let after = group.read()?;
     let (enabled, running) = (
         after.enabled - before.enabled,
@@ -48,7 +48,7 @@ pub(super) fn counted(
     Ok(tried.iter().zip(counts).map(|(c, n)| (n, of(c))).collect())
 }
 
-/// What starting, stopping and asking the model alone count, at least.
+/// What starting and stopping alone count, at least.
 pub(super) fn empty(
     group: &mut Group,
     tried: &[Candidate],
