@@ -431,8 +431,11 @@ pub fn repository() -> PathBuf {
 /// When cargo does not know it.
 pub fn dependency(name: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // of crates for other systems nothing is here where they were never built
+    let here = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let out = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(["--filter-platform", &here])
         .current_dir(repository())
         .output()
         .expect("cargo metadata");
