@@ -246,6 +246,16 @@ impl Scheduler {
         unsafe { std::ptr::addr_of_mut!(bss.shared.follow).write_volatile(u32::from(follow)) }
     }
 
+    /// For how long after a program has ended its place is given to nobody, from now on: the next run of
+    /// it begins there. Not at all at first, but for one commit.
+    pub fn keep_seats(&mut self, period: Duration) {
+        let Some(bss) = self.skel.maps.bss_data.as_mut() else {
+            return;
+        };
+        // SAFETY: as in `lend`.
+        unsafe { std::ptr::addr_of_mut!(bss.shared.seat_ns).write_volatile(ns(period)) }
+    }
+
     /// What one CPU of core type `core_type` can do from now on, in the measure of [`CoreType::capacity`]: between 1 and
     /// 1024. A core type that there is not is ignored.
     pub fn set_capacity(&mut self, core_type: u8, capacity: u32) {

@@ -73,7 +73,7 @@ struct amp_slot {
 	u8 rotation;		/* the fallback's own placement, or AMP_ANY */
 	u8 brief;		/* its last burst was so short that handing it a CPU cannot hurt */
 	u8 announced;		/* user space was told that it has come, see arrivals.bpf.h */
-	u8 pad8;
+	u8 run_again;		/* its program was run just before, see seats.bpf.h */
 	u64 runtime[8];		/* ns on each core type, AMP_MAX_TYPES */
 	u64 burst_start;	/* sum_exec_runtime at its last wake-up */
 	u64 nr_stolen;		/* runs that began on a core type other than the one it is placed on */
@@ -146,8 +146,8 @@ struct amp_meter {
 };
 
 /*
- * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `capacity` and
- * `load`.
+ * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `capacity`,
+ * `load` and `seat_ns`.
  */
 struct amp_shared {
 	u64 free_head;		/* list of free slots: tag in the high half against ABA, index in the low */
@@ -168,6 +168,7 @@ struct amp_shared {
 	u64 nr_rescued;		/* threads that waited past the starvation bound and were put in front */
 	u64 nr_commits;
 	u64 nr_seats;		/* programs that began where the last one of their name was */
+	u64 seat_ns;		/* user space gives nobody a seat for so long after it was left */
 	u64 relief;		/* bit q: queue q may hold work for CPUs of slower core types */
 	u64 backlog_since[64];	/* by queue: bpf_ktime_get_ns() from which on somebody was in it; 0: nobody at the last timers */
 	u64 closed;		/* bit q: none of the CPUs that serve queue q can, as it goes offline; others do it */

@@ -173,6 +173,7 @@ void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 	s->rotation = AMP_ANY;
 	s->brief = 0;
 	s->announced = 0;
+	s->run_again = 0;
 	__builtin_memset(s->runtime, 0, sizeof(s->runtime));
 	if (may_count)
 		own_counts(index, p->pid, true);
@@ -264,6 +265,7 @@ int BPF_PROG(amp_process_exec, struct task_struct *p)
 		return 0;
 	s->arguments = own_arguments(s->pid);
 	s->announced = 0;
+	s->run_again = 0;
 	take_seat(s, index);
 	return 0;
 }

@@ -304,7 +304,8 @@ impl Engine {
         self.totals.probes += self.probes.lay_over(share, &situation, &mut self.decided);
         let states = &self.states;
         let placed = |key| states.get(key)?.placed;
-        self.succession.hold(now, &placed, &mut self.decided);
+        self.succession
+            .hold((now, period), &placed, &mut self.decided);
         let swaps = self.keep_what_changes();
         machine.lend(self.policy.lends());
         if !self.changed.is_empty() {

@@ -97,7 +97,7 @@ impl Live {
         let longest = options.interval.max(USUAL_INTERVAL);
         config.heartbeat_timeout = Some(Duration::from_nanos(longest.0) * SILENT_TICKS);
         let mut scheduler = Scheduler::load(&config).map_err(told)?;
-        scheduler.count_every(between_readings(options.interval));
+        follow_interval(&mut scheduler, options.interval);
         scheduler.follow_load(follows_load(options.cpufreq));
         scheduler.attach().map_err(told)?;
         let counting = CounterBanks::new(topology.core_types().len());
@@ -118,7 +118,7 @@ impl Live {
 
     /// The engine ticks at this interval from now on.
     pub fn set_interval(&mut self, interval: Nanos) {
-        self.scheduler.count_every(between_readings(interval));
+        follow_interval(&mut self.scheduler, interval);
     }
 
     /// CPUs are clocked so from now on.
@@ -206,6 +206,12 @@ impl Live {
             .commit()
             .map_err(|e| MachineError::Other(Box::new(e)))
     }
+}
+
+/// What the mechanism does once per interval, or for one.
+fn follow_interval(scheduler: &mut Scheduler, interval: Nanos) {
+    scheduler.count_every(between_readings(interval));
+    scheduler.keep_seats(Duration::from_nanos(interval.0));
 }
 
 fn between_readings(interval: Nanos) -> Duration {

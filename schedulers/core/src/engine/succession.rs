@@ -8,7 +8,8 @@
 //!
 //! Between two runs the program is not there. A decision that falls into that gap would give its
 //! place on a core type to somebody else, who would be sent back at the next one. Where a program
-//! is known to be run again, its place is therefore kept for one decision ([`Succession::hold`]).
+//! is known to be run again, its place is therefore kept for one interval, however many decisions fall
+//! into it ([`Succession::hold`]).
 
 use crate::done::Unrated;
 use crate::machine::Placement;
@@ -19,6 +20,9 @@ use std::collections::VecDeque;
 const KEPT: Nanos = Nanos::from_millis(1000);
 /// Places that are kept.
 const MOST: usize = 256;
+
+/// The greatest hash of arguments that stands for none: 0, or 1 of the kernel's own threads.
+const UNKNOWN: u64 = 1;
 
 /// What threads must have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,13 @@ impl Name {
     /// Whether the command names are the same.
     fn is_kin(self, other: Name) -> bool {
         self.program.kin() == other.program.kin() && self.leads == other.leads
+    }
+
+    /// Whether the arguments are the same, and known: a program may call itself something else once
+    /// it runs.
+    fn is_started_alike(self, other: Name) -> bool {
+        let arguments = self.program.arguments;
+        arguments > UNKNOWN && arguments == other.program.arguments && self.leads == other.leads
     }
 }
 
@@ -111,7 +122,8 @@ impl Succession {
     /// Whether there is a place for a thread of this `name`.
     pub fn expects(&self, name: Name, now: Nanos) -> bool {
         let kept = |p: &Place| now.saturating_sub(p.at) <= KEPT;
-        self.left.iter().any(|p| p.name.is_kin(name) && kept(p))
+        let its = |p: &Place| p.name.is_kin(name) || p.name.is_started_alike(name);
+        self.left.iter().any(|p| its(p) && kept(p))
     }
 
     /// The place that a thread of this `name` takes, which is offered for the first time; nobody else
@@ -124,24 +136,27 @@ impl Succession {
         {
             self.left.pop_front();
         }
-        let same = self.left.iter().position(|p| p.name == name);
-        // compilers have other arguments each time
-        let place = same.or_else(|| self.left.iter().position(|p| p.name.is_kin(name)))?;
+        let find = |its: &dyn Fn(Name) -> bool| self.left.iter().position(|p| its(p.name));
+        let place = find(&|other| other == name)
+            .or_else(|| find(&|other| other.is_started_alike(name)))
+            // compilers have other arguments each time
+            .or_else(|| find(&|other| other.is_kin(name)))?;
         self.left.remove(place)
     }
 
-    /// Keeps the seats of those who have ended since the decision before this one, at `now`, and
-    /// whose successors are not here yet: of the threads that would come to such a core type from
+    /// Keeps the seats of those whose end was seen less than a `period` before this decision, at `now`,
+    /// and whose successors are not here yet: of the threads that would come to such a core type from
     /// another one, beyond those that leave it, as many stay where they are. `placed` is where a
     /// thread is.
     pub fn hold(
         &self,
-        now: Nanos,
+        (now, period): (Nanos, Nanos),
         placed: &dyn Fn(ThreadKey) -> Option<CoreTypeId>,
         decided: &mut Placement,
     ) {
         let mut kept = [0i32; MAX_CORE_TYPES];
-        for seat in self.left.iter().rev().take_while(|p| p.at == now) {
+        let lately = |p: &&Place| p.at == now || now.saturating_sub(p.at) < period;
+        for seat in self.left.iter().rev().take_while(lately) {
             if let Some(kept) = seat.seat.and_then(|t| kept.get_mut(t.index())) {
                 *kept += 1;
             }
@@ -238,6 +253,31 @@ mod tests {
         assert_eq!(next(&mut s, script(1), at(1)), None);
     }
 
+    /// A program that has another command name once it runs is known by its arguments at its start, and
+    /// first threads are no others.
+    #[test]
+    fn a_program_that_renames_itself_is_known_by_its_arguments() {
+        let mut s = Succession::default();
+        let at = Nanos::from_millis;
+        let called = |comm, arguments, leads| {
+            let comm = [comm; 16];
+            let program = ProgramName { comm, arguments };
+            Name { program, leads }
+        };
+        s.leaves(called(2, 7, true), of(1), None, NONE, at(0));
+        s.leaves(called(1, 9, true), of(2), None, NONE, at(0));
+        assert!(s.expects(called(1, 7, true), at(1)));
+        assert!(!s.expects(called(3, 7, false), at(1)));
+        assert!(!s.expects(called(3, 8, true), at(1)));
+        assert_eq!(next(&mut s, called(1, 7, true), at(1)), Some(key(1)));
+        // what is not known is not alike
+        for unknown in [0, 1] {
+            s.leaves(called(4, unknown, true), of(3), None, NONE, at(1));
+            assert!(!s.expects(called(5, unknown, true), at(1)));
+            assert_eq!(next(&mut s, called(5, unknown, true), at(1)), None);
+        }
+    }
+
     #[test]
     fn what_nobody_was_told_of_goes_to_the_next_run_and_is_told_once() {
         let mut s = Succession::default();
@@ -264,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_kept_for_one_decision() {
+    fn a_seat_is_kept_for_an_interval() {
         let (fast, slow) = (CoreTypeId(0), CoreTypeId(1));
         let at = Nanos::from_millis;
         let mut s = Succession::default();
@@ -280,7 +320,7 @@ mod tests {
             for (slot, t) in decided {
                 p.place(key(*slot), *t);
             }
-            s.hold(at(ms), &placed, &mut p);
+            s.hold((at(ms), at(100)), &placed, &mut p);
             p.iter().map(|(k, to)| (k.slot, to)).collect::<Vec<_>>()
         };
         // whoever would take it stays
@@ -294,7 +334,10 @@ mod tests {
             let same: Vec<_> = others.iter().map(|(k, t)| (*k, Some(*t))).collect();
             assert_eq!(after(&s, 100, others), same);
         }
-        // one decision later it is free, and so it is once somebody has it
+        // and at an early decision, too
+        assert_eq!(after(&s, 112, &[(2, fast)]), [(2, Some(slow))]);
+        assert_eq!(after(&s, 199, &[(2, fast)]), [(2, Some(slow))]);
+        // an interval later it is free, and so it is once somebody has it
         assert_eq!(after(&s, 200, &[(2, fast)]), [(2, Some(fast))]);
         assert_eq!(next(&mut s, name(1, true), at(100)), Some(key(1)));
         assert_eq!(after(&s, 100, &[(2, fast)]), [(2, Some(fast))]);
