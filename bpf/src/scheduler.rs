@@ -246,8 +246,9 @@ impl Scheduler {
         unsafe { std::ptr::addr_of_mut!(bss.shared.follow).write_volatile(u32::from(follow)) }
     }
 
-    /// For how long after a program has ended its place is given to nobody, from now on: the next run of
-    /// it begins there. Not at all at first, but for one commit.
+    /// The caller keeps the seat of a program that has been run again before for `period` after its end,
+    /// from now on: the next run begins there however many commits come between. Two commits end a
+    /// seat if this is never called.
     pub fn keep_seats(&mut self, period: Duration) {
         let Some(bss) = self.skel.maps.bss_data.as_mut() else {
             return;
