@@ -51,7 +51,10 @@ static __always_inline bool given_away(const struct seat *left)
 	       (!left->run_again || elapsed(now_ns(), left->at) >= shared.seat_ns);
 }
 
-/* What @who is in the map by, the @n-th; false if it is not by that one. Nobody has 0 or 1 as a hash of his own arguments. */
+/*
+ * The @n-th name that the seat of @who is in the map by; false if it has no such name. 0 and 1 are no
+ * hash of arguments, see own_arguments().
+ */
 static __always_inline bool nth_name(struct seat_name *name, const struct seat_name *who, u32 n)
 {
 	bool own = who->arguments > 1;

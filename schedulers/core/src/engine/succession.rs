@@ -253,8 +253,8 @@ mod tests {
         assert_eq!(next(&mut s, script(1), at(1)), None);
     }
 
-    /// A program that has another command name once it runs is known by its arguments at its start, and
-    /// first threads are no others.
+    /// A program that has another command name once it runs is known by its arguments at its start; a
+    /// first thread's place is not for the other threads of a process.
     #[test]
     fn a_program_that_renames_itself_is_known_by_its_arguments() {
         let mut s = Succession::default();
