@@ -105,26 +105,34 @@ impl Lab {
         }
     }
 
-    /// The board with one big and one little core of juno, for which juno's models are, for tests that need two core types and
-    /// nothing else of a machine: every busy CPU costs this machine time.
+    /// The board with one big and one little core of juno, see [`Lab::part_of_juno`].
     ///
     /// # Panics
     /// When juno's file cannot be read, or this one not be written.
     pub fn pair() -> Lab {
+        Lab::part_of_juno(["0", "1"])
+    }
+
+    /// The board with `cpus` as juno's big and little cores: juno's models are for them, and every busy CPU costs this
+    /// machine time.
+    ///
+    /// # Panics
+    /// When juno's file cannot be read, or this one not be written.
+    pub fn part_of_juno(cpus: [&str; 2]) -> Lab {
         let juno = repository().join("tools/machine/machines/juno.toml");
         let text = std::fs::read_to_string(&juno).expect("juno's machine file");
-        let mut pair = text.clone();
+        let mut part = text.clone();
         let machine = MachineFile::parse(&juno, &text).expect("juno's machine file");
-        for (cpu, core_type) in machine.core_types.iter().enumerate() {
-            pair = pair.replacen(
+        for (cpus, core_type) in cpus.iter().zip(&machine.core_types) {
+            part = part.replacen(
                 &format!("cpus = \"{}\"", core_type.cpus),
-                &format!("cpus = \"{cpu}\""),
+                &format!("cpus = \"{cpus}\""),
                 1,
             );
         }
         let dir = tempfile::tempdir().expect("a folder for a machine file");
-        let path = dir.path().join("pair.toml");
-        std::fs::write(&path, pair).expect("a machine file");
+        let path = dir.path().join("part-of-juno.toml");
+        std::fs::write(&path, part).expect("a machine file");
         let mut lab = Lab::board(path.to_str().expect("a path in UTF-8"));
         lab.machine = Some(dir);
         lab

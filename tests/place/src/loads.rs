@@ -1,6 +1,7 @@
 //! Loads for the mechanism.
 
 use crate::Error;
+use amp_workloads::busy::divide;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,14 +17,9 @@ pub fn spin(name: &str, count: usize, secs: f64, nices: &[i32]) {
                         println!("nice {nice}: {e}");
                     }
                 }
-                let mut x = i as u64 + 1;
                 while begin.elapsed().as_secs_f64() < secs {
-                    for _ in 0..2000 {
-                        x = std::hint::black_box(
-                            x.wrapping_mul(6_364_136_223_846_793_005).rotate_left(17),
-                        );
-                    }
-                    work.fetch_add(2000, Ordering::Relaxed);
+                    divide();
+                    work.fetch_add(1, Ordering::Relaxed);
                 }
             };
             let started = std::thread::Builder::new()
@@ -63,9 +59,7 @@ pub fn busy(name: &str, ms: u64) -> Result<(), Error> {
     // not what exec and the loader took
     let end = Duration::try_from(ran())? + Duration::from_millis(ms);
     while Duration::try_from(ran())? < end {
-        for x in 0..500u32 {
-            std::hint::black_box(x);
-        }
+        divide();
     }
     Ok(())
 }

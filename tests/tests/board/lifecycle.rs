@@ -97,7 +97,7 @@ fn ends(lab: Lab, big: &str) -> Reply {
 
 #[test]
 fn on_the_board() {
-    ends(Lab::board("juno"), "");
+    ends(Lab::pair(), "");
 }
 
 #[test]

@@ -287,14 +287,14 @@ fn all_that_short_processes_ran_is_told_when_they_end() {
 /// threads of `place spin` have the arguments of their process.
 #[test]
 fn programs_of_one_name_are_told_apart_by_their_arguments() {
-    let r = Lab::board("juno")
+    let r = Lab::pair()
         .program("place")
         .run(
             "long=$(printf '%04000d' 0)
              begin() { /place busy $2 60000 & pids=\"$pids $!\"; echo \"began $! $1\"; }
              begin a same; begin b samer; begin c same$long; begin d same${long}x
              sleep 1
-             /place run 0-1:1024,2-5:446 secs=8 swap=0 programs=same >/tmp/log & place=$!
+             /place run 0:1024,1:446 secs=4 swap=0 programs=same >/tmp/log & place=$!
              until grep -q ^VERIFIED /tmp/log; do kill -0 $place || { cat /tmp/log; exit 1; }; sleep 0.1; done
              begin a same; begin b samer; begin c same$long; begin d same${long}x
              /place spin same-too 2 60 & pids=\"$pids $!\"

@@ -40,7 +40,7 @@ echo "said $(tr '\n' ' ' </tmp/log)"
 
 #[test]
 fn a_program_is_known_after_a_restart() {
-    let r = Lab::board("juno").run(SCRIPT).ok();
+    let r = Lab::pair().run(SCRIPT).ok();
     let lists: Vec<Vec<Value>> = r
         .lines("memory")
         .map(|l| serde_json::from_str(l).unwrap())

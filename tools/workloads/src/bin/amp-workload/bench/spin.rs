@@ -2,9 +2,9 @@
 
 use super::occupancy::{Occupancy, Presence};
 use crate::{machine, report};
+use amp_workloads::busy::divide;
 use anyhow::Result;
 use serde_json::json;
-use std::num::NonZeroU64;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -137,19 +137,6 @@ fn spin(by: Work, end: u64) -> Share {
         }
         share.rounds += 1;
     }
-}
-
-/// Four hundred divisions, each of the one before: some five thousand cycles.
-fn divide() {
-    const TOP: u64 = 1 << 63;
-    let by = std::hint::black_box(NonZeroU64::MIN.saturating_add(2));
-    let once = |x: u64| (x / by) | TOP;
-    let four = |x| once(once(once(once(x))));
-    let mut x = TOP;
-    for _ in 0..25 {
-        x = four(four(four(four(x))));
-    }
-    std::hint::black_box(x);
 }
 
 /// Two thousand rounds of a loop.

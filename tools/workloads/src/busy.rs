@@ -1,0 +1,17 @@
+//! Work that keeps a core busy and costs its emulator little.
+
+use std::num::NonZeroU64;
+
+/// Four hundred divisions, each of the one before: some five thousand cycles of the board's big cores, seven thousand of
+/// its little ones. An emulator has few instructions to follow meanwhile.
+pub fn divide() {
+    const TOP: u64 = 1 << 63;
+    let by = std::hint::black_box(NonZeroU64::MIN.saturating_add(2));
+    let once = |x: u64| (x / by) | TOP;
+    let four = |x| once(once(once(once(x))));
+    let mut x = TOP;
+    for _ in 0..25 {
+        x = four(four(four(four(x))));
+    }
+    std::hint::black_box(x);
+}
