@@ -10,6 +10,7 @@ use crate::event::{Event, EventAttr, EventSpec, SpecKind, Term};
 use perf_event::{Builder, Counter, ReadFormat};
 use std::fmt;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use thiserror::Error;
@@ -274,6 +275,11 @@ impl Group {
     /// What it counts.
     pub fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// The open file of each event, in their order; the group closes them.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.counters.iter().map(AsRawFd::as_raw_fd).collect()
     }
 
     /// Target of the group.

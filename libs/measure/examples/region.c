@@ -1,13 +1,19 @@
-/* Counts a loop of which every instruction is known: `region [EVENTS [ROUNDS]]`.
+/* Counts a loop of which every instruction is known, and times empty regions: `region [EVENTS [ROUNDS [direct]]]`. With `direct`
+ * counters are read without asking the kernel, where it permits that.
  *
  * tools/setup/build.sh builds it against libamp_measure.a. By hand, for this machine:
  *     cargo build --release -p amp-measure
  *     cc -Ilibs/measure/include libs/measure/examples/region.c target/release/libamp_measure.a -lm -lpthread -ldl -o region
  */
+/* clock_gettime */
+#define _POSIX_C_SOURCE 199309L
+
 #include "amp_measure.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 /* Two instructions a round, one of them a branch. */
 static void loop(uint64_t rounds)
@@ -28,18 +34,32 @@ static int failed(const char *what)
     return 1;
 }
 
+/* Seconds that a start and a stop take, in the mean of `n`; negative when one fails. */
+static double empty_region(amp_region *region, int n)
+{
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (int i = 0; i < n; i++)
+        if (amp_region_start(region) != 0 || amp_region_stop(region) != 0)
+            return -1;
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return ((double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9) / n;
+}
+
 int main(int argc, char **argv)
 {
     const char *events = argc > 1 ? argv[1] : "instructions:u,cycles:u";
     uint64_t rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : 10000000;
+    unsigned flags = argc > 3 && strcmp(argv[3], "direct") == 0 ? AMP_DIRECT : 0;
     amp_region *region;
     amp_count counts[16];
     double joules;
 
     /* energy where something tells it */
-    int with_energy = amp_region_open(events, AMP_ENERGY, &region) == 0;
-    if (!with_energy && amp_region_open(events, 0, &region) != 0)
+    int with_energy = amp_region_open(events, flags | AMP_ENERGY, &region) == 0;
+    if (!with_energy && amp_region_open(events, flags, &region) != 0)
         return failed(events);
+    printf("direct %d\n", amp_region_is_direct(region));
 
     int n = amp_region_overhead(region, counts, 16);
     if (n < 0)
@@ -65,6 +85,15 @@ int main(int argc, char **argv)
                counts[i].seconds);
     if (with_energy && amp_region_energy(region, &joules) == 0)
         printf("energy %.9f\n", joules);
+    amp_region_close(region);
+
+    /* without energy, whose sensor is a file to read */
+    if (amp_region_open(events, flags, &region) != 0)
+        return failed(events);
+    double seconds = empty_region(region, 2000);
+    if (seconds < 0)
+        return failed("an empty region");
+    printf("empty %.9f\n", seconds);
     amp_region_close(region);
     return 0;
 }

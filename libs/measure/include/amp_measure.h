@@ -47,10 +47,16 @@ typedef struct amp_count {
 
 #define AMP_CHILDREN 1u /* threads and processes that the thread starts from now on, too */
 #define AMP_ENERGY 2u   /* the machine's energy, too, whoever runs on it */
+/* Counters are read without asking the kernel, where it permits that: amp_region_is_direct says whether. They are then in use from
+ * amp_region_open on, not only between start and stop. */
+#define AMP_DIRECT 4u
 
 /* Opens a region of the calling thread for events separated by commas, as perf writes them. They are counted at the same time.
  * *out is NULL when it fails. */
 int amp_region_open(const char *events, unsigned flags, amp_region **out);
+
+/* 1 when counters are read without asking the kernel, else 0. */
+int amp_region_is_direct(amp_region *region);
 
 /* Counts from here to amp_region_stop, again and again: it is added up. What both do themselves is counted, too. */
 int amp_region_start(amp_region *region);

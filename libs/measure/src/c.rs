@@ -13,6 +13,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 pub const AMP_CHILDREN: c_uint = 1;
 /// Flag: the machine's energy, too.
 pub const AMP_ENERGY: c_uint = 2;
+/// Flag: counters are read without asking the kernel, where it permits that.
+pub const AMP_DIRECT: c_uint = 4;
 
 /// A region, behind a pointer whose pointee C does not know.
 pub struct AmpRegion {
@@ -115,8 +117,10 @@ pub unsafe extern "C" fn amp_region_open(
         }
         // SAFETY: not null, and a place for a pointer by this function's contract.
         unsafe { out.write(std::ptr::null_mut()) };
-        if flags & !(AMP_CHILDREN | AMP_ENERGY) != 0 {
-            return Err(Error::Input(format!("flags {flags:#x}: there are 1 and 2")));
+        if flags & !(AMP_CHILDREN | AMP_ENERGY | AMP_DIRECT) != 0 {
+            return Err(Error::Input(format!(
+                "flags {flags:#x}: there are 1, 2 and 4"
+            )));
         }
         // SAFETY: null or a string by this function's contract; the borrow ends with this call.
         let events = unsafe { text(events, "the list of events") }?;
@@ -124,6 +128,7 @@ pub unsafe extern "C" fn amp_region_open(
             events: events.to_owned(),
             children: flags & AMP_CHILDREN != 0,
             energy: flags & AMP_ENERGY != 0,
+            direct: flags & AMP_DIRECT != 0,
         })?;
         let c = |s: &str| CString::new(s).unwrap_or_default();
         let names = region.read()?.events;
@@ -133,6 +138,16 @@ pub unsafe extern "C" fn amp_region_open(
         unsafe { out.write(region) };
         Ok(0)
     })
+}
+
+/// 1 when its counters are read without asking the kernel ([`Region::is_direct`]), else 0.
+///
+/// # Safety
+/// As [`amp_region_start`].
+#[no_mangle]
+pub unsafe extern "C" fn amp_region_is_direct(region: *mut AmpRegion) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { with(region, |r| Ok(c_int::from(r.region.is_direct()))) }
 }
 
 /// Begins to count.

@@ -22,12 +22,17 @@
 //! or not at all: nothing is extrapolated. What `start` and `stop` do themselves is counted too:
 //! [`Region::overhead`] says how much that is.
 //!
+//! Where the kernel lets programs read counters by themselves, a start and a stop need no system
+//! call: [`Options::direct`].
+//!
 //! Energy is the machine's, whoever runs on it: [`Options::energy`].
 //!
 //! From C: `include/amp_measure.h`, with `libamp_measure.a` or `libamp_measure.so`; see [`c`].
 
 pub mod c;
+mod direct;
 mod error;
+mod page;
 mod region;
 
 pub use error::Error;

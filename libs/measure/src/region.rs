@@ -1,8 +1,9 @@
 //! A region of code and what is counted in it.
 
+use crate::direct::Direct;
 use crate::Error;
 use amp_metrics::event::{split_list, EventError, EventSpec, SpecKind};
-use amp_metrics::group::{software, Group, Whom};
+use amp_metrics::group::{software, Group, Whom, SOFTWARE};
 use amp_metrics::pmu::{Tables, TABLES_VARIABLE};
 use amp_metrics::virtual_counters::{sensor_labels, Roots, VirtualCounters};
 use amp_metrics::{CoreTypeId, Event, Nanos, Pmus, Snapshot, Subject, VirtualCounter};
@@ -21,6 +22,9 @@ pub struct Options {
     pub children: bool,
     /// The machine's energy, too, whoever runs on it.
     pub energy: bool,
+    /// Counters are read without asking the kernel, where it permits that: [`Region::is_direct`] says whether. The counters are then
+    /// in use from [`Region::open`] on, not only between start and stop.
+    pub direct: bool,
 }
 
 /// What one PMU has counted of an event.
@@ -126,6 +130,7 @@ pub struct Region {
     /// Counts at the last reset, group by group.
     base: Vec<(f64, Vec<u64>)>,
     energy: Option<Energy>,
+    direct: Option<Direct>,
     running: bool,
 }
 
@@ -162,22 +167,43 @@ impl Region {
             true => Whom::Task(unsafe { libc::gettid() }),
             false => Whom::Caller,
         };
+        let mut sets = sets(&pmus, &options.events)?;
+        // what children count stands in no page, and software counts in no counter
+        let direct = options.direct
+            && !options.children
+            && sets.iter().flatten().all(|e| e.attr.type_ != SOFTWARE);
+        if direct {
+            sets.iter_mut()
+                .flatten()
+                .for_each(|e| ask_for_access(&pmus, e));
+        }
         let mut groups = Vec::new();
-        for events in sets(&pmus, &options.events)? {
+        for events in sets {
             groups.push(Group::open(&events, whom, false)?);
         }
         let energy = match options.energy {
             true => Some(Energy::open(&Roots::default(), &pmus)?),
             false => None,
         };
+        let direct = match direct {
+            true => Direct::open(&mut groups)?,
+            false => None,
+        };
         let mut region = Region {
             base: Vec::new(),
             groups,
             energy,
+            direct,
             running: false,
         };
         region.reset()?;
         Ok(region)
+    }
+
+    /// Whether a start and a stop read the counters without asking the kernel, as [`Options::direct`] wants. They ask it
+    /// nevertheless when another thread than the one that is counted calls them, or when the kernel has ended that since.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
     }
 
     /// Begins to count, from where it was stopped. Started already: nothing happens.
@@ -192,8 +218,13 @@ impl Region {
             // not ours
             e.since()?;
         }
-        for g in &mut self.groups {
-            g.start()?;
+        match &mut self.direct {
+            Some(d) => d.start(&mut self.groups)?,
+            None => {
+                for g in &mut self.groups {
+                    g.start()?;
+                }
+            }
         }
         self.running = true;
         Ok(())
@@ -207,9 +238,14 @@ impl Region {
         if !self.running {
             return Ok(());
         }
-        // the last to be started first: the first counts what is between
-        for g in self.groups.iter_mut().rev() {
-            g.stop()?;
+        match &mut self.direct {
+            Some(d) => d.add(&mut self.groups)?,
+            None => {
+                // the last to be started first: the first counts what is between
+                for g in self.groups.iter_mut().rev() {
+                    g.stop()?;
+                }
+            }
         }
         self.running = false;
         self.add_energy()
@@ -236,6 +272,24 @@ impl Region {
             events: Vec::new(),
             energy_j: self.energy.as_ref().map(|e| e.joules),
         };
+        if let Some(d) = &mut self.direct {
+            if self.running {
+                d.add(&mut self.groups)?;
+            }
+            for (g, (seconds, counts)) in self.groups.iter_mut().zip(d.totals()) {
+                // whether it has counted all the time only the kernel knows
+                g.read()?;
+                for (event, count) in g.events().iter().zip(counts) {
+                    out.events.push(EventCount {
+                        event: event.name.clone(),
+                        pmu: event.pmu.clone(),
+                        count: *count,
+                        seconds,
+                    });
+                }
+            }
+            return Ok(out);
+        }
         for (g, (base_s, base)) in self.groups.iter_mut().zip(&self.base) {
             let now = g.read()?;
             for ((event, count), before) in g.events().iter().zip(now.counts).zip(base) {
@@ -255,10 +309,15 @@ impl Region {
     /// # Errors
     /// As [`Region::read`].
     pub fn reset(&mut self) -> Result<(), Error> {
-        self.base.clear();
-        for g in &mut self.groups {
-            let now = g.read()?;
-            self.base.push((now.running.as_secs_f64(), now.counts));
+        match &mut self.direct {
+            Some(d) => d.reset(&mut self.groups)?,
+            None => {
+                self.base.clear();
+                for g in &mut self.groups {
+                    let now = g.read()?;
+                    self.base.push((now.running.as_secs_f64(), now.counts));
+                }
+            }
         }
         if let Some(e) = &mut self.energy {
             e.since()?;
@@ -293,6 +352,15 @@ impl Region {
         }
         self.reset()?;
         Ok(least.unwrap_or_default())
+    }
+}
+
+/// Asks for leave to read the counter of `event` in user mode, where the PMU wants to be asked (arm64's `rdpmc`).
+fn ask_for_access(pmus: &Pmus, event: &mut Event) {
+    let pmu = pmus.by_name(&event.pmu);
+    if let Some(format) = pmu.and_then(|p| p.formats.get("rdpmc")) {
+        // a flag of one bit takes a 1
+        let _ = format.put(&mut event.attr, 1);
     }
 }
 

@@ -1,7 +1,7 @@
-//! The C example of libs/measure on this machine, linked against the static library: on the board
-//! it counts (`pmc.rs`).
+//! The C example of libs/measure, linked against the static library: on this machine, and on the board, where it counts.
 
 use amp_board::{artifacts, Arch, Cache};
+use amp_tests::Lab;
 use std::process::{Command, Output};
 
 fn region(arguments: &[&str]) -> Output {
@@ -52,4 +52,82 @@ fn bad_input_from_c_is_told() {
     let why = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1));
     assert!(why.contains("no event in it"), "{why}");
+}
+
+/// A loop of two instructions a round, started twice: what is counted is known, whether the kernel is asked or, once it permits
+/// that, not; also of a program that is moved between core types meanwhile.
+const REGIONS: &str = r#"
+region() { as=$1; shift; "$@" >/tmp/$as; echo "$as-status $?"; sed "s/^/$as /" /tmp/$as; }
+sleep 2
+events=instructions:u,cycles:u
+region kept taskset -c 0 /measure-region $events 4000000 direct
+sysctl -w kernel.perf_user_access=1 >/dev/null
+for cpu in 0 1; do
+    region asked-$cpu taskset -c $cpu /measure-region $events 4000000
+    region direct-$cpu taskset -c $cpu /measure-region $events 4000000 direct
+done
+region software taskset -c 0 /measure-region $events,task-clock:u 4000000 direct
+/measure-region $events 100000000 direct >/tmp/moved & m=$!
+while kill -0 $m 2>/dev/null; do for cpu in 0 1; do taskset -pc $cpu $m >/dev/null 2>&1; sleep 0.07; done; done
+wait $m; echo "moved-status $?"; sed 's/^/moved /' /tmp/moved
+/measure-region instructons 2>/err; echo "misspelt $?"; sed 's/^/says /' /err
+"#;
+
+#[test]
+fn a_known_loop_has_its_count_with_and_without_the_kernel() {
+    let r = Lab::pair().program("measure-region").run(REGIONS).ok();
+    // of lines such as `count armv8_cortex_a57 instructions:u 8000798 0.025718`, on each PMU
+    let figures = |run: &str, what: &str, event: &str, at: usize| -> Vec<f64> {
+        let lines = r.lines(run).map(|l| l.split(' ').collect::<Vec<_>>());
+        let lines = lines.filter(|w| w[0] == what && w.get(2) == Some(&event));
+        lines.map(|w| w[at].parse().expect("a number")).collect()
+    };
+    let says = |run: &str, what: &str| -> f64 {
+        let value = r.lines(run).find_map(|l| l.strip_prefix(what));
+        value.expect(what).trim().parse().expect("a number")
+    };
+    for (run, direct, instructions) in [
+        ("kept", 0.0, 8e6),
+        ("asked-0", 0.0, 8e6),
+        ("direct-0", 1.0, 8e6),
+        ("asked-1", 0.0, 8e6),
+        ("direct-1", 1.0, 8e6),
+        ("software", 0.0, 8e6),
+        ("moved", 1.0, 2e8),
+    ] {
+        assert_eq!(r.line(&format!("{run}-status")), "0");
+        assert_eq!(says(run, "direct "), direct, "{run}");
+        let of = |what: &str, event: &str| figures(run, what, event, 3).iter().sum::<f64>();
+        let (counted, overhead) = (
+            of("count", "instructions:u"),
+            of("overhead", "instructions:u"),
+        );
+        println!(
+            "{run}: {counted} instructions, {overhead} of them and {} cycles for a start and a stop, which take {:.2} us",
+            of("overhead", "cycles:u"),
+            says(run, "empty ") * 1e6
+        );
+        assert!(
+            (counted / instructions - 1.0).abs() <= 5e-4,
+            "{run}: {counted}"
+        );
+        assert!(overhead < 10_000.0, "{run}: {overhead}");
+        assert!(of("count", "cycles:u") > 1e6, "{run}");
+        assert!(
+            figures(run, "count", "cycles:u", 4).iter().sum::<f64>() > 0.0,
+            "{run}"
+        );
+        assert!(says(run, "energy ") > 0.0, "{run}");
+    }
+    let moved = figures("moved", "count", "instructions:u", 3);
+    assert!(
+        moved.len() == 2 && moved.iter().all(|n| *n > 1e6),
+        "on both core types: {moved:?}"
+    );
+    assert_eq!(r.line("misspelt"), "1");
+    let said = r.lines("says").find(|l| l.contains("instructons"));
+    assert!(
+        said.is_some_and(|l| l.contains("`instructions`")),
+        "{said:?}"
+    );
 }

@@ -146,8 +146,6 @@ scx_amp pmc stat -a -A -e instructions:u --json /cpus.json -- amp-workload bench
 scx_amp pmc stat -e instructions:u --json /forked-stat.json -- amp-workload run alu --threads 1000 --work 10M || exit 1
 scx_amp pmc record -e instructions:u -c 10000 --json /forked.json -- amp-workload run alu --threads 1000 --work 10M || exit 1
 scx_amp pmc stat --per-thread -e instructions:u -V energy -m 'nj=energy*1e9/instructions:u' --json /threads.json -- amp-workload bench spin --by counting --threads 3 --seconds 0.5 || exit 1
-/measure-region instructions:u,cycles:u 4000000 | sed 's/^/region /'
-/measure-region instructons 2>/err; echo "misspelt $?"; sed 's/^/says /' /err
 mkdir -p /etc/scx_amp; cp /trust.toml /etc/scx_amp
 scx_amp pmc stat -e br_mis_pred,br_retired --json /limited.json -- true || exit 1
 scx_amp run --provider model 2>/err; echo "refused $?"; sed 's/^/broken /' /err
@@ -265,29 +263,6 @@ fn rows(r: &Reply) {
     let mut busy: Vec<u64> = busy.map(|c| c["cpu"].as_u64().unwrap()).collect();
     busy.sort_unstable();
     assert_eq!(busy, [0, 1, 2, 3, 4, 5]);
-}
-
-/// The C example: a loop of two instructions a round, started twice.
-fn measured(r: &Reply) {
-    let of = |what: &str, event: &str| -> f64 {
-        let lines = r.lines("region").filter(|l| l.starts_with(what));
-        let lines = lines.filter(|l| l.split(' ').nth(2) == Some(event));
-        lines
-            .map(|l| l.split(' ').nth(3).unwrap().parse::<f64>().unwrap())
-            .sum()
-    };
-    let (counted, overhead) = (
-        of("count", "instructions:u"),
-        of("overhead", "instructions:u"),
-    );
-    println!("region: {counted} instructions, {overhead} of them for a start and a stop");
-    near("region instructions", counted, 8e6);
-    assert!(overhead < 10_000.0 && of("count", "cycles:u") > 1e6);
-    let energy = r.lines("region").find_map(|l| l.strip_prefix("energy "));
-    assert!(energy.unwrap().parse::<f64>().unwrap() > 0.0);
-    assert_eq!(r.line("misspelt"), "1");
-    let says = r.lines("says").find(|l| l.contains("instructons"));
-    assert!(says.unwrap().contains("`instructions`"), "{says:?}");
 }
 
 /// A command that ran three times: means of what each run counted.
@@ -421,10 +396,7 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     ] {
         lab = lab.collect(&format!("/{file}.json"));
     }
-    lab = lab
-        .program("measure-region")
-        .file("/trust.toml", TRUST)
-        .file("/mix.toml", MIX);
+    lab = lab.file("/trust.toml", TRUST).file("/mix.toml", MIX);
     for path in &collected {
         lab = lab.collect(path);
     }
@@ -440,7 +412,6 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     windows(&json(&r.file("/windows.json")));
     many(&r);
     rows(&r);
-    measured(&r);
     broken_events_are_refused(&r);
     repeated(&json(&r.file("/again.json")));
     let group = json(&r.file("/group.json"));

@@ -111,7 +111,7 @@ fn nobody_starved(r: &Reply, name: &str, share: f64, most: f64) {
 
 #[test]
 fn the_scheduler_lives_through_what_others_do() {
-    let r = Lab::part_of_juno(["0-1", "2"])
+    let r = Lab::board("juno")
         .program("place")
         .file("/p.toml", PROVIDER)
         .run(SCRIPT)
