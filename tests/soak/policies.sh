@@ -1,5 +1,6 @@
 # In a guest: every policy in turn, changed by ctl every PAUSE seconds, beside LOAD; then the scheduler is ended.
-# The scheduler must stay, and the kernel must say nothing of stalls. The last line is `soak-ok` and what was done.
+# The scheduler must stay, and the kernel must say nothing of stalls. The last line is `soak-ok` and what was done. Where there
+# is a program /place, it says first how many instructions the kernel verified in each BPF program.
 PAUSE=5
 ROUNDS=1
 LOAD='for i in 1 2 3 4 5 6; do amp-workload bench spin --seconds 100000 >/dev/null & done'
@@ -11,6 +12,12 @@ fail() {
     exit 1
 }
 state() { cat /sys/kernel/sched_ext/state; }
+if [ -x /place ]; then
+    /place run "0-1:1024,2-$(($(nproc) - 1)):446" secs=0.5 swap=0 >/tmp/log 2>&1 || fail "place ended with status $?"
+    grep ^VERIFIED /tmp/log
+    # its end is none of the scheduler that follows
+    dmesg -c >/dev/null
+fi
 scx_amp run --policy hsp --provider none --big-cpus 0-1 >/tmp/log 2>&1 &
 pid=$!
 i=0
