@@ -75,8 +75,10 @@ pub enum What<'a> {
     Pinned {
         /// Number of the placement, from 1.
         placement: usize,
-        /// Placements in all.
+        /// Placements of this round.
         of: usize,
+        /// Number of the round, from 1: in the first one all are tried, in the others the best ones.
+        round: usize,
     },
     /// A run of the mix.
     Mix {
@@ -93,7 +95,19 @@ impl fmt::Display for What<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             What::Alone { app, cores } => write!(f, "{app} alone, {cores}"),
-            What::Pinned { placement, of } => write!(f, "pinned, placement {placement} of {of}"),
+            What::Pinned {
+                placement,
+                of,
+                round: 1,
+            } => write!(f, "pinned, placement {placement} of {of}"),
+            What::Pinned {
+                placement,
+                of,
+                round,
+            } => write!(
+                f,
+                "pinned, placement {placement} of the best {of}, run {round}"
+            ),
             What::Mix { policy, run, runs } => write!(f, "{policy}, run {run} of {runs}"),
         }
     }
@@ -365,8 +379,8 @@ impl<L: Lab> Bench<'_, '_, L> {
         Ok(times)
     }
 
-    /// Tries every placement by pinned threads once, where there are few; chooses by speedup factors
-    /// where there are many.
+    /// Tries every placement by pinned threads, where there are few, and the best ones again; chooses by
+    /// speedup factors where there are many.
     fn best_pinned(
         &mut self,
         machine: &MachineFacts,
@@ -377,48 +391,70 @@ impl<L: Lab> Bench<'_, '_, L> {
             let sf = solos.iter().map(|s| s.speedup().unwrap_or(1.0));
             return Ok(Best {
                 placement: pinned::by_speedup(plan.workload, machine, &sf.collect::<Vec<f64>>()),
-                tried: Vec::new(),
+                trials: Vec::new(),
             });
         };
-        self.total += all.len() as u64;
-        let order: Vec<usize> = (0..plan.workload.apps.len()).collect();
-        let policy = &Contender::Pinned;
-        let mut best: Option<(f64, Placement)> = None;
-        let mut tried = Vec::new();
-        let of = all.len();
-        for (i, placement) in all.into_iter().enumerate() {
-            self.begin(What::Pinned {
-                placement: i + 1,
-                of,
-            })?;
-            let spec = MixSpec {
-                policy,
-                run: 1,
-                order: &order,
-                pinned: Some(&placement),
-                completions: plan.completions,
-                solos,
+        let in_finals = pinned::finalists(all.len());
+        self.total += (all.len() + in_finals * pinned::FINALS) as u64;
+        let mut trials: Vec<Trial> = all.into_iter().map(Trial::of).collect();
+        let mut order: Vec<usize> = (0..plan.workload.apps.len()).collect();
+        let mut rng = SmallRng::seed_from_u64(plan.seed);
+        for round in 0..=pinned::FINALS {
+            let of = match round {
+                0 => trials.len(),
+                _ => in_finals,
             };
-            let record = self.lab.mix(&spec, self.cancel).map_err(|error| {
-                self.failed(BenchError::Mix {
-                    policy: policy.to_string(),
-                    run: 1,
-                    error,
-                })
-            })?;
-            let from = work_from([&record]);
-            let name = policy.to_string();
-            let asp = figures(plan, &name, &[record], solos, from)?.asp.value;
-            tried.push(asp);
-            if best.as_ref().is_none_or(|(most, _)| asp > *most) {
-                best = Some((asp, placement));
+            for (i, trial) in trials.iter_mut().take(of).enumerate() {
+                self.begin(What::Pinned {
+                    placement: i + 1,
+                    of,
+                    round: round + 1,
+                })?;
+                let run = round as u32 + 1;
+                let asp = self.pinned_asp(&trial.placement, run, &order, solos)?;
+                trial.asp.push(asp);
             }
+            if round == 0 {
+                trials.sort_by(|a, b| b.mean().total_cmp(&a.mean()));
+            }
+            order.shuffle(&mut rng);
         }
+        let finals = &trials[..in_finals.max(1).min(trials.len())];
+        let best = finals.iter().max_by(|a, b| a.mean().total_cmp(&b.mean()));
         Ok(Best {
             // there is always one: every program on the last core type, if nowhere else
-            placement: best.map(|(_, p)| p).unwrap_or_default(),
-            tried,
+            placement: best.map(|t| t.placement.clone()).unwrap_or_default(),
+            trials,
         })
+    }
+
+    /// ASP of run number `run` of the mix with `placement`, its programs started in `order`.
+    fn pinned_asp(
+        &mut self,
+        placement: &Placement,
+        run: u32,
+        order: &[usize],
+        solos: &[SoloTimes],
+    ) -> Result<f64, BenchError<L::Error>> {
+        let policy = &Contender::Pinned;
+        let spec = MixSpec {
+            policy,
+            run,
+            order,
+            pinned: Some(placement),
+            completions: self.plan.completions,
+            solos,
+        };
+        let record = self.lab.mix(&spec, self.cancel).map_err(|error| {
+            self.failed(BenchError::Mix {
+                policy: policy.to_string(),
+                run,
+                error,
+            })
+        })?;
+        let from = work_from([&record]);
+        let figures = figures(self.plan, &policy.to_string(), &[record], solos, from)?;
+        Ok(figures.asp.value)
     }
 
     /// The mix under each contender by turns, as long as there is one that needs more runs: per
@@ -492,22 +528,40 @@ impl<L: Lab> Bench<'_, '_, L> {
     }
 }
 
-/// The best placement by pinned threads.
+/// A placement by pinned threads and the ASP of each run of it.
+struct Trial {
+    placement: Placement,
+    asp: Vec<f64>,
+}
+
+impl Trial {
+    fn of(placement: Placement) -> Trial {
+        let asp = Vec::new();
+        Trial { placement, asp }
+    }
+
+    fn mean(&self) -> f64 {
+        self.asp.iter().sum::<f64>() / self.asp.len().max(1) as f64
+    }
+}
+
+/// The best placement by pinned threads, and all that were tried.
 struct Best {
     placement: Placement,
-    /// ASP of every placement that was tried.
-    tried: Vec<f64>,
+    trials: Vec<Trial>,
 }
 
 impl Best {
     fn facts(&self, workload: &Workload, machine: &MachineFacts) -> PinnedFacts {
         let apps = workload.apps.iter().zip(&self.placement);
         let named = |t: &Option<usize>| t.map_or("any".to_owned(), |t| machine.core_type_name(t));
-        let extreme = |f: fn(f64, f64) -> f64| self.tried.iter().copied().reduce(f);
+        let best = self.trials.iter().find(|t| t.placement == self.placement);
+        let worst = self.trials.iter().map(Trial::mean).reduce(f64::min);
         PinnedFacts {
             placement: apps.map(|(a, t)| (a.name.clone(), named(t))).collect(),
-            tried: self.tried.len(),
-            asp_of_best_and_worst: extreme(f64::max).zip(extreme(f64::min)),
+            tried: self.trials.len(),
+            runs_of_best: best.map_or(0, |t| t.asp.len()),
+            asp_of_best_and_worst: best.map(Trial::mean).zip(worst),
         }
     }
 }

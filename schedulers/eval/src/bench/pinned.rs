@@ -10,6 +10,18 @@ use crate::workload::{App, Workload};
 /// Placements that are all tried; where there are more, the order of speedup factors chooses one.
 pub const MOST: usize = 30;
 
+/// Further runs of the best placements: of many that are tried once each, the best one is partly the
+/// luckiest one.
+pub const FINALS: usize = 2;
+
+/// How many of `n` placements are tried again: the best third, and at least two.
+pub fn finalists(n: usize) -> usize {
+    match n {
+        0 | 1 => 0,
+        n => n.div_ceil(3).max(2),
+    }
+}
+
 /// A core type per application, as its position in the machine's list, fastest first. `None` lets
 /// the application use all of them.
 pub type Placement = Vec<Option<usize>>;

@@ -27,6 +27,8 @@ struct Made {
     gives_up: bool,
     /// Why nothing is possible here.
     refuses: Option<&'static str>,
+    /// Seconds of a completion, by the placement of pinned threads and the run.
+    seconds: Option<fn(&[Option<usize>], u32) -> f64>,
 }
 
 impl Lab for Made {
@@ -98,14 +100,16 @@ impl Lab for Made {
             let whose = if self.gives_up { "its own " } else { "" };
             return Err(format!("{whose}the machine is on fire"));
         }
+        let pinned = self.seconds.zip(spec.pinned);
+        let seconds = pinned.map_or(20.0, |(seconds, p)| seconds(p, spec.run));
         let app = |_| AppRun {
-            completions_s: vec![20.0; spec.completions],
+            completions_s: vec![seconds; spec.completions],
             unfinished: Unfinished::NOTHING,
             time_s: vec![1.0, 1.0],
         };
         Ok(RunRecord {
             apps: (0..spec.order.len()).map(app).collect(),
-            duration_s: 60.0,
+            duration_s: 3.0 * seconds,
             energy_j: Some(40.0),
             instructions: Some(8e9),
             swaps: Some(6),
@@ -467,4 +471,81 @@ fn a_contender_that_fails_is_left_out_and_the_others_go_on() {
     assert_eq!(failed.why, "the machine is on fire");
     let program = failed.scheduler.as_ref().map(|s| s.program.as_str());
     assert_eq!(program, Some("scx_bpfland"));
+}
+
+/// Three programs, two of which share the fast core: what a run takes goes by the one on the slow core.
+fn by_the_slow_one(placement: &[Option<usize>], run: u32) -> f64 {
+    match (placement.iter().position(|t| *t == Some(1)), run) {
+        // it is lucky the first time, as its measured runs are not
+        (Some(0), 1) => 16.0,
+        (Some(0), _) => 24.0,
+        (Some(1), _) => 18.0,
+        _ => 23.0,
+    }
+}
+
+#[test]
+fn the_best_placement_is_not_the_luckiest_one() {
+    let (mut w, p) = (workload(3), "pinned".parse::<Contenders>().unwrap().0);
+    // programs that are alike change places with nobody
+    for (i, app) in w.apps.iter_mut().enumerate() {
+        app.command = Some(vec![i.to_string()]);
+    }
+    let mut lab = Made {
+        seconds: Some(by_the_slow_one),
+        ..Made::default()
+    };
+    let mut steps = Vec::new();
+    let mut watch = |s: Step<'_>| {
+        steps.push((s.done, s.total, s.what.to_string()));
+        ControlFlow::Continue(())
+    };
+    let (plan, stop) = (plan(&w, &p), AtomicBool::new(false));
+    let kept = &mut SoloCache::default();
+    let report = bench(&plan, &mut lab, kept, &mut watch, &stop).unwrap();
+    let pinned = report.results[0].pinned.as_ref().unwrap();
+    let slow: Vec<&str> = pinned
+        .placement
+        .iter()
+        .filter(|(_, t)| **t == report.machine.core_type_name(1))
+        .map(|(app, _)| app.as_str())
+        .collect();
+    assert_eq!(
+        (slow, pinned.tried, pinned.runs_of_best),
+        (vec!["app1"], 3, 3)
+    );
+    // three placements once, two of them twice more, three runs of the best one
+    let of_pinned: Vec<&str> = steps
+        .iter()
+        .map(|s| s.2.as_str())
+        .filter(|what| what.starts_with("pinned"))
+        .collect();
+    assert_eq!(
+        of_pinned,
+        [
+            "pinned, placement 1 of 3",
+            "pinned, placement 2 of 3",
+            "pinned, placement 3 of 3",
+            "pinned, placement 1 of the best 2, run 2",
+            "pinned, placement 2 of the best 2, run 2",
+            "pinned, placement 1 of the best 2, run 3",
+            "pinned, placement 2 of the best 2, run 3",
+            "pinned, run 1 of 3",
+            "pinned, run 2 of 3",
+            "pinned, run 3 of 3",
+        ]
+    );
+    let last = steps.last().unwrap();
+    assert_eq!(last.0 + 1, last.1, "every step is announced: {steps:?}");
+    let mut of_mix = steps.iter().filter(|s| !s.2.contains("alone"));
+    assert!(of_mix.all(|s| s.1 == last.1), "{steps:?}");
+    let (best, worst) = pinned.asp_of_best_and_worst.unwrap();
+    assert!(best > worst, "{best} {worst}");
+    let said = crate::report::text(&report, None);
+    assert!(
+        said.contains(
+            "the best of 3 placements, tried once each and the best third 3 times: ASP from"
+        ),
+        "{said}"
+    );
 }

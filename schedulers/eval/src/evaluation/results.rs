@@ -140,10 +140,14 @@ pub struct Environment {
 pub struct PinnedFacts {
     /// Core type of each application, by name; `any` for one that was left free.
     pub placement: BTreeMap<String, String>,
-    /// Placements that were tried, one run each; 0 when there were too many, and the order of
-    /// speedup factors chose.
+    /// Placements that were tried; 0 when there were too many, and the order of speedup factors
+    /// chose.
     pub tried: usize,
-    /// ASP of the best and of the worst placement that was tried: what there is to win.
+    /// Runs of the best one among them, as many as the others of the best third had; the rest had one.
+    #[serde(default)]
+    pub runs_of_best: usize,
+    /// ASP of the best and of the worst placement that was tried, each the mean of its runs: what
+    /// there is to win. The best one is measured anew: see the policy's own figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asp_of_best_and_worst: Option<(f64, f64)>,
 }

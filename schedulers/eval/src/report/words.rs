@@ -58,8 +58,12 @@ pub fn pinned(report: &BenchReport) -> Option<String> {
     let on_fast: Vec<&str> = on_fast.map(|(app, _)| app.as_str()).collect();
     let how = match pinned.asp_of_best_and_worst {
         Some((best, worst)) => format!(
-            "the best of {} placements, tried once each: ASP from {worst:.3} to {best:.3}",
-            pinned.tried
+            "the best of {} placements, tried once each{}: ASP from {worst:.3} to {best:.3}",
+            pinned.tried,
+            match pinned.runs_of_best {
+                0 | 1 => String::new(),
+                n => format!(" and the best third {n} times"),
+            }
         ),
         None => "chosen by speedup factors: there are too many placements to try".to_owned(),
     };
