@@ -8,6 +8,9 @@ use crate::workload::App;
 use amp_sched::testing::topology;
 use std::collections::HashSet;
 
+/// Seconds of a completion by the placement of pinned threads and the run.
+type Seconds = fn(&[Option<usize>], u32) -> f64;
+
 /// A laboratory where every program has one speed, and that writes down what it is asked for.
 #[derive(Default)]
 struct Made {
@@ -28,7 +31,7 @@ struct Made {
     /// Why nothing is possible here.
     refuses: Option<&'static str>,
     /// Seconds of a completion, by the placement of pinned threads and the run.
-    seconds: Option<fn(&[Option<usize>], u32) -> f64>,
+    seconds: Option<Seconds>,
 }
 
 impl Lab for Made {
