@@ -68,18 +68,24 @@ impl Direct {
         Ok(None)
     }
 
-    /// Reads the counters; `false` when none of them is on the hardware where this thread runs.
+    /// Reads the counters; `false` when none of them is on the hardware where this thread runs, or a part of a group only: what a
+    /// group counts it counts together, so that the rest has counters which the kernel keeps to itself.
     fn read_pages(&mut self) -> bool {
         let mut on = false;
         for (pages, now) in self.pages.iter().zip(&mut self.now) {
+            let mut nr_on = 0;
             for (i, (page, count)) in pages.iter().zip(&mut now.counts).enumerate() {
                 let r = page.read();
                 *count = r.count;
                 if i == 0 {
                     now.running_ns = r.running_ns;
                 }
-                on |= r.on;
+                nr_on += usize::from(r.on);
             }
+            if nr_on != 0 && nr_on != pages.len() {
+                return false;
+            }
+            on |= nr_on != 0;
         }
         on
     }
@@ -123,11 +129,10 @@ impl Direct {
         Ok(())
     }
 
-    /// Seconds on the hardware and counts between starts and stops, group by group.
-    pub fn totals(&self) -> impl Iterator<Item = (f64, &[u64])> {
-        self.sum
-            .iter()
-            .map(|t| (t.running_ns as f64 / 1e9, t.counts.as_slice()))
+    /// Seconds on the hardware and counts of group `i` between starts and stops.
+    pub fn total(&self, i: usize) -> (f64, Vec<u64>) {
+        let t = self.sum.get(i).cloned().unwrap_or_default();
+        (t.running_ns as f64 / 1e9, t.counts)
     }
 
     /// From 0 again; of a region that runs, from here.

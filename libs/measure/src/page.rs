@@ -1,5 +1,6 @@
 //! A counter that is read without asking the kernel: with the instruction that reads it, and the page that the kernel keeps of
-//! each event (`struct perf_event_mmap_page` in `include/uapi/linux/perf_event.h`).
+//! each event (`struct perf_event_mmap_page` in `include/uapi/linux/perf_event.h`). `perf-event2` does so on x86 alone, and with a
+//! buffer for samples.
 
 use memmap2::{MmapOptions, MmapRaw};
 use perf_event_open_sys::bindings::perf_event_mmap_page as Page;

@@ -272,32 +272,32 @@ impl Region {
             events: Vec::new(),
             energy_j: self.energy.as_ref().map(|e| e.joules),
         };
-        if let Some(d) = &mut self.direct {
-            if self.running {
-                d.add(&mut self.groups)?;
-            }
-            for (g, (seconds, counts)) in self.groups.iter_mut().zip(d.totals()) {
-                // whether it has counted all the time only the kernel knows
-                g.read()?;
-                for (event, count) in g.events().iter().zip(counts) {
-                    out.events.push(EventCount {
-                        event: event.name.clone(),
-                        pmu: event.pmu.clone(),
-                        count: *count,
-                        seconds,
-                    });
-                }
-            }
-            return Ok(out);
+        if let Some(d) = self.direct.as_mut().filter(|_| self.running) {
+            d.add(&mut self.groups)?;
         }
-        for (g, (base_s, base)) in self.groups.iter_mut().zip(&self.base) {
+        for (i, g) in self.groups.iter_mut().enumerate() {
+            // of a direct one, too: whether it has counted all the time only the kernel knows
             let now = g.read()?;
-            for ((event, count), before) in g.events().iter().zip(now.counts).zip(base) {
+            let (seconds, counts) = match (&self.direct, self.base.get(i)) {
+                (Some(d), _) => d.total(i),
+                (None, Some((base_s, base))) => {
+                    let counts = now.counts.iter().zip(base);
+                    (
+                        (now.running.as_secs_f64() - base_s).max(0.0),
+                        counts
+                            .map(|(now, base)| now.saturating_sub(*base))
+                            .collect(),
+                    )
+                }
+                // after a reset that failed
+                (None, None) => continue,
+            };
+            for (event, count) in g.events().iter().zip(counts) {
                 out.events.push(EventCount {
                     event: event.name.clone(),
                     pmu: event.pmu.clone(),
-                    count: count.saturating_sub(*before),
-                    seconds: (now.running.as_secs_f64() - base_s).max(0.0),
+                    count,
+                    seconds,
                 });
             }
         }

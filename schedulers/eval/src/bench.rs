@@ -395,7 +395,7 @@ impl<L: Lab> Bench<'_, '_, L> {
             });
         };
         let in_finals = pinned::finalists(all.len());
-        self.total += (all.len() + in_finals * pinned::FINALS) as u64;
+        self.total += pinned::trial_runs(all.len()) as u64;
         let mut trials: Vec<Trial> = all.into_iter().map(Trial::of).collect();
         let mut order: Vec<usize> = (0..plan.workload.apps.len()).collect();
         let mut rng = SmallRng::seed_from_u64(plan.seed);

@@ -22,6 +22,11 @@ pub fn finalists(n: usize) -> usize {
     }
 }
 
+/// Runs that it takes to choose among `n` placements.
+pub fn trial_runs(n: usize) -> usize {
+    n + finalists(n) * FINALS
+}
+
 /// A core type per application, as its position in the machine's list, fastest first. `None` lets
 /// the application use all of them.
 pub type Placement = Vec<Option<usize>>;

@@ -287,9 +287,7 @@ impl At<'_> {
     fn cost(&self, runs: Runs) -> u64 {
         let runs = u64::from(runs.planned(self.contender.is_kernel(), None));
         let tried = match self.contender {
-            Contender::Pinned => {
-                (pinned::MOST + pinned::finalists(pinned::MOST) * pinned::FINALS) as u64
-            }
+            Contender::Pinned => pinned::trial_runs(pinned::MOST) as u64,
             _ => 0,
         };
         (runs + tried) * self.mix.workload.apps.len() as u64

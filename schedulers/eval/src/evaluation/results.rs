@@ -143,7 +143,7 @@ pub struct PinnedFacts {
     /// Placements that were tried; 0 when there were too many, and the order of speedup factors
     /// chose.
     pub tried: usize,
-    /// Runs of the best one among them, as many as the others of the best third had; the rest had one.
+    /// Runs of the best one among them; those that were no match for it had one.
     #[serde(default)]
     pub runs_of_best: usize,
     /// ASP of the best and of the worst placement that was tried, each the mean of its runs: what

@@ -62,7 +62,7 @@ pub fn pinned(report: &BenchReport) -> Option<String> {
             pinned.tried,
             match pinned.runs_of_best {
                 0 | 1 => String::new(),
-                n => format!(" and the best third {n} times"),
+                n => format!(", the best ones {n} times"),
             }
         ),
         None => "chosen by speedup factors: there are too many placements to try".to_owned(),
