@@ -12,6 +12,7 @@
 mod held;
 mod options;
 mod process;
+mod spawn;
 #[cfg(test)]
 mod tests;
 

@@ -2,6 +2,7 @@
 
 use super::options::{there, Launch};
 use super::process::Process;
+use super::spawn::Gate;
 use super::{refused, LaunchError};
 use crate::clock;
 use rustix::fd::AsRawFd;
@@ -9,8 +10,6 @@ use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::process::Pid;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::Child;
 use std::thread::JoinHandle;
 
 impl Launch {
@@ -26,39 +25,24 @@ impl Launch {
         let no_pipe = |e: rustix::io::Errno| refused("cannot make a pipe")(e.into());
         let (ready_end, ready) = pipe().map_err(no_pipe)?;
         let (wait_end, go) = pipe().map_err(no_pipe)?;
-        let ours = go.as_raw_fd();
-        let setup = self.setup;
-        // SAFETY: between fork and exec the closure only makes system calls, which is
-        // async-signal-safe; it allocates nothing and takes no lock. `ours` is open in the child,
-        // which has a copy of all our descriptors, and nothing else there uses it: our `go` is the
-        // parent's.
-        unsafe {
-            self.command.pre_exec(move || {
-                setup.apply()?;
-                // else the child would wait for itself should we die
-                rustix::io::close(ours);
-                let pid = rustix::process::getpid().as_raw_nonzero().get();
-                rustix::io::write(&ready, &pid.to_ne_bytes())?;
-                match rustix::io::read(&wait_end, &mut [0u8; 1])? {
-                    1 => Ok(()),
-                    _ => Err(rustix::io::Errno::CANCELED.into()),
-                }
-            });
-        }
-        let mut command = self.command;
+        let mut start = self.ready()?;
+        let program = start.program();
+        start.gate = Some(Gate {
+            ready,
+            wait: wait_end,
+            ours: go.as_raw_fd(),
+        });
         // `spawn` returns only when the program runs, so that another thread must wait for it. It
         // inherits our CPUs.
         let starter = there(self.cpus.as_deref(), || {
-            std::thread::spawn(move || command.spawn())
+            std::thread::spawn(move || start.spawn())
         })?;
         let mut pid = [0; 4];
         if File::from(ready_end).read_exact(&mut pid).is_err() {
-            return Err(LaunchError::Program {
-                source: match join(starter) {
-                    Ok(_) => io::Error::other("it did not start"),
-                    Err(e) => e,
-                },
-                program: self.program,
+            let source = io::Error::other("it did not start");
+            return Err(match join(starter) {
+                Ok(_) => LaunchError::Program { program, source },
+                Err(e) => e,
             });
         }
         let Some(pid) = Pid::from_raw(i32::from_ne_bytes(pid)) else {
@@ -70,9 +54,8 @@ impl Launch {
             pid,
             go: File::from(go),
             starter,
-            program: self.program,
             label: self.label,
-            own_group: self.own_group,
+            own_group: self.setup.own_group,
             errors: self.errors,
         })
     }
@@ -82,8 +65,7 @@ impl Launch {
 pub struct Held {
     pid: Pid,
     go: File,
-    starter: JoinHandle<io::Result<Child>>,
-    program: String,
+    starter: JoinHandle<Result<Pid, LaunchError>>,
     label: String,
     own_group: bool,
     errors: Option<File>,
@@ -104,18 +86,14 @@ impl Held {
         self.go
             .write_all(&[1])
             .map_err(refused("cannot start the command"))?;
-        match join(self.starter) {
-            Ok(child) => Process::watch(child, self.own_group, self.errors, self.label, started),
-            Err(source) => Err(LaunchError::Program {
-                program: self.program,
-                source,
-            }),
-        }
+        let pid = join(self.starter)?;
+        Process::watch(pid, self.own_group, self.errors, self.label, started)
     }
 }
 
-fn join(starter: JoinHandle<io::Result<Child>>) -> io::Result<Child> {
-    starter
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("the starting thread failed")))
+fn join(starter: JoinHandle<Result<Pid, LaunchError>>) -> Result<Pid, LaunchError> {
+    starter.join().unwrap_or_else(|_| {
+        let source = io::Error::other("its thread failed");
+        Err(refused("cannot start the command")(source))
+    })
 }

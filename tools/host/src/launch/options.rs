@@ -1,56 +1,31 @@
 //! How a program is to be started, and its start.
 
 use super::process::Process;
+use super::spawn::{Setup, Start};
 use super::{refused, LaunchError};
 use crate::{affinity, clock};
-use rustix::process::{Resource, Signal};
+use rustix::fd::OwnedFd;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A program, and how it is to be started.
 #[derive(Debug)]
 #[must_use = "nothing is started before `start` or `hold`"]
 pub struct Launch {
-    pub(super) command: Command,
-    pub(super) program: String,
+    command: Vec<String>,
     pub(super) label: String,
     pub(super) cpus: Option<Vec<u32>>,
-    pub(super) own_group: bool,
     pub(super) errors: Option<File>,
     pub(super) setup: Setup,
-}
-
-/// What the new process does before it becomes the program.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Setup {
-    fixed_addresses: bool,
-    cpu_seconds: Option<u64>,
-    /// SIGINT ends it, although a shell that put us into the background has had us ignore it.
-    interruptible: bool,
-}
-
-impl Setup {
-    /// Only system calls, for it runs between fork and exec.
-    pub(super) fn apply(self) -> io::Result<()> {
-        if self.fixed_addresses {
-            // SAFETY: the call takes a number and touches no memory of ours.
-            unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
-        }
-        if self.interruptible {
-            // SAFETY: the call takes two numbers; there is no handler of ours for it to keep.
-            unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
-        }
-        if let Some(seconds) = self.cpu_seconds {
-            let mut limit = rustix::process::getrlimit(Resource::Cpu);
-            limit.current = Some(limit.maximum.map_or(seconds, |m| m.min(seconds)));
-            rustix::process::setrlimit(Resource::Cpu, limit)?;
-        }
-        Ok(())
-    }
+    dir: Option<PathBuf>,
+    /// Whether it has our environment, to which `variables` are added.
+    our_environment: bool,
+    variables: Vec<(OsString, OsString)>,
+    streams: [Option<OwnedFd>; 3],
 }
 
 impl Launch {
@@ -60,17 +35,17 @@ impl Launch {
     /// # Errors
     /// [`LaunchError::Empty`].
     pub fn new(command: &[String]) -> Result<Launch, LaunchError> {
-        let (exe, args) = command.split_first().ok_or(LaunchError::Empty)?;
-        let mut cmd = Command::new(exe);
-        cmd.args(args);
+        let exe = command.first().ok_or(LaunchError::Empty)?;
         Ok(Launch {
-            command: cmd,
-            program: exe.clone(),
             label: format!("`{exe}`"),
+            command: command.to_vec(),
             cpus: None,
-            own_group: false,
             errors: None,
             setup: Setup::default(),
+            dir: None,
+            our_environment: true,
+            variables: Vec::new(),
+            streams: [None, None, None],
         })
     }
 
@@ -82,15 +57,13 @@ impl Launch {
 
     /// In the folder `dir`.
     pub fn in_dir(mut self, dir: &Path) -> Launch {
-        self.command.current_dir(dir);
+        self.dir = Some(dir.to_owned());
         self
     }
 
     /// As another user and group, where given.
     pub fn as_user(mut self, user: Option<(u32, u32)>) -> Launch {
-        if let Some((uid, gid)) = user {
-            self.command.uid(uid).gid(gid);
-        }
+        self.setup.user = user;
         self
     }
 
@@ -110,13 +83,10 @@ impl Launch {
         let no_file = || refused("cannot create a temporary file");
         let errors = tempfile::tempfile().map_err(no_file())?;
         let copy = errors.try_clone().map_err(no_file())?;
-        self.command
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(copy);
+        let nothing = || null().map(OwnedFd::from);
+        self.streams = [Some(nothing()?), Some(nothing()?), Some(copy.into())];
         self.errors = Some(errors);
-        self.own_group = true;
+        self.setup.own_group = true;
         // no terminal interrupts it: only we do
         self.setup.interruptible = true;
         Ok(self)
@@ -125,8 +95,7 @@ impl Launch {
     /// In a process group of its own, which ends with the [`Process`]. A terminal interrupts it no
     /// more, and does not let it read.
     pub fn in_own_group(mut self) -> Launch {
-        self.command.process_group(0);
-        self.own_group = true;
+        self.setup.own_group = true;
         self.setup.interruptible = true;
         self
     }
@@ -139,9 +108,7 @@ impl Launch {
         let mut launch = self.apart()?;
         let kept = launch.errors.as_ref().map(File::try_clone).transpose();
         let kept = kept.map_err(refused("cannot share a temporary file"))?;
-        launch
-            .command
-            .stdout(kept.map_or_else(Stdio::null, Stdio::from));
+        launch.streams[1] = kept.map(OwnedFd::from);
         Ok(launch)
     }
 
@@ -150,28 +117,28 @@ impl Launch {
     /// # Errors
     /// When we have none.
     pub fn output_to_stderr(mut self) -> Result<Launch, LaunchError> {
-        let ours = rustix::io::dup(rustix::stdio::stderr());
+        let ours = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3);
         let ours = ours.map_err(|e| refused("standard error")(e.into()))?;
-        self.command.stdout(Stdio::from(ours));
+        self.streams[1] = Some(ours);
         Ok(self)
     }
 
     /// With a variable in its environment.
     pub fn env(mut self, name: &str, value: &str) -> Launch {
-        self.command.env(name, value);
+        self.variables.push((name.into(), value.into()));
         self
     }
 
     /// With an environment that is short and the same on every machine. It is copied to the stack,
     /// whose layout counts.
     pub fn clean_environment(mut self) -> Launch {
-        self.command.env_clear();
+        self.our_environment = false;
+        self.variables.clear();
         for name in ["PATH", "HOME"] {
-            self.command
-                .env(name, std::env::var_os(name).unwrap_or_default());
+            let value = std::env::var_os(name).unwrap_or_default();
+            self.variables.push((name.into(), value));
         }
-        self.command.env("LC_ALL", "C");
-        self
+        self.env("LC_ALL", "C")
     }
 
     /// With the same addresses in every run: cache conflicts and collisions in the branch predictor
@@ -187,35 +154,58 @@ impl Launch {
         self
     }
 
+    /// All that the new process needs to know.
+    pub(super) fn ready(&mut self) -> Result<Start, LaunchError> {
+        let label = self.label.clone();
+        // a string with a zero in it cannot be handed to a program
+        let text = |bytes: Vec<u8>| {
+            CString::new(bytes).map_err(|e| refused(format!("{label}: its command"))(e.into()))
+        };
+        let variables = self.environment().into_iter();
+        let argv = self.command.iter().map(|a| text(a.clone().into_bytes()));
+        let variable = |(name, value): (OsString, OsString)| {
+            text([name.as_bytes(), b"=", value.as_bytes()].concat())
+        };
+        let dir = self.dir.take().map(|d| text(d.into_os_string().into_vec()));
+        Ok(Start {
+            argv: argv.collect::<Result<_, _>>()?,
+            environment: variables.map(variable).collect::<Result<_, _>>()?,
+            dir: dir.transpose()?,
+            streams: std::mem::take(&mut self.streams),
+            setup: self.setup,
+            gate: None,
+            label: self.label.clone(),
+        })
+    }
+
+    fn environment(&mut self) -> Vec<(OsString, OsString)> {
+        let mut all: Vec<(OsString, OsString)> = match self.our_environment {
+            true => std::env::vars_os().collect(),
+            false => Vec::new(),
+        };
+        for (name, value) in std::mem::take(&mut self.variables) {
+            all.retain(|(n, _)| *n != name);
+            all.push((name, value));
+        }
+        all
+    }
+
     /// Starts the program. It dies with us, even when we are killed outright.
     ///
     /// # Errors
     /// When it cannot be started.
     pub fn start(mut self) -> Result<Process, LaunchError> {
-        let parent = rustix::process::getpid();
-        let setup = self.setup;
-        // SAFETY: between fork and exec the closure only makes system calls, which is
-        // async-signal-safe; it allocates nothing and takes no lock.
-        unsafe {
-            self.command.pre_exec(move || {
-                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                match rustix::process::getppid() {
-                    Some(p) if p == parent => setup.apply(),
-                    _ => Err(rustix::io::Errno::SRCH.into()), // we died in between
-                }
-            });
-        }
+        self.setup.dies_with_us = true;
+        let start = self.ready()?;
         let started = clock::now();
-        let cpus = self.cpus.take();
-        let spawned = there(cpus.as_deref(), || self.command.spawn())?;
-        match spawned {
-            Ok(child) => Process::watch(child, self.own_group, self.errors, self.label, started),
-            Err(source) => Err(LaunchError::Program {
-                program: self.program,
-                source,
-            }),
-        }
+        let pid = there(self.cpus.as_deref(), || start.spawn())??;
+        Process::watch(pid, self.setup.own_group, self.errors, self.label, started)
     }
+}
+
+fn null() -> Result<File, LaunchError> {
+    let file = File::options().read(true).write(true).open("/dev/null");
+    file.map_err(refused("/dev/null"))
 }
 
 /// Runs `f` on `cpus`, where given.

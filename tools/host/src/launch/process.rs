@@ -3,11 +3,12 @@
 use super::{refused, LaunchError};
 use amp_metrics::Nanos;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::process::{kill_process, kill_process_group, pidfd_open, Pid, PidfdFlags, Signal};
+use rustix::process::{kill_process, kill_process_group, pidfd_open, pidfd_send_signal, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 
 /// Bytes of a program's standard error that an error shows.
 const LAST_WORDS: u64 = 2000;
@@ -15,18 +16,41 @@ const LAST_WORDS: u64 = 2000;
 /// A child, whose process group is killed with it where it has one of its own.
 #[derive(Debug)]
 struct Owned {
-    child: Child,
+    pid: Pid,
     own_group: bool,
+    /// How it ended; its number is no longer ours then.
+    status: Option<ExitStatus>,
+}
+
+impl Owned {
+    /// Reaps it when it has ended, or waits for that, as `options` say.
+    fn reap(&mut self, options: WaitOptions) -> io::Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            let ended = rustix::io::retry_on_intr(|| waitpid(Some(self.pid), options))?;
+            self.status = ended.map(|(_, s)| ExitStatus::from_raw(s.as_raw()));
+        }
+        Ok(self.status)
+    }
+
+    /// Kills it, and its process group where it has one of its own, and reaps it.
+    fn kill(&mut self) {
+        if self.own_group {
+            // The group: a program may have started others. Nobody else can have taken the number,
+            // because the leader is reaped only here or by its `Process`, after which the group may
+            // only hold what it left behind.
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        if self.status.is_none() {
+            let _ = kill_process(self.pid, Signal::KILL);
+            let _ = self.reap(WaitOptions::empty());
+        }
+    }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
         if self.own_group {
-            // The group: a program may have started others. Nobody else can have taken the number,
-            // because the leader is reaped only here or by its `Process`, after which the group may
-            // only hold what it left behind.
-            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-            let _ = self.child.wait();
+            self.kill();
         }
     }
 }
@@ -45,14 +69,17 @@ pub struct Process {
 
 impl Process {
     pub(super) fn watch(
-        child: Child,
+        pid: Pid,
         own_group: bool,
         errors: Option<File>,
         label: String,
         started: Nanos,
     ) -> Result<Process, LaunchError> {
-        let owned = Owned { child, own_group };
-        let pid = Pid::from_child(&owned.child);
+        let owned = Owned {
+            pid,
+            own_group,
+            status: None,
+        };
         let pidfd = pidfd_open(pid, PidfdFlags::empty())
             .map_err(|e| refused(format!("{label}: cannot watch process {pid}"))(e.into()))?;
         Ok(Process {
@@ -66,33 +93,27 @@ impl Process {
 
     /// Its process id.
     pub fn pid(&self) -> i32 {
-        Pid::from_child(&self.owned.child).as_raw_nonzero().get()
+        self.owned.pid.as_raw_nonzero().get()
     }
 
     /// Asks it, and its process group where it has one of its own, to end (SIGTERM).
     pub fn end(&self) {
-        let pid = Pid::from_child(&self.owned.child);
         // one that is gone needs no asking
         let _ = match self.owned.own_group {
-            true => kill_process_group(pid, Signal::TERM),
-            false => kill_process(pid, Signal::TERM),
+            true => kill_process_group(self.owned.pid, Signal::TERM),
+            false => pidfd_send_signal(&self.pidfd, Signal::TERM),
         };
     }
 
     /// Asks it to end as a terminal does (SIGINT).
     pub fn interrupt(&self) {
         // one that is gone needs no asking
-        let _ = kill_process(Pid::from_child(&self.owned.child), Signal::INT);
+        let _ = pidfd_send_signal(&self.pidfd, Signal::INT);
     }
 
     /// Kills it, and its process group where it has one of its own, and reaps it.
     pub fn kill(&mut self) {
-        if self.owned.own_group {
-            // as when it is dropped: the number is ours until the leader is reaped
-            let _ = kill_process_group(Pid::from_child(&self.owned.child), Signal::KILL);
-        }
-        let _ = self.owned.child.kill();
-        let _ = self.owned.child.wait();
+        self.owned.kill();
     }
 
     /// Whether it has ended well: reaps it when it has ended.
@@ -100,7 +121,7 @@ impl Process {
     /// # Errors
     /// [`LaunchError::Failed`] when its status is another than 0.
     pub fn ended(&mut self) -> Result<bool, LaunchError> {
-        let status = self.owned.child.try_wait();
+        let status = self.owned.reap(WaitOptions::NOHANG);
         match status.map_err(|e| refused(self.label.clone())(e))? {
             None => Ok(false),
             Some(s) if s.success() => Ok(true),
@@ -124,11 +145,10 @@ impl Process {
     /// # Errors
     /// When the system cannot tell.
     pub fn status(&mut self) -> Result<u8, LaunchError> {
-        let status = self.owned.child.wait();
+        let status = self.owned.reap(WaitOptions::empty());
         let status = status.map_err(refused("cannot wait for the command"))?;
         let code = status
-            .code()
-            .or_else(|| status.signal().map(|s| 128 + s))
+            .and_then(|s| s.code().or_else(|| s.signal().map(|s| 128 + s)))
             .unwrap_or(1);
         Ok(u8::try_from(code).unwrap_or(1))
     }

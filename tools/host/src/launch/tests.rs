@@ -157,3 +157,80 @@ fn a_program_gets_what_was_asked_for() {
         .is_ok_and(|mut p| p.status().is_ok_and(|s| s == 0));
     assert!(fixed || !allowed, "{said}");
 }
+
+#[test]
+fn a_start_copies_none_of_our_memory() {
+    const PAGES: usize = 1024;
+    let mut ours = vec![1u8; PAGES * 4096];
+    // held, the child has its copy, if it makes one
+    let held = launch(&["true"]).hold().unwrap();
+    let faults = || {
+        // SAFETY: `usage` is plain data, for which zeros are valid; the call only writes it.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            usage.ru_minflt
+        }
+    };
+    let before = faults();
+    ours.iter_mut().step_by(4096).for_each(|b| *b += 1);
+    let after = faults();
+    assert!(after - before < PAGES as i64 / 8, "{before} {after}");
+    assert_eq!(std::hint::black_box(ours)[4096], 2);
+    assert_eq!(held.release().unwrap().status().unwrap(), 0);
+}
+
+#[test]
+fn a_program_has_signals_as_from_a_shell() {
+    let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    let p = launch(&["sh", "-c", script]).apart_with_output().unwrap();
+    let mut p = p.env("A", "b").start().unwrap();
+    run_to_end(&mut p).unwrap();
+    let said = p.last_words(200);
+    let mask = |name: &str| {
+        let line = said.lines().find_map(|l| l.strip_prefix(name));
+        u64::from_str_radix(line.unwrap_or_default().trim(), 16).unwrap()
+    };
+    assert_eq!(mask("SigBlk:"), 0, "{said}");
+    let pipe = 1u64 << (libc::SIGPIPE - 1);
+    assert_eq!(mask("SigIgn:") & pipe, 0, "{said}");
+}
+
+#[test]
+fn a_program_of_another_user_has_none_of_our_groups() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can start programs of other users");
+        return;
+    }
+    let user = Some((65534, 65533));
+    let p = launch(&["id"]).as_user(user).in_dir(Path::new("/"));
+    let mut p = p.apart_with_output().unwrap().start().unwrap();
+    run_to_end(&mut p).unwrap();
+    let said = p.last_words(200);
+    assert!(
+        said.contains("uid=65534") && said.contains("gid=65533"),
+        "{said}"
+    );
+    let groups = said.split("groups=").nth(1).unwrap_or_default();
+    assert!(
+        groups.starts_with("65533") && !groups.contains(','),
+        "{said}"
+    );
+}
+
+#[test]
+fn many_threads_start_programs_at_a_time() {
+    let start = |n: usize| {
+        let p = apart(&["sh", "-c", &format!("exit {n}")]);
+        p.start().unwrap().status().unwrap()
+    };
+    std::thread::scope(|s| {
+        let all: Vec<_> = (0..4)
+            .map(|t| s.spawn(move || (0..20).map(|n| start(t * 20 + n)).collect::<Vec<_>>()))
+            .collect();
+        for (t, one) in all.into_iter().enumerate() {
+            let expected: Vec<u8> = (0..20).map(|n| (t * 20 + n) as u8).collect();
+            assert_eq!(one.join().unwrap(), expected);
+        }
+    });
+}
