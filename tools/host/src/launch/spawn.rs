@@ -2,8 +2,8 @@
 //!
 //! A fork copies our page tables, and both sides then copy the pages that they write. A bench that
 //! has a policy in its own process starts programs by the dozen, at real-time priority, on the CPUs
-//! of other programs; there a fork took 5 to 20 ms of the virtual board's time, and this takes 1.5
-//! to 3.5 ms (docs/evidence/scheduling.md). The standard library does the same where nothing has to
+//! of other programs; there a fork took 5 to 20 ms of the virtual board's time, and this takes 1.4
+//! to 2.6 ms (docs/evidence/scheduling.md). The standard library does the same where nothing has to
 //! be done in the child but what posix_spawn(3) knows, which is too little here.
 
 use super::{refused, LaunchError};
