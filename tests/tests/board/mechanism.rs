@@ -347,8 +347,12 @@ fn a_program_that_is_run_again_begins_where_its_last_run_was_placed() {
              for i in 1 2 3 4 5; do
                  kill -KILL $p; wait $p
                  amp-workload run chase --size 16K --work 1000G >/dev/null & p=$!
-                 sleep 0.3
-                 echo \"began $(cat /proc/$p/comm) $(cut -d' ' -f39 /proc/$p/stat)\"
+                 on=
+                 for look in 1 2 3 4 5 6; do
+                     sleep 0.05
+                     on=\"$on $(cut -d' ' -f39 /proc/$p/stat)\"
+                 done
+                 echo \"began $(cat /proc/$p/comm)$on\"
              done
              wait $place
              cat /tmp/log
@@ -358,9 +362,11 @@ fn a_program_that_is_run_again_begins_where_its_last_run_was_placed() {
     let began: Vec<&str> = r.lines("began").collect();
     assert_eq!(began.len(), 5);
     for b in &began {
-        let (name, cpu) = b.split_once(' ').expect("a name and a CPU");
-        assert_eq!(name, "amp-chase");
-        assert!(BIG.contains(&cpu.parse().unwrap()), "{began:?}");
+        let mut words = b.split(' ');
+        assert_eq!(words.next(), Some("amp-chase"));
+        let big = words.filter(|cpu| BIG.contains(&cpu.parse().unwrap()));
+        // a little CPU that has nothing to do for a moment helps out, for a slice
+        assert!(big.count() >= 5, "{began:?}");
     }
     let stats = r.line("STATS");
     assert!(stats.contains("seats: 5,"), "{stats}");
