@@ -238,7 +238,8 @@ impl Gate {
 }
 
 /// By system calls of our own: those of the C library speak to all threads of a process, which here
-/// are our parent's.
+/// are our parent's. What setuid(2) does to memory, it does to our parent's, too: no core is dumped of it from now on, and only
+/// root looks into it. Whoever starts programs as another user is root.
 fn become_user(uid: u32, gid: u32) -> Result<(), Errno> {
     let call = |number: libc::c_long, a: u32| {
         // SAFETY: the calls take numbers, of which the last may be a null list of groups.
