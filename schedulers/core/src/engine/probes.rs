@@ -119,21 +119,20 @@ struct Wish {
     worth: Worth,
 }
 
-/// How far apart the factors of two threads are that change places, as the logarithm of their ratio: nothing is lost
-/// between two of the same factor. `None` where one is not known.
-fn gap(provider: &dyn Provider, pair: &[(ThreadKey, CoreTypeId); 2]) -> Option<f64> {
+/// The part of a probe's time that is charged to two threads that change places: none is lost between two of the same
+/// factor.
+fn cost(provider: &dyn Provider, pair: &[(ThreadKey, CoreTypeId); 2]) -> f64 {
     let factor = |(key, on): (ThreadKey, CoreTypeId), other: CoreTypeId| {
         let faster = MetricId::SpeedupFactor(on.min(other));
-        let factor = provider.estimate(key, faster)?.value;
-        (factor > 0.0).then_some(factor)
+        Some(provider.estimate(key, faster)?.value)
     };
     let [a, b] = *pair;
-    Some((factor(a, b.1)? / factor(b, a.1)?).ln().abs())
-}
-
-/// The part of a probe's time that is charged to two threads whose factors are so far apart.
-fn cost(gap: Option<f64>) -> f64 {
-    gap.map_or(1.0, |gap| (gap / DEAR.ln()).clamp(LEAST_COST, 1.0))
+    match (factor(a, b.1), factor(b, a.1)) {
+        (Some(a), Some(b)) if a > 0.0 && b > 0.0 => {
+            ((a / b).ln().abs() / DEAR.ln()).clamp(LEAST_COST, 1.0)
+        }
+        _ => 1.0,
+    }
 }
 
 impl Probes {
@@ -187,7 +186,8 @@ impl Probes {
             if self.running.len() >= most {
                 break;
             }
-            if let Some(p) = self.pair(*wish, share, now, &wanted) {
+            if let Some(mut p) = self.pair(*wish, share, period, offered, &wanted) {
+                p.cost = cost(now.provider, &p.pair);
                 self.swap(&p, decided);
                 self.running.push(p);
                 begun += 1;
@@ -281,12 +281,17 @@ impl Probes {
         decided.iter().all(|(k, _)| k != key)
     }
 
-    /// A probe of a period as wished, if there is a thread to change places with. One that is wanted where the
-    /// other one is goes first, then the one with which least is lost, then the one that was away least. Of whom enough is
-    /// known to wait, waits for the first of these.
-    fn pair(&self, wish: Wish, share: f64, now: &Situation<'_>, wanted: &[Wish]) -> Option<Probe> {
+    /// A probe of so many seconds as wished, if there is a thread to change places with. One that is wanted where the
+    /// other one is goes first, then the one that was away least.
+    fn pair(
+        &self,
+        wish: Wish,
+        share: f64,
+        probe: f64,
+        offered: &[ThreadView],
+        wanted: &[Wish],
+    ) -> Option<Probe> {
         let Wish { thread: i, on, .. } = wish;
-        let (offered, probe) = (now.offered, now.period.as_secs_f64());
         let home = self.to.get(i).copied().flatten()?;
         let free = |j: usize, away: CoreTypeId| {
             let within = |a: &Account| match wish.worth {
@@ -300,30 +305,18 @@ impl Probes {
         if home == on || !free(i, on) {
             return None;
         }
-        let pair = |j: usize| [(offered[i].key, home), (offered[j].key, on)];
-        let waits = wish.worth != Worth::Unknown;
+        let away = |i: usize| self.accounts.get(&offered[i].key).map_or(0.0, |a| a.away);
         let with = (0..offered.len())
-            .filter(|j| self.to[*j] == Some(on))
-            .filter(|j| match waits {
-                true => offered[*j].allowed.contains(home),
-                false => free(*j, home),
-            })
-            .map(|j| {
-                let unasked = !wanted.iter().any(|w| w.thread == j && w.on == home);
-                let away = self.accounts.get(&offered[j].key).map_or(0.0, |a| a.away);
-                (j, unasked, gap(now.provider, &pair(j)), away)
-            })
-            .min_by(|(_, unasked_a, a, away_a), (_, unasked_b, b, away_b)| {
-                let lost = |gap: &Option<f64>| gap.unwrap_or(f64::INFINITY);
-                let order = unasked_a.cmp(unasked_b);
-                let order = order.then(lost(a).total_cmp(&lost(b)));
-                order.then(away_a.total_cmp(away_b))
-            });
-        let (with, _, gap, _) = with.filter(|(j, ..)| free(*j, home))?;
+            .filter(|j| self.to[*j] == Some(on) && free(*j, home))
+            .min_by(|a, b| {
+                let unasked = |j: usize| !wanted.iter().any(|w| w.thread == j && w.on == home);
+                let order = unasked(*a).cmp(&unasked(*b));
+                order.then(away(*a).total_cmp(&away(*b)))
+            })?;
         Some(Probe {
-            pair: pair(with),
+            pair: [(offered[i].key, home), (offered[with].key, on)],
             left: probe,
-            cost: cost(gap),
+            cost: 1.0,
         })
     }
 

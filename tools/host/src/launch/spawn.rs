@@ -271,9 +271,13 @@ fn default_signals(interruptible: bool) {
             if libc::sigaction(signal, ptr::null(), &mut action) != 0 {
                 continue;
             }
-            let ignored = action.sa_sigaction == libc::SIG_IGN;
             let ours = signal == libc::SIGPIPE || (signal == libc::SIGINT && interruptible);
-            if !ignored || ours {
+            let stays = match action.sa_sigaction {
+                libc::SIG_DFL => true,
+                libc::SIG_IGN => !ours,
+                _ => false,
+            };
+            if !stays {
                 action.sa_sigaction = libc::SIG_DFL;
                 libc::sigaction(signal, &action, ptr::null_mut());
             }

@@ -325,21 +325,3 @@ fn near_factors_are_cheap_to_compare() {
     let (dear, cheap) = (probes([3.0, 1.2]), probes([1.25, 1.2]));
     assert!(dear > 0 && cheap >= 2 * dear, "{dear} and {cheap}");
 }
-
-/// Who gains most from a fast core does not make room for a look at another while somebody else can.
-#[test]
-fn with_whom_least_is_lost_changes_places() {
-    let mut lab = Lab::new(&[2, 2], &[4.0, 2.0, 1.8, 1.0], "hsp");
-    let mut away = [0; 2];
-    for _ in 0..400 {
-        for i in [2, 3] {
-            let key = lab.keys[i];
-            lab.wants.lock().unwrap().insert(key, BIG);
-        }
-        lab.tick();
-        for (i, n) in away.iter_mut().enumerate() {
-            *n += u32::from(lab.placed(i) == Some(LITTLE));
-        }
-    }
-    assert!(away[0] <= 1 && away[1] >= 10, "{away:?}");
-}
