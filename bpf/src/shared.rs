@@ -34,6 +34,10 @@ pub(crate) const MAX_CPUS: usize = intf::amp_consts_AMP_MAX_CPUS as usize;
 pub(crate) const MAX_QUEUES: usize = intf::amp_consts_AMP_MAX_QUEUES as usize;
 pub(crate) const ANY: u32 = intf::amp_consts_AMP_ANY;
 pub(crate) const MAX_EVENTS: usize = intf::amp_consts_AMP_MAX_EVENTS as usize;
+/// The heaviest thread.
+pub(crate) const MAX_WEIGHT: u32 = intf::amp_consts_AMP_MAX_WEIGHT;
+/// Control groups that can have a weight.
+pub(crate) const MAX_GROUPS: usize = intf::amp_consts_AMP_MAX_GROUPS as usize;
 pub(crate) const MAX_BANKS: usize = intf::amp_consts_AMP_MAX_BANKS as usize;
 pub(crate) const MAX_SLOTS: u32 = 1 << intf::amp_consts_AMP_SLOT_BITS;
 pub(crate) const NR_LATENCIES: usize = intf::amp_consts_AMP_NR_LATENCIES as usize;
@@ -50,6 +54,7 @@ const _: () = {
     assert!(offset_of!(Slot, placement) == 56);
     assert!(offset_of!(Slot, runtime) == 64);
     assert!(offset_of!(Slot, comm) == 152);
+    assert!(offset_of!(Slot, own_weight) == 180);
     assert!(size_of::<Cpu>() == 128);
     assert!(
         size_of::<[u64; MAX_TYPES]>() == offset_of!(Slot, burst_start) - offset_of!(Slot, runtime)

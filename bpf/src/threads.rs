@@ -1,6 +1,6 @@
 //! The table of threads that BPF keeps in shared memory.
 
-use crate::shared::{Slot, ANY, BEGAN, MAX_TYPES, QUEUED};
+use crate::shared::{Slot, ANY, BEGAN, MAX_TYPES, MAX_WEIGHT, QUEUED};
 use memmap2::{MmapOptions, MmapRaw};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,8 +33,12 @@ pub struct Thread {
     pub comm: [u8; 16],
     /// Hash of the arguments of its process, 0 if not known.
     pub arguments: u64,
-    /// Scheduling weight, 100 = nice 0.
+    /// Scheduling weight by its nice value alone, 100 = nice 0.
+    pub own_weight: u32,
+    /// Scheduling weight that is in effect: [`Scheduler::weigh`](crate::Scheduler::weigh).
     pub weight: u32,
+    /// Id of the control group that the CPU controller has it in, which is its inode number; 0 if there is none.
+    pub group: u64,
     /// Bit `t`: its affinity admits a CPU of core type `t`.
     pub allowed: u8,
     /// What it is doing.
@@ -62,8 +66,8 @@ pub struct Glance {
     pub generation: u32,
     /// CPU time of the task that its totals contain, ns.
     pub accounted: u64,
-    /// Scheduling weight, 100 = nice 0.
-    pub weight: u32,
+    /// Scheduling weight by its nice value alone, 100 = nice 0.
+    pub own_weight: u32,
     /// Bit `t`: its affinity admits a CPU of core type `t`.
     pub allowed: u8,
     /// Core type that it ran on last.
@@ -132,7 +136,7 @@ impl Table {
             let glance = Glance {
                 generation,
                 accounted: addr_of!((*slot).exec_seen).read_volatile(),
-                weight: addr_of!((*slot).weight).read_volatile(),
+                own_weight: addr_of!((*slot).own_weight).read_volatile(),
                 allowed: addr_of!((*slot).allowed).read_volatile(),
                 core_type: addr_of!((*slot).core_type).read_volatile(),
                 placed: addr_of!((*slot).placement).read_volatile() != ANY,
@@ -170,7 +174,9 @@ impl Table {
             tgid: s.tgid as i32,
             comm: s.comm,
             arguments: s.arguments,
+            own_weight: s.own_weight,
             weight: s.weight,
+            group: s.group,
             allowed: s.allowed,
             state: state(s.state, index, || current(s.cpu)),
             cpu: s.cpu,
@@ -180,6 +186,19 @@ impl Table {
             stolen: s.nr_stolen,
             swaps: s.nr_swaps,
         })
+    }
+
+    /// Writes what the thread weighs. False if it has gone.
+    pub fn weigh(&self, index: u32, generation: u32, weight: u32) -> bool {
+        let Some(slot) = self.slot(index) else {
+            return false;
+        };
+        if generation.is_multiple_of(2) || Self::generation(slot) != generation {
+            return false;
+        }
+        // SAFETY: as above; BPF writes it when the thread comes or has a new nice value, and whoever is later is right.
+        unsafe { addr_of_mut!((*slot).weight).write_volatile(weight.clamp(1, MAX_WEIGHT)) };
+        true
     }
 
     /// Writes a placement. Stamps it with `now` (`CLOCK_MONOTONIC` ns) when the thread wants a CPU
@@ -295,6 +314,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_thread_weighs_is_within_bounds_and_no_sign_of_life() {
+        let t = table(2);
+        occupy(&t, 1);
+        with(&t, 1, |s| (s.own_weight, s.weight, s.group) = (100, 100, 5));
+        let glance = t.glance(1, |_| 0).unwrap();
+        for (wanted, is) in [(250, 250), (0, 1), (1 << 20, MAX_WEIGHT)] {
+            assert!(t.weigh(1, 7, wanted));
+            let thread = t.read(1, |_| 0).unwrap();
+            assert_eq!(
+                (thread.own_weight, thread.weight, thread.group),
+                (100, is, 5)
+            );
+        }
+        assert_eq!(t.glance(1, |_| 0).unwrap(), glance);
+    }
+
+    #[test]
     fn does_not_stamp_a_sleeping_or_a_released_thread() {
         let t = table(2);
         occupy(&t, 1);
@@ -312,6 +348,9 @@ mod tests {
         assert!(!t.place(1, 5, Some(0), 99, |_| 1), "an earlier owner");
         assert!(!t.place(1, 8, Some(0), 99, |_| 1), "nobody");
         assert!(!t.place(9, 7, Some(0), 99, |_| 9), "no such slot");
+        for (index, generation) in [(1, 5), (1, 8), (9, 7)] {
+            assert!(!t.weigh(index, generation, 300));
+        }
         with(&t, 1, |s| assert_eq!((s.placement, s.placed_at), (ANY, 0)));
     }
 }

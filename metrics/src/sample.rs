@@ -45,7 +45,7 @@ pub struct ThreadSample {
     pub comm: [u8; 16],
     /// Hash of the arguments of its process, see [`ProgramName`].
     pub arguments: u64,
-    /// Scheduling weight, 100 = default (nice 0).
+    /// Scheduling weight, 100 = default (nice 0), by the thread's nice value and what its control groups ask for.
     pub weight: u32,
     /// Core types on which its affinity allows at least one CPU.
     pub allowed: CoreTypeSet,

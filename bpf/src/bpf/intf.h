@@ -38,6 +38,10 @@ enum amp_consts {
 	AMP_ENDED_BYTES = 256 * 1024,
 	/* Bytes for the news that somebody has come; one page of any kernel. */
 	AMP_ARRIVALS_BYTES = 64 * 1024,
+	/* Control groups whose threads have another weight than their nice value says. */
+	AMP_MAX_GROUPS = 4096,
+	/* The heaviest thread; the lightest one weighs 1. */
+	AMP_MAX_WEIGHT = 10000,
 };
 
 /*
@@ -51,15 +55,16 @@ enum amp_thread_state {
 };
 
 /*
- * One thread. The array is mapped by user space, which writes only `placement` and `placed_at`;
- * BPF writes those of a thread that takes a seat (seats.bpf.h).
+ * One thread. The array is mapped by user space, which writes only `placement`, `placed_at` and `weight`;
+ * BPF writes the first two of a thread that takes a seat (seats.bpf.h), and the last of one that is new or
+ * has a new nice value (groups.bpf.h).
  * The first cache line is all that a context switch touches besides one entry of `runtime`.
  */
 struct amp_slot {
 	u32 generation;		/* odd while a thread owns the slot, changes at every turn */
 	u32 pid;
 	u32 tgid;
-	u32 weight;		/* 100 is nice 0 */
+	u32 weight;		/* 100 is nice 0 where no control group says otherwise */
 	u64 exec_seen;		/* of the task's sum_exec_runtime, what `runtime` and `vtime` contain */
 	u64 vtime;		/* weighted run time in ns, on the clock named by `clock` */
 	u64 queued_at;		/* bpf_ktime_get_ns() when it entered its queue */
@@ -81,7 +86,8 @@ struct amp_slot {
 	u8 comm[16];
 	u64 arguments;		/* a hash of what its process was started with, see arguments.bpf.h; 0: not known */
 	u32 next_free;
-	u32 pad[3];
+	u32 own_weight;		/* by its nice value alone */
+	u64 group;		/* id of its control group, see groups.bpf.h */
 };
 
 /* A thread that has gone: how it was called, and what it had run by then. */
@@ -146,7 +152,7 @@ struct amp_meter {
 };
 
 /*
- * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `capacity`,
+ * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `weighted`, `capacity`,
  * `load` and `seat_ns`.
  */
 struct amp_shared {
@@ -159,6 +165,8 @@ struct amp_shared {
 	u32 resting;		/* nobody runs or waits, and the timer is off until somebody does */
 	u32 follow;		/* clocks follow load, where the kernel's frequency scaling listens */
 	u32 followed;		/* they do, by the last timer */
+	u32 weighted;		/* some control groups have a weight in `group_weights` */
+	u32 pad32;
 	u32 capacity[8];	/* by core type: of one CPU at present, 1024 for the fastest type at its best; AMP_MAX_TYPES */
 	u32 load[8];		/* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
 	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */

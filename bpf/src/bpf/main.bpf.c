@@ -4,6 +4,7 @@
  * each belongs on.
  *
  * accounting.bpf.h  run time and virtual time
+ * groups.bpf.h      what control groups make a thread weigh
  * slots.bpf.h       the record of a thread, shared with user space
  * ended.bpf.h       threads that have gone
  * arrivals.bpf.h    threads that have come
@@ -29,6 +30,7 @@ UEI_DEFINE(uei);
 #include "arguments.bpf.h"
 #include "seats.bpf.h"
 #include "accounting.bpf.h"
+#include "groups.bpf.h"
 #include "slots.bpf.h"
 #include "counters.bpf.h"
 #include "rest.bpf.h"

@@ -85,6 +85,7 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 	if (!s->arguments)
 		s->arguments = own_arguments(s->pid);
 	fold(p, s);
+	follow_group(p, s);
 	if (!s->announced)
 		announce(s);
 	/*

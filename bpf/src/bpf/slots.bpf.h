@@ -159,7 +159,9 @@ void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 		return;
 	s->pid = p->pid;
 	s->tgid = p->tgid;
-	s->weight = p->scx.weight;
+	s->own_weight = p->scx.weight;
+	s->group = group_of(p);
+	weigh(s);
 	s->exec_seen = p->se.sum_exec_runtime;
 	s->vtime = vtime;
 	s->queued_at = 0;
@@ -210,8 +212,10 @@ void BPF_STRUCT_OPS(amp_set_weight, struct task_struct *p, u32 weight)
 {
 	struct amp_slot *s = slot_of(p);
 
-	if (s)
-		s->weight = weight;
+	if (!s)
+		return;
+	s->own_weight = weight;
+	weigh(s);
 }
 
 void BPF_STRUCT_OPS(amp_set_cpumask, struct task_struct *p, const struct cpumask *mask)
@@ -266,6 +270,7 @@ int BPF_PROG(amp_process_exec, struct task_struct *p)
 	s->arguments = own_arguments(s->pid);
 	s->announced = 0;
 	s->run_again = 0;
+	follow_group(p, s);
 	take_seat(s, index);
 	return 0;
 }

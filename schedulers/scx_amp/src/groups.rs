@@ -1,8 +1,11 @@
-//! What control groups ask of the kernel's own CPU scheduler, and nobody keeps while another one
-//! schedules: weights, quotas, idle groups.
-//!
-//! The kernel leaves all of that to the scheduler that is loaded, and ours goes by the nice values
-//! of threads alone.
+//! What control groups ask of the CPU scheduler. The kernel leaves all of that to the one that is loaded: ours
+//! keeps weights and idle groups ([`Tree`]), and no quotas ([`not_kept`]).
+
+mod tree;
+mod watch;
+
+pub use tree::{Load, Tree};
+pub use watch::Watch;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,7 +20,7 @@ const MOST: usize = 10_000;
 pub struct Setting {
     /// The group, below the mount.
     group: PathBuf,
-    /// `cpu.weight 50`.
+    /// `cpu.max 20000 100000`.
     what: String,
 }
 
@@ -73,19 +76,11 @@ pub fn not_kept(root: &Path) -> Option<Found> {
 /// Those of one group.
 fn settings(dir: &Path) -> impl Iterator<Item = String> {
     let dir = dir.to_owned();
-    ["cpu.weight", "cpu.max", "cpu.idle"]
-        .into_iter()
-        .filter_map(move |file| {
-            let text = std::fs::read_to_string(dir.join(file)).ok()?;
-            let value = text.trim();
-            let usual = match file {
-                // an idle group has weight 0, which is no setting of its own
-                "cpu.weight" => matches!(value, "100" | "0"),
-                "cpu.max" => value.starts_with("max"),
-                _ => value == "0",
-            };
-            (!usual).then(|| format!("{file} {value}"))
-        })
+    ["cpu.max"].into_iter().filter_map(move |file| {
+        let text = std::fs::read_to_string(dir.join(file)).ok()?;
+        let value = text.trim();
+        (!value.starts_with("max")).then(|| format!("{file} {value}"))
+    })
 }
 
 impl Found {
@@ -133,18 +128,17 @@ mod tests {
             put(group, "cpu.idle", "0");
         }
         assert_eq!(said(), None);
+        // weights are kept
         put("a/b", "cpu.weight", "50");
-        put("c.service", "cpu.max", "20000 100000");
-        assert_eq!(
-            said().unwrap(),
-            "/a/b (cpu.weight 50), /c.service (cpu.max 20000 100000)"
-        );
         put("a", "cpu.idle", "1");
-        put("a", "cpu.weight", "0");
-        put("d", "cpu.weight", "200");
+        put("c.service", "cpu.max", "20000 100000");
+        assert_eq!(said().unwrap(), "/c.service (cpu.max 20000 100000)");
+        for group in ["a", "a/b", "d"] {
+            put(group, "cpu.max", "1000 100000");
+        }
         assert_eq!(
             said().unwrap(),
-            "/a (cpu.idle 1), /a/b (cpu.weight 50), /c.service (cpu.max 20000 100000), and 1 more"
+            "/a (cpu.max 1000 100000), /a/b (cpu.max 1000 100000), /c.service (cpu.max 20000 100000), and 1 more"
         );
     }
 }

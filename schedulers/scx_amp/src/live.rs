@@ -21,9 +21,11 @@ use std::time::Duration;
 
 mod capacities;
 mod roster;
+mod weights;
 
 use capacities::Capacities;
 use roster::Roster;
+use weights::Weights;
 
 /// Ticks that may fail to come before BPF shares fairly by itself.
 const SILENT_TICKS: u32 = 5;
@@ -61,6 +63,9 @@ pub struct Live {
     enough: Option<u32>,
     snapshot: Snapshot,
     roster: Roster,
+    weights: Weights,
+    /// Why groups' weights could not be told last, to say it once.
+    unweighted: Option<String>,
 }
 
 /// What the mechanism counted.
@@ -104,6 +109,11 @@ impl Live {
         let others = inventory.virtual_counters();
         Ok(Live {
             capacities: Capacities::of(&topology),
+            weights: Weights::new(
+                topology.core_types().iter().map(|t| t.cpus.len()).sum(),
+                Path::new("/"),
+            ),
+            unweighted: None,
             topology,
             scheduler,
             counting,
@@ -193,6 +203,24 @@ impl Live {
         }
     }
 
+    /// Has the threads of the snapshot weigh what their control groups ask for.
+    fn weigh(&mut self) {
+        let scheduler = &self.scheduler;
+        let (now, threads) = (self.snapshot.now, &mut self.snapshot.threads);
+        let new = self
+            .weights
+            .settle(now, threads, |slot, generation, weight| {
+                // false: the thread has gone since the snapshot
+                let _ = scheduler.weigh(slot, generation, weight);
+            });
+        let told = new.map(|new| self.scheduler.set_group_weights(new));
+        let refused = told.and_then(Result::err).map(|e| e.to_string());
+        if let Some(why) = refused.iter().find(|_| refused != self.unweighted) {
+            log::warn!("new threads do not weigh what their control groups ask for at once: {why}");
+        }
+        self.unweighted = refused;
+    }
+
     fn still_ours(&self) -> Result<(), MachineError> {
         match self.scheduler.exited() {
             None => Ok(()),
@@ -257,7 +285,10 @@ impl Machine for Live {
     fn sample(&mut self) -> Result<&Snapshot, MachineError> {
         self.still_ours()?;
         let (scheduler, counting) = (&self.scheduler, &mut self.counting);
+        let weights = &mut self.weights;
+        weights.begin();
         self.roster.look(scheduler, &mut self.snapshot, |t, out| {
+            weights.note(t);
             counting.read(scheduler, t, out);
         });
         if let Some(slots) = self.enough.filter(|_| self.scheduler.untracked() > 0) {
@@ -269,6 +300,7 @@ impl Machine for Live {
         }
         self.roster.bury(self.scheduler.ended(), &mut self.snapshot);
         self.snapshot.now = clock::now();
+        self.weigh();
         self.others.sample(&mut self.snapshot);
         for failed in self.others.missing().iter().skip(self.missing) {
             log::warn!("no longer sampled: {failed}");
@@ -343,7 +375,7 @@ fn sample_of(t: &amp_bpf::Thread) -> ThreadSample {
         app: AppId(u64::try_from(t.tgid).unwrap_or(0)),
         comm: t.comm,
         arguments: t.arguments,
-        weight: t.weight,
+        weight: t.own_weight,
         allowed: CoreTypeSet::from_bits(t.allowed),
         runnable: t.state != State::Sleeping,
         core_type: CoreTypeId(t.core_type),

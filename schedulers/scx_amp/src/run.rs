@@ -136,9 +136,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     let endpoint = endpoint.transpose()?;
     // before anything is loaded: it may take long where there are thousands of groups
     if let (true, Some(groups)) = (only.is_none(), not_kept()) {
-        log::warn!(
-            "weights and limits of control groups are not kept while scx_amp schedules: {groups}"
-        );
+        log::warn!("limits of control groups are not kept while scx_amp schedules: {groups}");
     }
     let mut running = Running::begin(&options, &detected, only.is_some())?;
     if !rules.is_empty() {

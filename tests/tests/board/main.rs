@@ -36,3 +36,4 @@ mod soak;
 mod survival;
 mod taken;
 mod wakeups;
+mod weights;

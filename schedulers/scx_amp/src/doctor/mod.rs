@@ -80,7 +80,7 @@ fn examine(root: &Path, args: &DoctorArgs, trial: counters::Trial) -> Result<Rep
     Ok(Report::of(checks))
 }
 
-/// Whether control groups ask for what a loaded scheduler does not keep.
+/// Whether control groups ask for what we do not keep.
 fn control_groups(root: &Path) -> Check {
     const NAME: &str = "control groups";
     let Some(found) = groups::not_kept(root) else {
@@ -88,15 +88,15 @@ fn control_groups(root: &Path) -> Check {
         return Check::ok(NAME, found);
     };
     match found.in_a_line() {
-        None if found.whole() => Check::ok(NAME, "no CPU weight or limit differs from the default"),
+        None if found.whole() => Check::ok(NAME, "none has a limit of CPU time; weights are kept"),
         None => Check::ok(
             NAME,
-            "no CPU weight or limit among the first groups; there are more",
+            "no limit of CPU time among the first groups; there are more",
         ),
         Some(found) => Check::warning(
             NAME,
             format!("not kept while scx_amp schedules: {found}"),
-            "Use nice values where weights matter, and the kernel's own scheduler where limits do",
+            "Use the kernel's own scheduler where limits matter",
         ),
     }
 }

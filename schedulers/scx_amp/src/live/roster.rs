@@ -194,7 +194,9 @@ mod tests {
                 tgid,
                 comm: [0; 16],
                 arguments: 0,
+                own_weight: 100,
                 weight: 100,
+                group: 1,
                 allowed: 3,
                 state: State::Sleeping,
                 cpu: 0,
@@ -217,7 +219,7 @@ mod tests {
             Some(Glance {
                 generation: t.generation,
                 accounted: t.runtime.iter().sum(),
-                weight: t.weight,
+                own_weight: t.own_weight,
                 allowed: t.allowed,
                 core_type: t.core_type,
                 placed: t.placement.is_some(),
@@ -300,7 +302,7 @@ mod tests {
                         3 => t.state = State::Sleeping,
                         4 => t.placement = Some(1),
                         5 => t.placement = None,
-                        6 => t.weight += 1,
+                        6 => t.own_weight += 1,
                         _ => t.runtime[1] += 1,
                     }
                 }
