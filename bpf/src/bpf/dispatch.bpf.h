@@ -34,6 +34,28 @@ static bool somebody_waits(u32 type)
 	return false;
 }
 
+/* Whether anybody waits in @q who may run on @cpu. Who is kept on other CPUs is no reason to take this one from anybody. */
+static bool waits_for(u64 q, s32 cpu)
+{
+	struct task_struct *p;
+	bool any = false;
+	u32 seen = 0;
+
+	if (!scx_bpf_dsq_nr_queued(q))
+		return false;
+	bpf_for_each(scx_dsq, p, q, 0) {
+		seen++;
+		__sink(seen);
+		if (seen > MAX_SCAN)
+			break;
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !p->migration_disabled) {
+			any = true;
+			break;
+		}
+	}
+	return any;
+}
+
 /*
  * Whether @p, whose slice is over, may go on running on a CPU of @type if nobody has waited longer.
  */
@@ -53,7 +75,7 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 			return lent_cpu(p, type, false) < 0;
 		/* on a CPU that is lent to it, until somebody comes who belongs here */
 		if (want > type && shared.lending && !shared.fallback && !s->placed_at)
-			return !scx_bpf_dsq_nr_queued(queue_of(cpu_of_task(p)));
+			return !waits_for(queue_of(cpu_of_task(p)), cpu_of_task(p));
 		/*
 		 * Taken from a backlog, it would go back there. It stays a few slices, for the sake
 		 * of its caches, and then takes turns with the others, unless user space has just

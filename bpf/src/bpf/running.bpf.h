@@ -5,9 +5,9 @@
 
 /*
  * The first run after a switch of core type: a swap took effect, or a thread was taken by a CPU of
- * another type.
+ * another type. @leaves: it may go to another CPU.
  */
-static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type)
+static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type, bool leaves)
 {
 	u32 want;
 	struct amp_cpu *c = cpu_record(cpu);
@@ -25,8 +25,11 @@ static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type)
 		if (want > type)
 			c->nr_lent++;
 		__sync_fetch_and_or(&shared.foreign, 1U << (type & (AMP_MAX_TYPES - 1)));
-		/* its own work arrived while the CPU was reaching for this */
-		if (scx_bpf_dsq_nr_queued(queue_of(cpu)))
+		/*
+		 * its own work arrived while the CPU was reaching for this, which can leave: what cannot would be
+		 * here again at once
+		 */
+		if (leaves && waits_for(queue_of(cpu), cpu))
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	} else if (s->placed_at && want == type) {
 		u64 now = bpf_ktime_get_ns();
@@ -61,7 +64,7 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 	s->state = AMP_BEGAN;
 	advance_clock(s);
 	if (s->placed_at || c->foreign || s->placement != AMP_ANY || s->rotation != AMP_ANY)
-		note_placement(s, cpu, type);
+		note_placement(s, cpu, type, !p->migration_disabled);
 }
 
 /* Threads that never stop must show up too. */

@@ -29,6 +29,7 @@ mod peers;
 mod pmc;
 mod recording;
 mod repeatability;
+mod scenarios;
 mod service;
 mod setup;
 mod smt;
