@@ -12,7 +12,8 @@ echo "up $(cat /sys/kernel/sched_ext/state)"
 kill $pid; wait $pid; echo "status $?"
 "#;
 
-fn boots(machine: &str, big: &str, small: &str) {
+/// `types` are the CPUs of each core type, fastest first.
+fn boots(machine: &str, types: &[&str]) {
     let r = Lab::board(machine).run(SCRIPT).ok();
     let topology: serde_json::Value = serde_json::from_str(r.line("topology")).unwrap();
     let cpus: Vec<&str> = topology["core_types"]
@@ -21,7 +22,7 @@ fn boots(machine: &str, big: &str, small: &str) {
         .iter()
         .map(|t| t["cpus"].as_str().unwrap())
         .collect();
-    assert_eq!(cpus, [big, small], "{topology}");
+    assert_eq!(cpus, types, "{topology}");
     assert_eq!((r.line("up"), r.line("status")), ("enabled", "0"));
     // else the first program that asks for random numbers computes for seconds until there are some
     let log = &r.0.kernel_log;
@@ -31,20 +32,26 @@ fn boots(machine: &str, big: &str, small: &str) {
 
 #[test]
 fn quickia() {
-    boots("quickia", "0-1", "2-3");
+    boots("quickia", &["0-1", "2-3"]);
 }
 
 #[test]
 fn opteron() {
-    boots("opteron", "0-1", "2-11");
+    boots("opteron", &["0-1", "2-11"]);
 }
 
 #[test]
 fn laptop() {
-    boots("laptop", "0-1", "2-11");
+    boots("laptop", &["0-1", "2-11"]);
 }
 
 #[test]
 fn alderlake() {
-    boots("alderlake", "0-7", "8-15");
+    boots("alderlake", &["0-7", "8-15"]);
+}
+
+/// Three core types, and the fastest has the last CPU.
+#[test]
+fn snapdragon888() {
+    boots("snapdragon888", &["7", "4-6", "0-3"]);
 }

@@ -81,12 +81,13 @@ fn shipped_machines_are_right() {
             .collect::<Vec<_>>()
     };
     let shapes: Vec<_> = SHIPPED.iter().map(|n| (*n, shape(n))).collect();
-    let known = [
-        ("alderlake", [8, 8]),
-        ("juno", [2, 4]),
-        ("laptop", [2, 10]),
-        ("opteron", [2, 10]),
-        ("quickia", [2, 2]),
+    let known: [(&str, &[usize]); 6] = [
+        ("alderlake", &[8, 8]),
+        ("juno", &[2, 4]),
+        ("laptop", &[2, 10]),
+        ("opteron", &[2, 10]),
+        ("quickia", &[2, 2]),
+        ("snapdragon888", &[1, 3, 4]),
     ];
     assert_eq!(shapes, known.map(|(n, s)| (n, s.to_vec())));
 }
