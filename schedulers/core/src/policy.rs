@@ -14,6 +14,7 @@
 //!   give away shares have in common.
 //! - [`seats`] turns "who deserves a fast core most" into a placement for any number of core types:
 //!   affinity, load balance, hysteresis and work conservation are its business and no policy's.
+//! - [`exchange`] finds the placement of the largest sum of speeds on three core types and more.
 //! - [`contention`] puts threads apart that slow each other down, where that is known and pays.
 //! - [`knobs`] are the parameters that a user may turn while the scheduler runs; [`settings`] is
 //!   the road from a name and what the user set to a policy.
@@ -24,6 +25,7 @@
 pub mod apps;
 pub mod contention;
 pub mod contract;
+pub mod exchange;
 pub mod hindsight;
 pub mod knobs;
 pub mod ledger;

@@ -202,9 +202,15 @@ pub struct Noisy {
 impl Noisy {
     /// These factors by application, with noise up to `amplitude`.
     pub fn new(sf: &[(u64, f64)], amplitude: f64, seed: u64) -> Noisy {
+        let sf: Vec<(u64, Vec<f64>)> = sf.iter().map(|(app, sf)| (*app, vec![*sf])).collect();
+        Noisy::per_type(&sf, amplitude, seed)
+    }
+
+    /// As [`Noisy::new`], with a factor per core type.
+    pub fn per_type(sf: &[(u64, Vec<f64>)], amplitude: f64, seed: u64) -> Noisy {
         let d = Declarations::default();
         for (app, sf) in sf {
-            d.declare(AppId(*app), amp_metrics::Speedups::fastest(*sf).unwrap());
+            d.declare(AppId(*app), amp_metrics::Speedups::per_type(sf).unwrap());
         }
         let rng = SmallRng::seed_from_u64(seed);
         Noisy {

@@ -5,6 +5,7 @@ mod fairness;
 mod frontier;
 mod steadiness;
 mod table;
+mod types;
 
 use crate::engine::Engine;
 use crate::policy::by_name;

@@ -3,6 +3,7 @@
 use crate::machine::Placement;
 use crate::policy::contention::Contention;
 use crate::policy::contract::{Entry, Policy};
+use crate::policy::exchange::Exchange;
 use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::ledger::Ledger;
 use crate::policy::seats::{Claim, Seats};
@@ -37,7 +38,10 @@ CAMP instead, `utility=barrier` takes it that threads wait for the slowest (SP =
 takes that off SF.
 This is the throughput-optimal placement where threads of one application do not wait for each
 other, and an unfair one: low-speedup applications stay on slow cores. With several core types each
-is filled in turn, fastest first, by speedup on that type.
+is filled in turn, fastest first, by speedup on that type; then threads change places round the types
+as long as the sum of their speedups grows by more than the hysteresis. So a thread that does nearly
+as well on the next type leaves the fastest one to a thread that does not. Only threads with a
+speedup factor on every type but the slowest take part.
 
 Where the provider knows what programs cost each other (`fused` learns it), threads that slow each
 other down are put apart when that makes the sum of speeds grow by more than the hysteresis. This is
@@ -95,7 +99,10 @@ pub struct Hsp {
     siblings: Ledger<ThreadKey>,
     turns: Turns,
     seats: Seats,
+    exchange: Exchange,
     contention: Contention,
+    /// Per thread of the view: whether there is a speedup factor for every core type.
+    whole: Vec<bool>,
     /// Per thread of the view: what a core of each type adds while it runs the thread, on top of 1;
     /// none without a speedup factor.
     gains: Vec<Option<[f64; MAX_CORE_TYPES]>>,
@@ -115,7 +122,9 @@ impl Hsp {
             siblings: Ledger::default(),
             turns: Turns::default(),
             seats: Seats::default(),
+            exchange: Exchange::default(),
             contention: Contention::default(),
+            whole: Vec::new(),
             gains: Vec::new(),
             doubts: Vec::new(),
             contested: Vec::new(),
@@ -127,26 +136,36 @@ impl Hsp {
         self.contested.clear();
         self.contested
             .extend(self.gains.iter().map(Option::is_none));
-        for level in view.core_types().rev().skip(1) {
-            let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
-            let range = |i: usize| {
-                let gain = self.gains[i]?[level.index()];
-                Some((gain - self.doubts[i], gain + self.doubts[i]))
-            };
-            let place = |i: usize| self.seats.of(i).map(|t| t <= level);
-            for i in 0..view.threads.len() {
-                match (range(i), place(i)) {
-                    (Some((low, _)), Some(true)) => least = least.min(low),
-                    (Some((_, high)), Some(false)) => most = most.max(high),
-                    _ => {}
-                }
-            }
-            for i in 0..view.threads.len() {
-                self.contested[i] |= match (range(i), place(i)) {
-                    (Some((low, _)), Some(true)) => low < most,
-                    (Some((_, high)), Some(false)) => high > least,
-                    _ => false,
+        // where a factor between is missing, only those over the slowest type compare
+        let whole = (self.whole.iter().zip(&self.gains)).all(|(whole, g)| *whole || g.is_none());
+        for slow in view.core_types().skip(1) {
+            for fast in view.core_types().take(slow.index()) {
+                let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+                let range = |i: usize| {
+                    let gains = self.gains[i]?;
+                    let over = if whole { gains[slow.index()] } else { 1.0 };
+                    let gain = gains[fast.index()] - over;
+                    Some((gain - self.doubts[i], gain + self.doubts[i]))
                 };
+                let on_fast = |i: usize| match self.seats.of(i)? {
+                    t if t == fast => Some(true),
+                    t if t == slow => Some(false),
+                    _ => None,
+                };
+                for i in 0..view.threads.len() {
+                    match (range(i), on_fast(i)) {
+                        (Some((low, _)), Some(true)) => least = least.min(low),
+                        (Some((_, high)), Some(false)) => most = most.max(high),
+                        _ => {}
+                    }
+                }
+                for i in 0..view.threads.len() {
+                    self.contested[i] |= match (range(i), on_fast(i)) {
+                        (Some((low, _)), Some(true)) => low < most,
+                        (Some((_, high)), Some(false)) => high > least,
+                        _ => false,
+                    };
+                }
             }
         }
     }
@@ -160,6 +179,7 @@ impl Hsp {
         self.siblings.begin();
         self.gains.clear();
         self.doubts.clear();
+        self.whole.clear();
         for th in view.threads {
             if view.apps.get(th.app).is_some_and(|a| a.threads.len() > 1) {
                 let mut used = [0.0; MAX_CORE_TYPES];
@@ -171,20 +191,24 @@ impl Hsp {
             let Some((fastest, u)) = view.uncertain_factor(th, CoreTypeId::FASTEST) else {
                 self.gains.push(None);
                 self.doubts.push(0.0);
+                self.whole.push(false);
                 continue;
             };
             let (_, means) = self.smoothed.enter(th.key, th.succeeds, Default::default);
-            let mut gains = [1.0; MAX_CORE_TYPES];
+            let (mut gains, mut whole) = ([1.0; MAX_CORE_TYPES], true);
             for t in view.core_types().filter(|t| *t != slowest) {
                 let k = t.index();
                 // When a source knows the fastest type only, that is all that ranks threads for the
                 // types between.
-                let sf = view.speedup_factor(th, t).unwrap_or(fastest);
+                let known = view.speedup_factor(th, t);
+                whole &= known.is_some();
+                let sf = known.unwrap_or(fastest);
                 gains[k] = 1.0 + view.gain_per_core(th, t, means[k].update(sf, window), rule);
             }
             let gain = |sf: f64| view.gain_per_core(th, CoreTypeId::FASTEST, sf, rule);
             self.doubts.push((gain(fastest + u) - gain(fastest)).abs());
             self.gains.push(Some(gains));
+            self.whole.push(whole);
         }
         self.siblings.settle(MEMORY * turn);
     }
@@ -217,6 +241,13 @@ impl Policy for Hsp {
                 bonus: bonus(i, t),
             })
         });
+        // who is sent to a slower type than it has must be outdone by more than its bonus
+        let whole = &self.whole;
+        let value = |i: usize, t: CoreTypeId| {
+            let held = view.threads[i].placed.filter(|held| *held < t);
+            whole[i].then(|| gain(i, t) - held.map_or(0.0, |held| bonus(i, held)))
+        };
+        self.exchange.improve(view, &mut self.seats, &value);
         self.seats.take_turns(
             view,
             &self.siblings,
