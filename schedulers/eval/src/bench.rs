@@ -1,7 +1,7 @@
 //! The bench: one protocol for every laboratory [PMCTrack §4; TR5028].
 //!
 //! ```text
-//! every program alone, on slow cores and with fast ones      (kept times are used where there are enough)
+//! every program alone, on each core type                      (kept times are used where there are enough)
 //! run 1: policy A, policy B, …   run 2: policy A, policy B, …   by turns, so that a drift meets all alike
 //! evaluate, steady-state prediction, timeline of the first run
 //! ```
@@ -42,7 +42,7 @@ pub struct Plan<'a> {
     pub policies: &'a [Contender],
     /// Runs of the mix per policy.
     pub runs: Runs,
-    /// Runs of each program alone, on slow cores and with fast ones, ≥ 1.
+    /// Runs of each program alone, on each core type, ≥ 1.
     pub solo_runs: u32,
     /// Completions of every program that end a run of the mix, ≥ 1.
     pub completions: usize,
@@ -281,7 +281,17 @@ impl<L: Lab> Bench<'_, '_, L> {
         }
     }
 
-    /// How often each program runs alone on either cores.
+    /// The cores that programs run on alone: those of each core type.
+    fn cores_alone(&self) -> Vec<Cores> {
+        let types = self.lab.facts(self.plan).machine.core_types.len();
+        let between = (1..types.saturating_sub(1)).map(Cores::Between);
+        [Cores::Slow, Cores::Fast]
+            .into_iter()
+            .chain(between)
+            .collect()
+    }
+
+    /// How often each program runs alone on each of them.
     fn solo_runs(&self) -> usize {
         match self.lab.repeatable() {
             true => 1,
@@ -303,9 +313,15 @@ impl<L: Lab> Bench<'_, '_, L> {
     fn solos(&mut self, kept: &mut SoloCache) -> Result<Vec<SoloTimes>, BenchError<L::Error>> {
         let wanted = self.solo_runs();
         let efficiency = self.wants_efficiency();
+        let cores = self.cores_alone();
+        let between = cores.len() - 2;
         let enough = |t: &&SoloTimes| {
-            let energies = !efficiency || t.slow_j.len() >= wanted && t.fast_j.len() >= wanted;
-            t.slow_s.len() >= wanted && t.fast_s.len() >= wanted && energies
+            let all = |slow: &[f64], fast: &[f64], others: &[Vec<f64>]| {
+                let others = others.len() == between && others.iter().all(|o| o.len() >= wanted);
+                slow.len() >= wanted && fast.len() >= wanted && others
+            };
+            let energies = !efficiency || all(&t.slow_j, &t.fast_j, &t.between_j);
+            all(&t.slow_s, &t.fast_s, &t.between_s) && energies
         };
         let keys: Vec<Option<String>> = (0..self.plan.workload.apps.len())
             .map(|app| self.lab.key(app))
@@ -317,7 +333,7 @@ impl<L: Lab> Bench<'_, '_, L> {
         let missing = keys.iter().filter(|k| known(kept, k).is_none()).count();
         let planned = |p: &Contender| u64::from(self.plan.runs.planned(p.is_kernel(), None));
         let mixes: u64 = self.plan.policies.iter().map(planned).sum();
-        self.total = (missing * wanted * 2) as u64 + mixes;
+        self.total = (missing * wanted * cores.len()) as u64 + mixes;
         let mut out = Vec::with_capacity(keys.len());
         for (app, key) in keys.into_iter().enumerate() {
             // looked up again: a program that is in the mix twice has just been measured
@@ -325,7 +341,7 @@ impl<L: Lab> Bench<'_, '_, L> {
                 out.push(times);
                 continue;
             }
-            let times = self.alone(app)?;
+            let times = self.alone(app, &cores)?;
             if let Some(key) = key {
                 kept.put(key, times.clone())?;
             }
@@ -335,17 +351,19 @@ impl<L: Lab> Bench<'_, '_, L> {
     }
 
     /// One program alone.
-    fn alone(&mut self, app: usize) -> Result<SoloTimes, BenchError<L::Error>> {
+    fn alone(&mut self, app: usize, cores: &[Cores]) -> Result<SoloTimes, BenchError<L::Error>> {
         let app_spec = &self.plan.workload.apps[app];
         let name = &app_spec.name;
         let mut times = SoloTimes {
             name: name.clone(),
             command: app_spec.command.clone(),
+            between_s: vec![Vec::new(); cores.len() - 2],
+            between_j: vec![Vec::new(); cores.len() - 2],
             ..SoloTimes::default()
         };
         let (mut instructions, mut courses) = (Vec::new(), Vec::new());
         for _ in 0..self.solo_runs() {
-            for cores in [Cores::Slow, Cores::Fast] {
+            for &cores in cores {
                 self.begin(What::Alone { app: name, cores })?;
                 let record = self.lab.alone(app, cores, self.cancel).map_err(|error| {
                     self.failed(BenchError::Alone {
@@ -365,14 +383,20 @@ impl<L: Lab> Bench<'_, '_, L> {
                         times.fast_s.push(record.took_s);
                         times.fast_j.extend(record.energy_j);
                     }
+                    Cores::Between(t) => {
+                        times.between_s[t - 1].push(record.took_s);
+                        times.between_j[t - 1].extend(record.energy_j);
+                    }
                 }
             }
         }
         if self.lab.repeatable() {
-            times.slow_s.extend_from_within(..);
-            times.fast_s.extend_from_within(..);
-            times.slow_j.extend_from_within(..);
-            times.fast_j.extend_from_within(..);
+            let ends = [&mut times.slow_s, &mut times.fast_s];
+            let energies = [&mut times.slow_j, &mut times.fast_j];
+            let between = times.between_s.iter_mut().chain(&mut times.between_j);
+            for all in ends.into_iter().chain(energies).chain(between) {
+                all.extend_from_within(..);
+            }
         }
         times.instructions = Measured::mean(&instructions).map(|m| m.value);
         times.progress = Progress::mean(&courses);
@@ -388,9 +412,9 @@ impl<L: Lab> Bench<'_, '_, L> {
     ) -> Result<Best, BenchError<L::Error>> {
         let plan = self.plan;
         let Some(all) = pinned::placements(plan.workload, machine, pinned::MOST) else {
-            let sf = solos.iter().map(|s| s.speedup().unwrap_or(1.0));
+            let sf: Vec<Vec<f64>> = solos.iter().filter_map(SoloTimes::speedups).collect();
             return Ok(Best {
-                placement: pinned::by_speedup(plan.workload, machine, &sf.collect::<Vec<f64>>()),
+                placement: pinned::by_speedup(plan.workload, machine, &sf),
                 trials: Vec::new(),
             });
         };

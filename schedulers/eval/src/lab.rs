@@ -37,14 +37,18 @@ pub enum Cores {
     Slow,
     /// All fast ones are available.
     Fast,
+    /// Those of a core type between, by its position in the list of core types, fastest first. A
+    /// program of more threads than it has CPUs may use all slower ones, too.
+    Between(usize),
 }
 
 impl fmt::Display for Cores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Cores::Slow => "slow cores",
-            Cores::Fast => "fast cores",
-        })
+        match self {
+            Cores::Slow => f.write_str("slow cores"),
+            Cores::Fast => f.write_str("fast cores"),
+            Cores::Between(t) => write!(f, "cores of type {}", t + 1),
+        }
     }
 }
 

@@ -34,6 +34,9 @@ pub struct SoloTimes {
     pub slow_s: Vec<f64>,
     /// With the fastest core type available.
     pub fast_s: Vec<f64>,
+    /// On each core type between them, fastest first; none where there are two.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub between_s: Vec<Vec<f64>>,
     /// Instructions of one completion, where the machine counts them for us.
     pub instructions: Option<f64>,
     /// Its course alone on slow cores, where its own instructions were counted.
@@ -45,6 +48,9 @@ pub struct SoloTimes {
     /// Energy of each run with the fastest core type, in joules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fast_j: Vec<f64>,
+    /// Energy of each run on each core type between them, in joules.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub between_j: Vec<Vec<f64>>,
 }
 
 impl SoloTimes {
@@ -62,12 +68,34 @@ impl SoloTimes {
         Some(typical(&self.slow_s)? / typical(&self.fast_s)?)
     }
 
+    /// Speedup factor of the whole program on each core type but the slowest, fastest first. None
+    /// without times of one of them.
+    pub fn speedups(&self) -> Option<Vec<f64>> {
+        let slow = typical(&self.slow_s)?;
+        let faster = std::iter::once(&self.fast_s).chain(&self.between_s);
+        faster.map(|s| Some(slow / typical(s)?)).collect()
+    }
+
     /// Efficiency factor of the whole program: energy times delay on slow cores over that with fast
     /// ones, EF = EDP_small / EDP_big = SF / ER [PMCTrack eq. 3-7]. `None` without times and
     /// energies above 0.
     pub fn efficiency(&self) -> Option<f64> {
+        self.efficiency_of(&self.fast_s, &self.fast_j)
+    }
+
+    /// Efficiency factor of the whole program on each core type but the slowest, fastest first.
+    /// None where one is not known.
+    pub fn efficiencies(&self) -> Option<Vec<f64>> {
+        let between = (0..self.between_s.len()).map(|k| {
+            let joules = self.between_j.get(k)?;
+            self.efficiency_of(&self.between_s[k], joules)
+        });
+        std::iter::once(self.efficiency()).chain(between).collect()
+    }
+
+    fn efficiency_of(&self, times: &[f64], joules: &[f64]) -> Option<f64> {
         let edp = |s: &[f64], j: &[f64]| Some(typical(s)? * typical(j)?);
-        let factor = edp(&self.slow_s, &self.slow_j)? / edp(&self.fast_s, &self.fast_j)?;
+        let factor = edp(&self.slow_s, &self.slow_j)? / edp(times, joules)?;
         (factor.is_finite() && factor > 0.0).then_some(factor)
     }
 }

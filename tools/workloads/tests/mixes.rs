@@ -20,15 +20,15 @@ fn mixes_in(folder: &str) -> Vec<(String, Workload)> {
     all
 }
 
-/// The mixes of the board and of guests; those in folders other than `bench` are the simulator's
+/// The mixes of the board and of guests; those in folders other than `bench` and `phone` are the simulator's
 /// and have no commands, or declare no factors.
 fn mixes() -> Vec<(String, Workload)> {
     mixes_in("mixes")
 }
 
-/// Mixes that tell contenders apart.
+/// Mixes that tell contenders apart, and those of machines with three core types.
 fn bench() -> Vec<(String, Workload)> {
-    mixes_in("mixes/bench")
+    [mixes_in("mixes/bench"), mixes_in("mixes/phone")].concat()
 }
 
 fn all() -> impl Iterator<Item = (String, Workload)> {

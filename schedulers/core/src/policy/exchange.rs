@@ -17,89 +17,83 @@ const MOST_THREADS: usize = 256;
 /// What a cycle must add to the sum, in speeds of the slowest core type.
 const LEAST: f64 = 1e-6;
 
-/// The thread that had best go from one type to another, and what that adds to the sum.
-type Move = Option<(f64, usize)>;
-/// [`Move`]s by type and target.
-type Moves = [[Move; MAX_CORE_TYPES]; MAX_CORE_TYPES];
+/// The speed of a thread on a core type; `None` where it is not known, or may not run.
+type Value<'a> = dyn Fn(usize, CoreTypeId) -> Option<f64> + 'a;
+/// By type and target: what the best move adds to the sum, and whose it is.
+type Moves = [[Option<(f64, usize)>; MAX_CORE_TYPES]; MAX_CORE_TYPES];
+/// By type: where the thread goes that leaves it, and which one.
+type Cycle = [Option<(CoreTypeId, usize)>; MAX_CORE_TYPES];
 
 /// Looks for changes of places. Keeps its buffers from decision to decision.
 #[derive(Debug, Default)]
 pub struct Exchange {
+    to: Vec<Option<CoreTypeId>>,
     weights: Vec<u32>,
 }
 
 impl Exchange {
     /// Changes `seats` to a placement with as many threads on each type and the largest sum of
-    /// `value`: the speed of a thread (index in the view) on a core type. `None` leaves the thread
-    /// where it is. Where threads share CPUs, only those of equal weight change places.
-    pub fn improve(
-        &mut self,
-        view: &View<'_>,
-        seats: &mut Seats,
-        value: &dyn Fn(usize, CoreTypeId) -> Option<f64>,
-    ) {
+    /// `value`, by the thread's index in the view; a thread without a value stays where it is. Where
+    /// threads share CPUs, only those of equal weight change places.
+    pub fn improve(&mut self, view: &View<'_>, seats: &mut Seats, value: &Value<'_>) {
         let types = view.topology.core_types().len();
         if types < 3 || view.threads.len() > MOST_THREADS {
             return;
         }
+        self.to.clear();
+        self.to.extend((0..view.threads.len()).map(|i| seats.of(i)));
+        let may = |i: usize, t: CoreTypeId| view.threads[i].allowed.contains(t);
         let cpus: usize = view.core_types().map(|t| view.nr_seats(t)).sum();
-        self.weights.clear();
-        if view.threads.len() > cpus {
+        if view.threads.len() <= cpus {
+            let value = |i: usize, t: CoreTypeId| value(i, t).filter(|_| may(i, t));
+            improve(&mut self.to, types, &value);
+        } else {
+            self.weights.clear();
             self.weights.extend(view.threads.iter().map(|th| th.weight));
             self.weights.sort_unstable();
             self.weights.dedup();
             for &weight in &self.weights {
                 let alike = |i: usize| view.threads[i].weight == weight;
-                cancel(view, seats, types, &alike, value);
+                let value = |i: usize, t: CoreTypeId| {
+                    let here = alike(i) && may(i, t);
+                    value(i, t).filter(|_| here)
+                };
+                improve(&mut self.to, types, &value);
             }
-        } else {
-            cancel(view, seats, types, &|_| true, value);
+        }
+        for (i, to) in self.to.iter().enumerate() {
+            seats.put(i, *to);
         }
     }
 }
 
-/// Moves those that `counts` names round cycles until none adds to the sum.
-fn cancel(
-    view: &View<'_>,
-    seats: &mut Seats,
-    types: usize,
-    counts: &dyn Fn(usize) -> bool,
-    value: &dyn Fn(usize, CoreTypeId) -> Option<f64>,
-) {
+/// Changes the core types `to` of threads so that the sum of `value` is the largest of all
+/// placements on `types` core types with as many threads on each.
+pub fn improve(to: &mut [Option<CoreTypeId>], types: usize, value: &Value<'_>) {
     // each cycle adds to the sum; rounding must not make an endless loop of that
-    for _ in 0..view.threads.len() {
-        let moves = moves(view, seats, types, counts, value);
-        let Some(cycle) = cycle(&moves, types) else {
+    for _ in 0..to.len() {
+        let Some(cycle) = cycle(&moves(to, types, value), types) else {
             return;
         };
-        for (to, thread) in cycle.into_iter().flatten() {
-            seats.put(thread, Some(to));
+        for (target, thread) in cycle.into_iter().flatten() {
+            to[thread] = Some(target);
         }
     }
 }
 
 /// The best move from each type to each other one.
-fn moves(
-    view: &View<'_>,
-    seats: &Seats,
-    types: usize,
-    counts: &dyn Fn(usize) -> bool,
-    value: &dyn Fn(usize, CoreTypeId) -> Option<f64>,
-) -> Moves {
+fn moves(to: &[Option<CoreTypeId>], types: usize, value: &Value<'_>) -> Moves {
     let mut moves: Moves = Default::default();
-    for (i, th) in view.threads.iter().enumerate() {
-        let Some((from, here)) = seats.of(i).and_then(|t| Some((t, value(i, t)?))) else {
+    for (i, from) in to.iter().enumerate() {
+        let Some((from, here)) = from.and_then(|t| Some((t, value(i, t)?))) else {
             continue;
         };
-        if !counts(i) {
-            continue;
-        }
-        for to in view.core_types().take(types) {
-            if to == from || !th.allowed.contains(to) {
+        // at most MAX_CORE_TYPES
+        for target in (0..types as u8).map(CoreTypeId).filter(|t| *t != from) {
+            let Some(there) = value(i, target) else {
                 continue;
-            }
-            let Some(there) = value(i, to) else { continue };
-            let best = &mut moves[from.index()][to.index()];
+            };
+            let best = &mut moves[from.index()][target.index()];
             if best.is_none_or(|(most, _)| there - here > most) {
                 *best = Some((there - here, i));
             }
@@ -108,8 +102,8 @@ fn moves(
     moves
 }
 
-/// For each type the move from it, if there is a cycle that adds to the sum: where to, and who.
-fn cycle(moves: &Moves, types: usize) -> Option<[Option<(CoreTypeId, usize)>; MAX_CORE_TYPES]> {
+/// The moves of a cycle that adds to the sum, if there is one.
+fn cycle(moves: &Moves, types: usize) -> Option<Cycle> {
     // Bellman and Ford, for the longest way: what is still found after as many rounds as there are
     // types goes round a cycle.
     let mut gain = [0.0; MAX_CORE_TYPES];

@@ -6,6 +6,8 @@
 
 use crate::evaluation::MachineFacts;
 use crate::workload::{App, Workload};
+use amp_metrics::CoreTypeId;
+use amp_sched::policy::exchange;
 
 /// Placements that are all tried; where there are more, the order of speedup factors chooses one.
 pub const MOST: usize = 30;
@@ -67,20 +69,25 @@ pub fn placements(
     Some(out)
 }
 
-/// The placement by speedup factors: single-threaded programs of the largest ones on the fastest
-/// cores, parallel ones anywhere.
-pub fn by_speedup(workload: &Workload, machine: &MachineFacts, sf: &[f64]) -> Placement {
+/// The placement of the largest sum of speeds: single-threaded programs one on a CPU, fast cores
+/// first, by the speedup factors `sf` of each program, per core type but the slowest; parallel ones
+/// anywhere.
+pub fn by_speedup(workload: &Workload, machine: &MachineFacts, sf: &[Vec<f64>]) -> Placement {
     let mut singles: Vec<usize> = (0..workload.apps.len())
         .filter(|i| workload.apps[*i].threads <= 1)
         .collect();
-    let factor = |i: usize| sf.get(i).copied().unwrap_or(1.0);
-    singles.sort_by(|a, b| factor(*b).total_cmp(&factor(*a)));
+    let factor = |i: usize, t: usize| sf.get(i).and_then(|sf| sf.get(t)).copied().unwrap_or(1.0);
+    singles.sort_by(|a, b| factor(*b, 0).total_cmp(&factor(*a, 0)));
+    let mut to: Vec<Option<CoreTypeId>> = Vec::new();
+    for (t, room) in room(singles.len(), machine).into_iter().enumerate() {
+        // a machine has few core types
+        to.resize(to.len() + room, Some(CoreTypeId(t as u8)));
+    }
+    let value = |i: usize, t: CoreTypeId| Some(factor(singles[i], t.index()));
+    exchange::improve(&mut to, machine.core_types.len(), &value);
     let mut out: Placement = vec![None; workload.apps.len()];
-    let (singles, mut next) = (singles.len(), singles.into_iter());
-    for (t, room) in room(singles, machine).into_iter().enumerate() {
-        for app in next.by_ref().take(room) {
-            out[app] = Some(t);
-        }
+    for (app, to) in singles.into_iter().zip(to) {
+        out[app] = to.map(CoreTypeId::index);
     }
     out
 }
@@ -235,11 +242,26 @@ mod tests {
 
     #[test]
     fn largest_factors_on_the_fastest_cores() {
-        let p = by_speedup(
-            &workload(&[1, 4, 1, 1]),
-            &machine(&[1, 4]),
-            &[1.5, 9.0, 3.0, 2.0],
-        );
+        let sf = [1.5, 9.0, 3.0, 2.0].map(|sf| vec![sf]);
+        let p = by_speedup(&workload(&[1, 4, 1, 1]), &machine(&[1, 4]), &sf);
         assert_eq!(p, [Some(1), None, Some(0), Some(1)]);
+    }
+
+    /// Who gains most on the fastest core may lose least on the next.
+    #[test]
+    fn the_largest_sum_of_speeds_on_three_core_types() {
+        let sf = [
+            vec![5.0, 4.8],
+            vec![1.2, 1.1],
+            vec![4.5, 2.0],
+            vec![1.5, 1.2],
+        ];
+        let p = by_speedup(&workload(&[1; 4]), &machine(&[1, 1, 2]), &sf);
+        assert_eq!(p, [Some(1), Some(2), Some(0), Some(2)]);
+        // more programs than CPUs: as many on each type as are in proportion
+        let sf: Vec<Vec<f64>> = (1..=8).map(|i| vec![f64::from(i), 1.0]).collect();
+        let p = by_speedup(&workload(&[1; 8]), &machine(&[1, 1, 2]), &sf);
+        let on = |t: usize| p.iter().filter(|p| **p == Some(t)).count();
+        assert_eq!((on(0), on(1), on(2), p[7]), (2, 2, 4, Some(0)));
     }
 }

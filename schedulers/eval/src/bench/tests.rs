@@ -32,6 +32,8 @@ struct Made {
     refuses: Option<&'static str>,
     /// Seconds of a completion, by the placement of pinned threads and the run.
     seconds: Option<Seconds>,
+    /// CPUs per core type; none are two of one each.
+    cpus: Vec<u32>,
 }
 
 impl Lab for Made {
@@ -39,7 +41,14 @@ impl Lab for Made {
 
     fn facts(&self, plan: &Plan<'_>) -> Facts {
         Facts {
-            machine: MachineFacts::of("made", &topology(&[1, 1])),
+            machine: MachineFacts::of(
+                "made",
+                &topology(if self.cpus.is_empty() {
+                    &[1, 1]
+                } else {
+                    &self.cpus
+                }),
+            ),
             on: "nowhere".into(),
             provider: format!("for {}", labels(plan.policies)),
             environment: Environment::default(),
@@ -78,6 +87,9 @@ impl Lab for Made {
         let took_s = match cores {
             Cores::Slow => 30.0,
             Cores::Fast => 10.0 * (app + 1) as f64,
+            // the first one does nearly as well there as on the fastest, the others gain nothing
+            Cores::Between(t) if app == 0 => 9.0 + 2.0 * t as f64,
+            Cores::Between(_) => 30.0,
         };
         let instructions = Some(1e9);
         Ok(AloneRecord {
@@ -86,6 +98,7 @@ impl Lab for Made {
             energy_j: self.energies.then_some(match cores {
                 Cores::Slow => 6.0,
                 Cores::Fast => 12.0,
+                Cores::Between(_) => 9.0,
             }),
             progress: None,
         })
@@ -310,6 +323,88 @@ fn kept_times_are_used_where_there_are_enough() {
             "rr 1"
         ]
     );
+}
+
+#[test]
+fn programs_run_alone_on_every_core_type() {
+    let (w, p) = (workload(1), policies());
+    let key = Some("k".to_owned());
+    let mut lab = Made {
+        keys: vec![key],
+        cpus: vec![1, 3, 2, 4],
+        energies: true,
+        ..Made::default()
+    };
+    let mut kept = SoloCache::default();
+    // kept of a bench that asked for two core types
+    let two = SoloTimes {
+        slow_s: vec![30.0; 2],
+        fast_s: vec![10.0; 2],
+        ..SoloTimes::default()
+    };
+    kept.put("k".into(), two).unwrap();
+    let mut last = None;
+    let mut watch = |s: Step<'_>| {
+        last = Some((s.done, s.total));
+        ControlFlow::Continue(())
+    };
+    let stop = AtomicBool::new(false);
+    bench(&plan(&w, &p), &mut lab, &mut kept, &mut watch, &stop).unwrap();
+    let once = [
+        "0 slow cores",
+        "0 fast cores",
+        "0 cores of type 2",
+        "0 cores of type 3",
+    ];
+    assert_eq!(lab.asked[..8], [once, once].concat());
+    assert_eq!(last, Some((13, 14)));
+    let known = kept.get("k").unwrap();
+    assert_eq!(known.between_s, [vec![11.0; 2], vec![13.0; 2]]);
+    let near = |a: Option<Vec<f64>>, b: [f64; 3]| {
+        let a = a.unwrap();
+        assert!(
+            a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9) && a.len() == 3,
+            "{a:?}"
+        );
+    };
+    near(known.speedups(), [3.0, 30.0 / 11.0, 30.0 / 13.0]);
+    // energy times delay on slow cores is 180 Js
+    near(known.efficiencies(), [1.5, 180.0 / 99.0, 180.0 / 117.0]);
+
+    // they are enough for the next one
+    lab.asked.clear();
+    let watch = &mut |_: Step<'_>| ControlFlow::Continue(());
+    bench(&plan(&w, &p), &mut lab, &mut kept, watch, &stop).unwrap();
+    assert_eq!(lab.asked[0], "rr 1");
+}
+
+/// Of 8 programs on 1 + 3 + 4 CPUs there are 280 placements: too many to try them.
+#[test]
+fn pinned_takes_the_largest_sum_of_speeds_where_there_are_many_placements() {
+    let mut w = workload(8);
+    for (i, app) in w.apps.iter_mut().enumerate() {
+        app.command = Some(vec!["true".into(), i.to_string()]);
+    }
+    let p = vec![Contender::Pinned];
+    let mut lab = Made {
+        cpus: vec![1, 3, 4],
+        seconds: Some(|_, _| 20.0),
+        ..Made::default()
+    };
+    let report = go(&mut lab, &plan(&w, &p)).unwrap();
+    let pinned = report.results[0].pinned.clone().unwrap();
+    assert_eq!(pinned.tried, 0);
+    let on = |t: &str| -> Vec<&str> {
+        let mut on: Vec<&str> = (pinned.placement.iter())
+            .filter(|(_, on)| *on == t)
+            .map(|(app, _)| app.as_str())
+            .collect();
+        on.sort_unstable();
+        on
+    };
+    // factors 3 and 2.7, 1.5 and 1, 1 and 1, …
+    assert_eq!((on("type0"), on("type1").len()), (vec!["app1"], 3));
+    assert!(on("type1").contains(&"app0"), "{pinned:?}");
 }
 
 #[test]

@@ -96,6 +96,17 @@ impl MachineFacts {
         }
     }
 
+    /// How many cores of which type there are, fastest first, for a sentence: `2 big`, `4 small`,
+    /// or by the types' names where there are more than two.
+    pub fn cores(&self) -> Vec<String> {
+        match self.core_types.len() {
+            ..=2 => vec![format!("{} big", self.big), format!("{} small", self.small)],
+            _ => (self.core_types.iter())
+                .map(|t| format!("{} {}", t.cpus, t.name))
+                .collect(),
+        }
+    }
+
     /// Name of core type `i`, fastest first.
     pub fn core_type_name(&self, i: usize) -> String {
         let named = self.core_types.get(i).map(|t| t.name.clone());

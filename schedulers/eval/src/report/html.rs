@@ -20,9 +20,8 @@ pub fn html(report: &BenchReport) -> String {
         ""
     };
     let subtitle = format!(
-        "{} big and {} small cores, {}{virtual_time}; speedup factors: {}",
-        m.big,
-        m.small,
+        "{} cores, {}{virtual_time}; speedup factors: {}",
+        words::list(&m.cores()),
         report.on,
         words::source(report)
     );

@@ -1,7 +1,7 @@
 use super::*;
 use crate::evaluation::{
     evaluate, oracle, AppRun, AppSpec, BenchReport, Environment, FailedContender, MachineFacts,
-    Run, Solo, Timeline, Unfinished, WorkFrom,
+    PinnedFacts, Run, Solo, Timeline, Unfinished, WorkFrom,
 };
 use amp_metrics::{AppId, Nanos};
 use amp_sched::testing::{Fake, Noisy};
@@ -124,6 +124,37 @@ fn report(policies: &[&str]) -> BenchReport {
         results,
         failed: Vec::new(),
     }
+}
+
+#[test]
+fn every_core_type_of_a_machine_is_named() {
+    let mut three = report(&["rr"]);
+    three.machine = MachineFacts::of("phone", &amp_sched::testing::topology(&[1, 3, 4]));
+    for (said, wanted) in [
+        (
+            text(&three, None),
+            "phone (1 type0, 3 type1, 4 type2; board)",
+        ),
+        (html(&three), "1 type0, 3 type1 and 4 type2 cores"),
+        (text(&report(&["rr"]), None), "(2 big, 4 small; board)"),
+        (html(&report(&["rr"])), "2 big and 4 small cores"),
+    ] {
+        assert!(said.contains(wanted), "{wanted} is missing:\n{said}");
+    }
+    let at = |t: &str| format!("type{t}");
+    three.results[0].pinned = Some(PinnedFacts {
+        placement: [("a", "0"), ("b", "1"), ("c", "2"), ("d", "1")]
+            .map(|(app, t)| (app.to_owned(), at(t)))
+            .into(),
+        tried: 0,
+        runs_of_best: 0,
+        asp_of_best_and_worst: None,
+    });
+    let said = text(&three, None);
+    assert!(
+        said.contains("pinned: a on type0; b, d on type1; chosen"),
+        "{said}"
+    );
 }
 
 #[test]

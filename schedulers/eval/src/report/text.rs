@@ -16,11 +16,10 @@ use tabled::settings::{Alignment, Style, Width};
 pub fn text(report: &BenchReport, width: Option<usize>) -> String {
     let m = &report.machine;
     let mut out = format!(
-        "{} on {} ({} big, {} small; {}), speedup factors: {}\n",
+        "{} on {} ({}; {}), speedup factors: {}\n",
         report.workload,
         m.name,
-        m.big,
-        m.small,
+        m.cores().join(", "),
         report.on,
         words::source(report)
     );

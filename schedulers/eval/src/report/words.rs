@@ -53,9 +53,14 @@ pub fn failures(report: &BenchReport) -> impl Iterator<Item = String> + '_ {
 /// Which placement by pinned threads was the best, and what there was to win.
 pub fn pinned(report: &BenchReport) -> Option<String> {
     let pinned = report.results.iter().find_map(|r| r.pinned.as_ref())?;
-    let fastest = report.machine.core_type_name(0);
-    let on_fast = pinned.placement.iter().filter(|(_, t)| **t == fastest);
-    let on_fast: Vec<&str> = on_fast.map(|(app, _)| app.as_str()).collect();
+    // the rest is on the slowest type, and programs that were left free anywhere
+    let types = report.machine.core_types.len().max(2) - 1;
+    let on = |t: usize| {
+        let name = report.machine.core_type_name(t);
+        let apps = pinned.placement.iter().filter(|(_, t)| **t == name);
+        let apps: Vec<&str> = apps.map(|(app, _)| app.as_str()).collect();
+        format!("{} on {name}", apps.join(", "))
+    };
     let how = match pinned.asp_of_best_and_worst {
         Some((best, worst)) => format!(
             "the best of {} placements, tried once each{}: ASP from {worst:.3} to {best:.3}",
@@ -67,8 +72,17 @@ pub fn pinned(report: &BenchReport) -> Option<String> {
         ),
         None => "chosen by speedup factors: there are too many placements to try".to_owned(),
     };
-    let on_fast = on_fast.join(", ");
-    Some(format!("{PINNED}: {on_fast} on {fastest}; {how}."))
+    let on: Vec<String> = (0..types).map(on).collect();
+    Some(format!("{PINNED}: {}; {how}.", on.join("; ")))
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub fn list(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
 }
 
 /// What ± leaves out, where programs ran alone once and the mix more often.

@@ -35,6 +35,7 @@ use amp_metrics::providers::{Declarations, Declared, DeclaredFactors, Efficienci
 use amp_metrics::Nanos;
 use amp_pmc::CounterInventory;
 use amp_sched::policy::Settings;
+use amp_sched::CoreType;
 use anyhow::{Context, Result};
 use apps::{Launcher, Program};
 use counts::{Counts, Meter};
@@ -85,16 +86,53 @@ pub fn bench(args: &BenchArgs, workload: &Workload, cancel: &AtomicBool) -> Resu
     measure(args, workload, &mut lab, &mut kept, cancel, failed)
 }
 
-/// What is declared of an application: the speedup factor of the workload file, else of the solo
-/// runs; the efficiency factor of the solo runs, where their energies are known.
+/// What is declared of an application: the speedup factors of the solo runs, the fastest core type's
+/// from the workload file where that has one; the efficiency factors of the solo runs, where their
+/// energies are known.
 fn factors(app: &App, solo: &SoloTimes) -> DeclaredFactors {
-    let sf = app.speedup.or_else(|| solo.speedup());
-    DeclaredFactors {
-        speedups: sf.and_then(|sf| Speedups::fastest(sf).ok()),
-        efficiencies: solo
-            .efficiency()
-            .and_then(|ef| Efficiencies::fastest(ef).ok()),
+    let mut sf = solo.speedups();
+    if let Some(fastest) = app.speedup {
+        sf.get_or_insert_with(|| vec![fastest])[0] = fastest;
     }
+    DeclaredFactors {
+        speedups: sf.and_then(|sf| Speedups::per_type(&sf).ok()),
+        efficiencies: solo
+            .efficiencies()
+            .and_then(|ef| Efficiencies::per_type(&ef).ok()),
+    }
+}
+
+/// The CPUs for a program of so many threads alone on core type `t`: those of the type; those of all
+/// slower ones, too, where it has fewer than the program has threads. `None` is all CPUs.
+fn from_type(types: &[CoreType], t: usize, threads: usize) -> Option<Vec<u32>> {
+    let cpus = |t: &CoreType| t.cpus.clone();
+    match types.get(t) {
+        Some(own) if own.cpus.len() >= threads => Some(cpus(own)),
+        _ if t == 0 => None,
+        _ => Some(types.iter().skip(t).flat_map(cpus).collect()),
+    }
+}
+
+/// Speeds of a program on each core type, that of the slowest one being 1: as measured alone; by
+/// capacity where that is not known.
+fn speeds(types: &[CoreType], alone: &SoloTimes) -> Vec<f64> {
+    if let Some(mut known) = alone.speedups().filter(|s| s.len() + 1 == types.len()) {
+        known.push(1.0);
+        return known;
+    }
+    let capacity = |t: Option<&CoreType>| t.map_or(1.0, |t| f64::from(t.capacity));
+    let (most, least) = (capacity(types.first()), capacity(types.last()));
+    let sf = alone.speedup().unwrap_or(most / least);
+    let speed = |t: &CoreType| {
+        let place = (capacity(Some(t)) - least) / (most - least).max(1.0);
+        1.0 + (sf - 1.0) * place
+    };
+    let mut speeds: Vec<f64> = types.iter().map(speed).collect();
+    // alike capacities tell nothing; the order of the types does
+    if let Some(first) = speeds.first_mut() {
+        *first = sf;
+    }
+    speeds
 }
 
 /// The release of the running kernel.
@@ -236,25 +274,6 @@ impl<'a> HostLab<'a> {
         Ok(s)
     }
 
-    /// Speeds of a program on each core type, that of the slowest one being 1: measured alone on the
-    /// slowest and the fastest, and between them by capacity.
-    fn speeds(&self, alone: &SoloTimes) -> Vec<f64> {
-        let types = self.detected.topology.core_types();
-        let capacity = |t: Option<&amp_sched::CoreType>| t.map_or(1.0, |t| f64::from(t.capacity));
-        let (most, least) = (capacity(types.first()), capacity(types.last()));
-        let sf = alone.speedup().unwrap_or(most / least);
-        let speed = |t: &amp_sched::CoreType| {
-            let place = (capacity(Some(t)) - least) / (most - least).max(1.0);
-            1.0 + (sf - 1.0) * place
-        };
-        let mut speeds: Vec<f64> = types.iter().map(speed).collect();
-        // alike capacities tell nothing; the order of the types does
-        if let Some(first) = speeds.first_mut() {
-            *first = sf;
-        }
-        speeds
-    }
-
     /// Puts an scx scheduler to work.
     fn load(&self, scx: &Scx, cancel: &AtomicBool) -> Result<Peer> {
         let installed = self.peers.iter().find(|p| p.is(scx));
@@ -274,21 +293,21 @@ impl<'a> HostLab<'a> {
     }
 
     fn record(&self, spec: &MixSpec<'_>, run: &MixRun, counts: Counts) -> RunRecord {
-        let types = self.detected.topology.core_types().len();
+        let types = self.detected.topology.core_types();
         let app = |(app, finished): (usize, &Vec<Pass>)| {
             let on = |t: usize| run.slices.iter().map(|s| s.ran[app][t]).sum::<Nanos>();
             let solo = spec.solos.get(app);
-            let speeds = solo.map(|s| self.speeds(s)).unwrap_or_default();
+            let speeds = solo.map(|s| speeds(types, s)).unwrap_or_default();
             let alone = solo.and_then(|s| s.progress.as_ref());
             let cut_off = run.cut_off.get(app).and_then(Option::as_ref);
             AppRun {
                 completions_s: finished.iter().map(|p| p.took_s).collect(),
                 unfinished: passes::unfinished(finished, cut_off, &speeds, alone),
-                time_s: (0..types).map(|t| on(t).as_secs_f64()).collect(),
+                time_s: (0..types.len()).map(|t| on(t).as_secs_f64()).collect(),
             }
         };
         let labels: Vec<&str> = self.programs.iter().map(|p| p.name.as_str()).collect();
-        let mut timeline = Timeline::new(&labels, types, Nanos::ZERO);
+        let mut timeline = Timeline::new(&labels, types.len(), Nanos::ZERO);
         for s in &run.slices {
             for (app, ran) in s.ran.iter().enumerate() {
                 timeline.record(app, s.to, s.to.saturating_sub(s.from), ran);
@@ -383,19 +402,19 @@ impl Lab for HostLab<'_> {
 
     fn alone(&mut self, app: usize, cores: Cores, cancel: &AtomicBool) -> Result<AloneRecord> {
         let types = self.detected.topology.core_types();
-        let slow = types.last().map(|t| t.cpus.as_slice()).unwrap_or_default();
-        let fast = types.first().map(|t| t.cpus.as_slice()).unwrap_or_default();
+        let threads = self.workload.apps[app].threads as usize;
         let cpus = match cores {
-            Cores::Slow => Some(slow),
-            // More threads than fast cores: the fast ones are available, and so are the others.
-            Cores::Fast => (self.workload.apps[app].threads as usize <= fast.len()).then_some(fast),
+            Cores::Slow => from_type(types, types.len().saturating_sub(1), threads),
+            Cores::Fast => from_type(types, 0, threads),
+            Cores::Between(t) => from_type(types, t, threads),
         };
         let before = self.meter.read()?;
         let rules = Rules {
             counter: self.counter.as_ref(),
             ..self.rules(1, cancel)
         };
-        let (took, progress) = session::solo(&self.programs[app], cpus, &self.launcher, &rules)?;
+        let (took, progress) =
+            session::solo(&self.programs[app], cpus.as_deref(), &self.launcher, &rules)?;
         let counts = self.meter.read()?.since(before);
         Ok(AloneRecord {
             took_s: took.as_secs_f64(),
@@ -503,5 +522,49 @@ mod tests {
         solo.fast_j = vec![0.0];
         assert_eq!(declared(&app, &solo).1, None);
         assert_eq!(declared(&app, &SoloTimes::default()), (Some(2.0), None));
+    }
+
+    #[test]
+    fn every_core_type_but_the_slowest_has_a_factor() {
+        let text = "name = \"w\"\n[[app]]\nname = \"a\"\ncommand = [\"true\"]\n";
+        let mut app = Workload::parse(Path::new("w.toml"), text)
+            .unwrap()
+            .apps
+            .remove(0);
+        let solo = SoloTimes {
+            slow_s: vec![30.0],
+            fast_s: vec![5.0],
+            between_s: vec![vec![7.5]],
+            ..SoloTimes::default()
+        };
+        let declared = |app: &App| {
+            let speedups = factors(app, &solo).speedups.unwrap();
+            [0, 1, 2].map(|t| speedups.on(CoreTypeId(t)))
+        };
+        assert_eq!(declared(&app), [Some(6.0), Some(4.0), None]);
+        app.speedup = Some(5.0);
+        assert_eq!(declared(&app), [Some(5.0), Some(4.0), None]);
+        let types = |capacities: [u32; 3]| {
+            capacities.map(|capacity| CoreType {
+                name: capacity.to_string(),
+                cpus: vec![capacity, capacity + 1],
+                capacity,
+            })
+        };
+        let types = types([1024, 718, 158]);
+        assert_eq!(speeds(&types, &solo), [6.0, 4.0, 1.0]);
+        // of a bench on two core types
+        let ends = SoloTimes {
+            between_s: Vec::new(),
+            ..solo.clone()
+        };
+        let by_capacity = speeds(&types, &ends);
+        assert_eq!((by_capacity[0], by_capacity[2]), (6.0, 1.0));
+        assert!((by_capacity[1] - (1.0 + 5.0 * 560.0 / 866.0)).abs() < 1e-9);
+        // where they do not fit, they may use slower ones, too
+        assert_eq!(from_type(&types, 1, 2), Some(vec![718, 719]));
+        assert_eq!(from_type(&types, 1, 3), Some(vec![718, 719, 158, 159]));
+        assert_eq!(from_type(&types, 0, 3), None);
+        assert_eq!(from_type(&types, 2, 9), Some(vec![158, 159]));
     }
 }

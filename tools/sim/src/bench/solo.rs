@@ -18,8 +18,8 @@ use std::sync::atomic::AtomicBool;
 /// speedup assumes [TR5028 §4].
 const ALONE: &str = "hsp";
 
-/// `app` by itself, its time in seconds: on the slowest core type only, or with all cores
-/// and exact speedup factors under `hsp`.
+/// `app` by itself, its time in seconds: on the slowest core type only, or with all cores, or all
+/// from one type on, and exact speedup factors under `hsp`.
 ///
 /// # Errors
 /// When an input is not right, it does not end within the limit, or `cancel` is set.
@@ -31,11 +31,15 @@ pub fn alone(
     cancel: &AtomicBool,
 ) -> Result<AloneRecord, SimError> {
     let topology = topology_of(machine)?;
-    let slowest = &topology.core_types()[topology.slowest().index()];
+    let from = |t: usize| {
+        let types = topology.core_types().iter().skip(t);
+        types.flat_map(|t| t.cpus.iter().copied()).collect()
+    };
     let alone = SimApp {
         affinity: match cores {
-            Cores::Slow => Some(slowest.cpus.clone()),
+            Cores::Slow => Some(from(topology.slowest().index())),
             Cores::Fast => None,
+            Cores::Between(t) => Some(from(t)),
         },
         arrival: Default::default(),
         departure: None,
