@@ -216,6 +216,33 @@ impl<'a> View<'a> {
         rule.of(sf, n, self.cores_alone(t, n))
     }
 
+    /// What the application of `thread` would gain alone from all faster core types, by its speedup
+    /// factors `sf`: threads for which the fastest type has no room are on the next one, and so on.
+    /// On two core types that is [`View::utility`] of the fastest; by rules other than `auto` and
+    /// `speedup` on more of them, too.
+    pub fn utility_alone(
+        &self,
+        thread: &ThreadView,
+        sf: &[f64; MAX_CORE_TYPES],
+        rule: Utility,
+    ) -> f64 {
+        let fastest = CoreTypeId::FASTEST;
+        let mut gain = self.utility(thread, fastest, sf[fastest.index()], rule);
+        if !matches!(rule, Utility::Auto | Utility::Speedup) {
+            return gain;
+        }
+        let n = self.apps.get(thread.app).map_or(1, |a| a.runnable.max(1));
+        let mut left = n.saturating_sub(self.cores_alone(fastest, n));
+        let slowest = self.topology.slowest();
+        for t in self.core_types().skip(1).filter(|t| *t != slowest) {
+            let here = self.cores_alone(t, n).min(left);
+            left -= here;
+            let sf = self.arriving(thread.app, t, sf[t.index()], rule);
+            gain += here as f64 / n as f64 * (sf - 1.0);
+        }
+        gain
+    }
+
     /// Cores of type `t` that an application of `n` runnable threads has where it is alone, NB of the
     /// speedup formulas.
     pub fn cores_alone(&self, t: CoreTypeId, n: usize) -> usize {

@@ -97,6 +97,26 @@ fn hsp_does_not_exchange_whom_it_knows_in_part() {
     assert_eq!(settled(&mut fake, &mut e, &keys), [0, 1, 2]);
 }
 
+/// What an application of more threads than fastest cores would do alone, it does on the types
+/// between, too.
+#[test]
+fn acfs_evens_out_progress_of_parallel_applications_on_three_core_types() {
+    let mut fake = Fake::new(&[1, 2, 3]);
+    let keys: Vec<_> = [1, 1, 1, 1, 2, 3].map(|app| fake.spawn(app)).into();
+    let sf: Vec<(u64, Vec<f64>)> = (1..=3).map(|app| (app, vec![3.0, 2.0, 1.0])).collect();
+    let mut e = engine(&fake, "acfs", Box::new(Noisy::per_type(&sf, 0.0, 1)));
+    let s = shares(&mut e, &mut fake, &keys, 2000);
+    let speed = |s: &[f64; MAX_CORE_TYPES]| 3.0 * s[0] + 2.0 * s[1] + s[2];
+    // alone the four have the prime core, both of the next and one slow one: 8 between them
+    let parallel = s[..4].iter().map(speed).sum::<f64>() / 8.0;
+    for single in [speed(&s[4]) / 3.0, speed(&s[5]) / 3.0] {
+        assert!(
+            (parallel / single - 1.0).abs() < 0.05,
+            "{parallel} {single} {s:?}"
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -38,7 +38,8 @@ ran
 That is the paper's S (`progress=paper`). It counts what a thread of an application with more threads
 than fast cores does there as no more than its part of what the application would do alone, though
 it does SF/SP times as much. The default, `progress=exact`, counts that too: S = SP_fastest/SF_t on
-core type t. Both are the same for applications of one thread.
+core type t, and with several core types SP_fastest is what the application gains alone on all of
+them. Both are the same for applications of one thread.
 
 Threads that are behind go to fast cores. A thread T_B on a fast core and a thread T_S on a slow one
 change places when
@@ -214,6 +215,7 @@ impl Policy for Acfs {
         let uf = self.knobs.number(UF);
         let (min, max, threshold) = self.rate(view, t_swap);
         let exact = self.knobs.choice(PROGRESS) == "exact";
+        let rule = speedups::rule(self.knobs.choice(UTILITY));
         self.progress.begin();
         self.hindsight.begin(view);
         for (th, s) in view.threads.iter().zip(&self.speedups) {
@@ -223,7 +225,8 @@ impl Policy for Acfs {
             };
             let own = exact.then(|| speedups::factors(view, th)).flatten();
             let u = accepted(uf, s[0], min, max);
-            let pace = pace(&own.unwrap_or(*s), s[0], th.weight, u);
+            let alone = own.map_or(s[0], |own| view.utility_alone(th, &own, rule));
+            let pace = pace(&own.unwrap_or(*s), alone, th.weight, u);
             let slowed = view.slowed(th);
             let ran = th.rated_now().map(|ran| slowed * ran);
             let before = own.map_or(0.0, |own| self.hindsight.charge(view, th, &ran, &own));
