@@ -81,8 +81,10 @@ fn control_groups_share_by_weight() {
         assert_eq!(r.line(&format!("state-{policy}")), "enabled");
         for (case, by_weight) in wanted {
             let is = part(policy, case);
+            // how many threads there are that come and go is known by chance: 0.454 to 0.522 in ten boots
+            let most = if case == "short" { 0.1 } else { 0.05 };
             assert!(
-                (is - by_weight).abs() < 0.05,
+                (is - by_weight).abs() < most,
                 "{policy}, {case}: {is}, not {by_weight}"
             );
         }
