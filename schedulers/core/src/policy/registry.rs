@@ -115,6 +115,20 @@ pub enum PolicyError {
     CoreTypes(#[from] TooManyCoreTypes),
 }
 
+/// Whether a policy can manage so many core types.
+fn manages(e: &Entry, types: usize) -> Result<(), TooManyCoreTypes> {
+    if types <= e.max_core_types {
+        return Ok(());
+    }
+    let able = ENTRIES.iter().filter(|e| e.max_core_types >= types);
+    Err(TooManyCoreTypes {
+        policy: e.name,
+        max: e.max_core_types,
+        types,
+        able: able.map(|e| e.name).collect(),
+    })
+}
+
 /// The policy called `name` for a machine of this topology; otherwise as [`by_name`]. A policy that
 /// is made by [`by_name`] and shown a machine of too many core types fair-shares them all.
 ///
@@ -126,17 +140,7 @@ pub fn for_machine(
     topology: &Topology,
 ) -> Result<Box<dyn Policy>, PolicyError> {
     let e = entry(name)?;
-    let types = topology.core_types().len();
-    if types > e.max_core_types {
-        let able = ENTRIES.iter().filter(|e| e.max_core_types >= types);
-        return Err(TooManyCoreTypes {
-            policy: e.name,
-            max: e.max_core_types,
-            types,
-            able: able.map(|e| e.name).collect(),
-        }
-        .into());
-    }
+    manages(e, topology.core_types().len())?;
     Ok((e.make)(seed))
 }
 
@@ -180,11 +184,18 @@ mod tests {
 
     #[test]
     fn a_policy_for_two_core_types_says_so() {
-        let three = crate::testing::topology(&[1, 2, 3]);
-        let e = for_machine("pareto", 1, &three).err().unwrap().to_string();
+        let for_two = Entry {
+            max_core_types: 2,
+            ..*entry("pareto").unwrap()
+        };
+        assert_eq!(manages(&for_two, 2), Ok(()));
+        let e = manages(&for_two, 3).unwrap_err().to_string();
         assert!(e.contains("at most 2 core types and this one has 3"), "{e}");
-        assert!(e.contains("acfs") && !e.contains("propsp"), "{e}");
-        assert_eq!(for_machine("acfs", 1, &three).unwrap().name(), "acfs");
+        assert!(e.contains("acfs") && e.contains("propsp"), "{e}");
+        let three = crate::testing::topology(&[1, 2, 3]);
+        for name in NAMES {
+            assert_eq!(for_machine(name, 1, &three).unwrap().name(), *name);
+        }
         let e = for_machine("hps", 1, &three).err().unwrap().to_string();
         assert!(e.contains("unknown policy `hps`"), "{e}");
         for name in NAMES {

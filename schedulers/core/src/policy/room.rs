@@ -1,5 +1,6 @@
-//! How much CPU time each thread has, and how much time on fast cores there is to give away, on two
-//! core types.
+//! How much CPU time each thread has, and how much time on fast cores there is to give away.
+//!
+//! Which cores are fast is a level: those of a core type and of all faster ones. On two core types there is one level.
 
 use crate::policy::level::Demands;
 use crate::view::View;
@@ -17,11 +18,15 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// The reach of a thread of this affinity.
-    pub fn of(view: &View<'_>, allowed: CoreTypeSet) -> Reach {
+    /// The reach of a thread of this affinity, cores of type `level` and of faster ones being fast. Where there is one
+    /// core type, it is both.
+    pub fn of(view: &View<'_>, allowed: CoreTypeSet, level: CoreTypeId) -> Reach {
+        let slowest = view.topology.slowest();
+        let mut fast = view.core_types().take_while(|t| *t <= level);
+        let mut slow = (view.core_types()).skip_while(|t| *t <= level && *t != slowest);
         match (
-            allowed.contains(CoreTypeId::FASTEST),
-            allowed.contains(view.topology.slowest()),
+            fast.any(|t| allowed.contains(t)),
+            slow.any(|t| allowed.contains(t)),
         ) {
             (true, true) => Reach::Both,
             (true, false) => Reach::Fast,
@@ -50,19 +55,29 @@ pub struct Room {
     cpu: Vec<f64>,
     reach: Vec<Reach>,
     last: f64,
+    /// Fast cores.
+    fast: usize,
     /// CPU time of a thread while it is on fast and on slow cores, over its share.
     sides: [f64; 2],
 }
 
 impl Room {
-    /// Works out the shares for `view`.
-    pub fn update(&mut self, view: &View<'_>) {
+    /// Works out the shares for `view`, cores of type `level` and of faster ones being fast.
+    pub fn update(&mut self, view: &View<'_>, level: CoreTypeId) {
+        self.fast = view
+            .core_types()
+            .take_while(|t| *t <= level)
+            .map(|t| view.nr_seats(t))
+            .sum();
         let cpus: usize = view.core_types().map(|t| view.nr_seats(t)).sum();
         self.reach.clear();
-        self.reach
-            .extend(view.threads.iter().map(|th| Reach::of(view, th.allowed)));
+        self.reach.extend(
+            view.threads
+                .iter()
+                .map(|th| Reach::of(view, th.allowed, level)),
+        );
         self.cpu.clear();
-        self.sides = sides(view.threads.len(), view.nr_seats(CoreTypeId::FASTEST), cpus);
+        self.sides = sides(view.threads.len(), self.fast, cpus);
         if view.threads.len() <= cpus {
             self.cpu.resize(view.threads.len(), 1.0);
             return;
@@ -100,12 +115,12 @@ impl Room {
 
     /// Fast cores that are left when `owed` are taken by others and threads that may run nowhere
     /// else have theirs. `counts` says which threads of the view share in what is left.
-    pub fn fast(&self, view: &View<'_>, owed: f64, counts: &dyn Fn(usize) -> bool) -> f64 {
+    pub fn fast(&self, owed: f64, counts: &dyn Fn(usize) -> bool) -> f64 {
         let pinned: f64 = (self.reach.iter().zip(&self.cpu).enumerate())
             .filter(|(i, (reach, _))| **reach == Reach::Fast && counts(*i))
             .map(|(_, (_, cpu))| cpu)
             .sum();
-        (view.nr_seats(CoreTypeId::FASTEST) as f64 - owed - pinned).max(0.0)
+        (self.fast as f64 - owed - pinned).max(0.0)
     }
 }
 

@@ -1,24 +1,31 @@
-//! From shares of fast-core time to seats, on machines of two core types.
+//! From shares of fast-core time to seats.
 //!
 //! A policy that gives shares away decides nothing else: who may run where, fair sharing for
-//! threads without estimates, steering and seats are the same whatever the shares are.
+//! threads without estimates, steering and seats are the same whatever the shares are. Shares are given level by level: of
+//! time on the fastest core type, on that and the next one, and so on. On two core types there is one level.
 
 use crate::machine::Placement;
 use crate::policy::room::{Reach, Room};
-use crate::policy::seats::Seats;
+use crate::policy::seats::{Claim, Seats};
 use crate::policy::steering::Steering;
 use crate::policy::turns::Turns;
 use crate::view::View;
 use amp_metrics::CoreTypeId;
 
 /// Gives threads the shares of fast-core time that a policy decides on. Per decision:
-/// [`begin`](Self::begin), [`fast`](Self::fast), [`seat`](Self::seat).
+/// [`begin`](Self::begin), for each level [`fast`](Self::fast) and [`share`](Self::share), [`seat`](Self::seat).
 #[derive(Debug, Default)]
 pub struct Sharing {
     turns: Turns,
+    levels: Vec<Level>,
+    seats: Seats,
+}
+
+/// Cores of a type and of all faster ones.
+#[derive(Debug, Default)]
+struct Level {
     room: Room,
     steering: Steering,
-    seats: Seats,
     /// Per thread of the view: its share and the most it can use.
     shares: Vec<Option<(f64, f64)>>,
 }
@@ -28,33 +35,49 @@ impl Sharing {
     /// it itself; a turn lasts about `turn` seconds.
     pub fn begin(&mut self, view: &View<'_>, turn: f64, known: &dyn Fn(usize) -> bool) {
         self.turns.update(view, turn, known);
-        self.room.update(view);
+        let levels = view.topology.core_types().len().saturating_sub(1).max(1);
+        self.levels.resize_with(levels, Level::default);
+        for (l, t) in self.levels.iter_mut().zip(view.core_types()) {
+            l.room.update(view, t);
+        }
     }
 
-    /// Who may run where.
-    pub fn room(&self) -> &Room {
-        &self.room
+    /// The levels, each by the slowest core type that is fast on it; fastest first, at least one.
+    pub fn levels(&self) -> impl DoubleEndedIterator<Item = CoreTypeId> {
+        // at most MAX_CORE_TYPES
+        (0..self.levels.len() as u8).map(CoreTypeId)
     }
 
-    /// Fast cores that are to be given to the threads that are `known`.
-    pub fn fast(&self, view: &View<'_>, known: &dyn Fn(usize) -> bool) -> f64 {
-        let owed = self.turns.owed(CoreTypeId::FASTEST);
-        self.room.fast(view, owed, known)
+    fn level(&self, level: CoreTypeId) -> &Level {
+        &self.levels[level.index()]
     }
 
-    /// Seats the threads so that each comes to have its share in time. `share` gives that of a
+    /// Who may run where, on level `level`.
+    pub fn room(&self, level: CoreTypeId) -> &Room {
+        &self.level(level).room
+    }
+
+    /// Cores of level `level` that are to be given to the threads that are `known`.
+    pub fn fast(&self, level: CoreTypeId, known: &dyn Fn(usize) -> bool) -> f64 {
+        self.room(level).fast(self.turns.owed(level), known)
+    }
+
+    /// Takes in the shares of time on the cores of level `level`. `share` gives that of a
     /// known thread out of the most it can use, `None` for others. A thread that may run on one
-    /// core type only has all or nothing.
-    pub fn seat(
+    /// side of the level only has all or nothing.
+    pub fn share(
         &mut self,
         view: &View<'_>,
+        level: CoreTypeId,
         turn: f64,
         share: &dyn Fn(usize, f64) -> Option<f64>,
-        out: &mut Placement,
     ) {
-        let room = &self.room;
-        self.shares.clear();
-        self.shares.extend((0..view.threads.len()).map(|i| {
+        let Some(l) = self.levels.get_mut(level.index()) else {
+            return;
+        };
+        let room = &l.room;
+        l.shares.clear();
+        l.shares.extend((0..view.threads.len()).map(|i| {
             let most = room.fast_share(i);
             let share = share(i, most)?;
             Some(match room.reach(i) {
@@ -63,11 +86,22 @@ impl Sharing {
                 Reach::Slow => (0.0, 0.0),
             })
         }));
-        let shares = &self.shares;
-        self.steering.update(view, turn, &|i| shares[i]);
-        let (turns, steering) = (&self.turns, &self.steering);
+        let shares = &l.shares;
+        l.steering.update(view, level, turn, &|i| shares[i]);
+    }
+
+    /// Seats the threads so that each comes to have its shares in time.
+    pub fn seat(&mut self, view: &View<'_>, turn: f64, out: &mut Placement) {
+        let (turns, levels) = (&self.turns, &self.levels);
+        // who is on the slowest type is not chosen for it
+        let steering = |t: CoreTypeId| levels.get(t.index()).or(levels.last());
+        let nobody = Claim {
+            strength: 0.0,
+            bonus: turn,
+        };
         self.seats.assign(view, &mut |i, t| {
-            turns.claim(i, t).unwrap_or_else(|| steering.claim(i, turn))
+            let claim = || steering(t).map_or(nobody, |l| l.steering.claim(i, turn));
+            turns.claim(i, t).unwrap_or_else(claim)
         });
         self.seats.write(view, out);
     }

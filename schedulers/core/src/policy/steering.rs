@@ -1,4 +1,4 @@
-//! Steers threads towards given shares of fast-core time, on two core types.
+//! Steers threads towards given shares of fast-core time.
 
 use crate::policy::seats::Claim;
 use crate::policy::threads::{PerThread, Presence};
@@ -32,11 +32,12 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Takes in the interval and new shares: `share` gives that of thread `i` of the view and the
+    /// Takes in the interval and new shares of time on cores of type `level` and of faster ones: `share` gives that of thread `i` of the view and the
     /// most it could use, `None` to leave it out. A turn lasts about `turn` seconds.
     pub fn update(
         &mut self,
         view: &View<'_>,
+        level: CoreTypeId,
         turn: f64,
         share: &dyn Fn(usize) -> Option<(f64, f64)>,
     ) {
@@ -51,7 +52,7 @@ impl Steering {
             };
             let (presence, a) = self.accounts.enter(th.key, th.succeeds, Account::default);
             if presence == Presence::Here {
-                a.credit += a.share * interval - th.ran_up_to(CoreTypeId::FASTEST);
+                a.credit += a.share * interval - th.ran_up_to(level);
             }
             a.share = share;
             if share > NONE && share < most - NONE {

@@ -1,6 +1,7 @@
 //! What must hold on machines of three core types and more.
 
 use super::*;
+use amp_metrics::providers::{DeclaredFactors, Efficiencies};
 use amp_metrics::{AppId, Declarations, Declared, Estimate, MetricId, Snapshot, Speedups};
 
 /// Single-threaded applications 1, 2, … with these speedup factors per core type.
@@ -114,6 +115,85 @@ fn acfs_evens_out_progress_of_parallel_applications_on_three_core_types() {
             (parallel / single - 1.0).abs() < 0.05,
             "{parallel} {single} {s:?}"
         );
+    }
+}
+
+/// Time on each fast core type goes by what is gained there; nobody has more than all of his own.
+#[test]
+fn propsp_shares_each_core_type_by_gain_and_weight() {
+    let sf = vec![vec![3.0, 2.0, 1.0]; 6];
+    let (mut fake, keys, provider) = mix_of(&[1, 2, 3], &sf);
+    fake.thread(keys[0]).weight = 150;
+    let mut e = engine(&fake, "propsp", provider);
+    let s = shares(&mut e, &mut fake, &keys, 2000);
+    for t in 0..2 {
+        let others = s[1..].iter().map(|s| s[t]).sum::<f64>() / 5.0;
+        assert!((s[0][t] / others / 1.5 - 1.0).abs() < 0.06, "{t}: {s:?}");
+    }
+    // who gains nothing on the type between is not there
+    let sf = [
+        vec![4.0, 1.0, 1.0],
+        vec![4.0, 1.0, 1.0],
+        vec![1.0, 3.0, 1.0],
+        vec![1.0, 3.0, 1.0],
+    ];
+    let (mut fake, keys, provider) = mix_of(&[1, 1, 2], &sf);
+    let mut e = engine(&fake, "propsp", provider);
+    let s = shares(&mut e, &mut fake, &keys, 2000);
+    for (i, t) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+        assert!((s[i][t] - 0.5).abs() < 0.03, "{s:?}");
+    }
+}
+
+/// Each core type has an efficiency factor of its own.
+#[test]
+fn ef_gives_each_core_type_to_the_highest_factor_for_it() {
+    let (mut fake, keys, _) = mix_of(&[1, 1, 2], &vec![vec![1.0, 1.0, 1.0]; 4]);
+    let declared = Declarations::default();
+    let factors = [[1.2, 1.1], [2.0, 1.9], [1.9, 1.0], [1.1, 1.8]];
+    for (app, ef) in (1..).zip(factors) {
+        let known = DeclaredFactors {
+            speedups: Speedups::per_type(&[2.0, 1.5]).ok(),
+            efficiencies: Efficiencies::per_type(&ef).ok(),
+        };
+        declared.declare(AppId(app), known);
+    }
+    let provider = Box::new(Declared::new(declared));
+    let mut e = engine(&fake, "ef", provider);
+    assert_eq!(settled(&mut fake, &mut e, &keys), [2, 0, 2, 1]);
+}
+
+/// The bound on unfairness is kept, and bought with no more throughput than it must: more is done than by turns.
+#[test]
+fn pareto_keeps_its_bound_on_three_core_types() {
+    let sf = [
+        vec![5.0, 3.0, 1.0],
+        vec![4.0, 3.0, 1.0],
+        vec![3.0, 2.5, 1.0],
+        vec![1.5, 1.3, 1.0],
+        vec![1.4, 1.3, 1.0],
+        vec![2.0, 1.8, 1.0],
+    ];
+    let done = |policy: &str, unfairness: Option<&str>| -> (f64, f64) {
+        let (mut fake, keys, provider) = mix_of(&[1, 2, 3], &sf);
+        let mut e = engine(&fake, policy, provider);
+        if let Some(bound) = unfairness {
+            e.policy_mut().set("unfairness", bound).unwrap();
+        }
+        let s = shares(&mut e, &mut fake, &keys, 3000);
+        let speed = |i: usize| (0..3).map(|t| s[i][t] * sf[i][t]).sum::<f64>();
+        let slowdown: Vec<f64> = (0..6).map(|i| sf[i][0] / speed(i)).collect();
+        let most = slowdown.iter().copied().fold(0.0, f64::max);
+        let least = slowdown.iter().copied().fold(f64::INFINITY, f64::min);
+        (most / least, (0..6).map(speed).sum::<f64>())
+    };
+    let (fair, by_turns) = (done("acfs", None), done("rr", None));
+    for bound in ["1.3", "1.6", "2"] {
+        let (unfairness, speed) = done("pareto", Some(bound));
+        let most: f64 = bound.parse().unwrap();
+        assert!(unfairness < most * 1.03, "{bound}: {unfairness}");
+        assert!(speed > fair.1, "{bound}: {speed} {fair:?}");
+        assert!(most < 2.0 || speed > by_turns.1, "{speed} {by_turns:?}");
     }
 }
 

@@ -22,7 +22,7 @@ pub const ENTRY: Entry = Entry {
     summary: "energy-delay: fast cores to the highest efficiency factors",
     needs: "EF, SF",
     help: HELP,
-    max_core_types: 2,
+    max_core_types: MAX_CORE_TYPES,
     uses_metrics: true,
     takes_turns: false,
     make: |_| Box::new(EfDriven::new()),
@@ -48,8 +48,11 @@ phase; a thread keeps its place for a turn at least. A thread with a speedup fac
 ranked by speedup, as though its EF were all noise; one with neither is fair-shared: it gets its
 weight's share of every core type's time. With spare=on, which the papers do not have, a thread whose
 EF is below 1, or not known, is on a slow core as long as slow cores have room for it by their load:
-fast cores are idle then. For machines of two core types. Use it to save energy at
-little cost in throughput; it is an unfair policy like hsp.
+fast cores are idle then; that is for machines of two core types.
+
+The papers have two core types. With more, each but the slowest has its own EF, over the slowest, and threads
+are ranked for it against those on slower types. Use it to save energy at little cost in throughput; it is
+an unfair policy like hsp.
 ";
 
 const COVERAGE: usize = 0;
@@ -123,17 +126,24 @@ struct Rating {
 #[derive(Debug)]
 pub struct EfDriven {
     knobs: Knobs,
-    states: PerThread<State>,
+    /// Per core type but the slowest.
+    levels: Vec<Level>,
     siblings: Ledger<ThreadKey>,
     turns: Turns,
     seats: Seats,
+    spare: Spare,
+}
+
+/// How threads rank for a core type, against those on slower ones.
+#[derive(Debug, Default)]
+struct Level {
+    states: PerThread<State>,
     /// Per thread of the view.
     ratings: Vec<Option<Rating>>,
     rank: Vec<Rank>,
     order: Vec<(f64, usize)>,
     /// Whether each is contested, in that order.
     contested: Vec<bool>,
-    spare: Spare,
 }
 
 /// Rank of a thread.
@@ -144,60 +154,16 @@ struct Rank {
     factor: f64,
 }
 
-impl EfDriven {
-    /// The policy with default parameters.
-    pub fn new() -> EfDriven {
-        EfDriven {
-            knobs: Knobs::new(ENTRY.name, KNOBS),
-            states: PerThread::default(),
-            siblings: Ledger::default(),
-            turns: Turns::default(),
-            seats: Seats::default(),
-            ratings: Vec::new(),
-            rank: Vec::new(),
-            order: Vec::new(),
-            contested: Vec::new(),
-            spare: Spare::default(),
-        }
-    }
-
-    /// Leaves fast cores to nobody where that saves energy.
-    fn leave(&mut self, view: &View<'_>) {
-        if self.knobs.choice(SPARE) != "on" || view.topology.core_types().len() != 2 {
-            return;
-        }
-        let ratings = &self.ratings;
-        let worth = |i: usize| {
-            let th = &view.threads[i];
-            let is_there = th.placed == Some(view.topology.slowest());
-            let ef = ratings[i].and_then(|r| r.ef).map_or(0.0, |(ef, _)| ef);
-            let free = Reach::of(view, th.allowed) == Reach::Both;
-            (free && ef < WORTH[usize::from(is_there)]).then_some(ef)
-        };
-        let sf = |i: usize| {
-            view.speedup_factor(&view.threads[i], CoreTypeId::FASTEST)
-                .unwrap_or(1.0)
-        };
-        self.spare.leave(view, &mut self.seats, &worth, &sf);
-    }
-
-    /// Takes in the interval.
-    fn rate(&mut self, view: &View<'_>, turn: f64) {
-        let window = self.knobs.number(SMOOTHING);
-        let two = view.topology.core_types().len() == 2;
-        let fast = CoreTypeId::FASTEST;
+impl Level {
+    /// Takes in the interval. `t` is the core type.
+    fn rate(&mut self, view: &View<'_>, t: CoreTypeId, window: f64, turn: f64) {
+        let alike = view.topology.core_types().len() < 2;
         self.states.begin();
-        self.siblings.begin();
         self.ratings.clear();
         for th in view.threads {
-            if view.apps.get(th.app).is_some_and(|a| a.threads.len() > 1) {
-                let mut used = [0.0; MAX_CORE_TYPES];
-                used[0] = th.ran_up_to(fast);
-                self.siblings.charge(th.key, &used);
-            }
-            let ef = view.estimate(th, MetricId::EfficiencyFactor(fast));
-            let sf = view.speedup_factor(th, fast);
-            if !two || (ef.is_none() && sf.is_none()) {
+            let ef = view.estimate(th, MetricId::EfficiencyFactor(t));
+            let sf = view.speedup_factor(th, t);
+            if alike || (ef.is_none() && sf.is_none()) {
                 self.ratings.push(None);
                 continue;
             }
@@ -211,7 +177,7 @@ impl EfDriven {
             });
             let sp = sf.map(|sf| {
                 let sf = s.sf.update(sf, window);
-                view.utility(th, fast, sf, Utility::Speedup).min(MOST)
+                view.utility(th, t, sf, Utility::Speedup).min(MOST)
             });
             if s.placed != th.placed {
                 (s.placed, s.since) = (th.placed, view.now);
@@ -224,18 +190,18 @@ impl EfDriven {
                 turn_is_on: held.as_secs_f64() < turn,
             }));
         }
-        self.siblings.settle(MEMORY * turn);
     }
 
-    /// Ranks by EF and finds who is contested: indistinguishable from the other side of the cut.
-    fn sort_out(&mut self, view: &View<'_>) {
-        let margin = self.knobs.number(MARGIN) / 100.0;
-        let coverage = self.knobs.number(COVERAGE);
+    /// Ranks by EF and finds who is contested: indistinguishable from the other side of the cut. `owed` of the cores of
+    /// type `t` and faster ones go to others.
+    fn sort_out(&mut self, view: &View<'_>, t: CoreTypeId, owed: f64, knobs: &Knobs) {
+        let margin = knobs.number(MARGIN) / 100.0;
+        let coverage = knobs.number(COVERAGE);
         let (mut pinned, mut unranked) = (0usize, 0usize);
         self.order.clear();
         for (i, (th, r)) in view.threads.iter().zip(&self.ratings).enumerate() {
             let Some(r) = r else { continue };
-            match (Reach::of(view, th.allowed), r.ef) {
+            match (Reach::of(view, th.allowed, t), r.ef) {
                 (Reach::Fast, _) => pinned += 1,
                 (Reach::Both, Some((ef, _))) => self.order.push((ef, i)),
                 (Reach::Both, None) => unranked += 1,
@@ -243,11 +209,13 @@ impl EfDriven {
             }
         }
         // seats for the ranked ones, in the proportion in which seats are handed out
-        let cpus: usize = view.core_types().map(|t| view.nr_seats(t)).sum();
+        let seats = |t: CoreTypeId| view.nr_seats(t);
+        let cpus: usize = view.core_types().map(seats).sum();
         let per_cpu = (view.threads.len() as f64 / cpus.max(1) as f64).max(1.0);
-        let fast = view.nr_seats(CoreTypeId::FASTEST) as f64;
-        let owed = self.turns.owed(CoreTypeId::FASTEST);
-        let inside = ((fast - owed) * per_cpu - pinned as f64).round().max(0.0) as usize;
+        let fast: usize = view.core_types().take_while(|f| *f <= t).map(seats).sum();
+        let inside = ((fast as f64 - owed) * per_cpu - pinned as f64)
+            .round()
+            .max(0.0) as usize;
         // the cut: better ones before it, in no order, the best of the others just behind
         let better = |a: &(f64, usize), b: &(f64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if inside < self.order.len() {
@@ -290,6 +258,84 @@ impl EfDriven {
             self.rank[*i] = Rank { class, factor };
         }
     }
+
+    /// The claim of thread `i` of the view to the core type.
+    fn claim(&self, i: usize, hysteresis: f64) -> Claim {
+        let rank = self.rank[i];
+        Claim {
+            strength: rank.class + rank.factor,
+            bonus: match self.ratings[i] {
+                Some(r) if r.turn_is_on => KEEP,
+                _ => rank.factor * hysteresis,
+            },
+        }
+    }
+
+    /// Whether nothing tells threads `a` and `b` of the view apart.
+    fn alike(&self, a: usize, b: usize, hysteresis: f64) -> bool {
+        let (known, other) = (self.ratings[a].is_some(), self.ratings[b].is_some());
+        let (a, b) = (self.rank[a], self.rank[b]);
+        let near = (a.factor - b.factor).abs() <= hysteresis * a.factor.min(b.factor);
+        known && other && a.class == b.class && near
+    }
+}
+
+impl EfDriven {
+    /// The policy with default parameters.
+    pub fn new() -> EfDriven {
+        EfDriven {
+            knobs: Knobs::new(ENTRY.name, KNOBS),
+            levels: Vec::new(),
+            siblings: Ledger::default(),
+            turns: Turns::default(),
+            seats: Seats::default(),
+            spare: Spare::default(),
+        }
+    }
+
+    /// Leaves fast cores to nobody where that saves energy.
+    fn leave(&mut self, view: &View<'_>) {
+        if self.knobs.choice(SPARE) != "on" || view.topology.core_types().len() != 2 {
+            return;
+        }
+        let Some(level) = self.levels.first() else {
+            return;
+        };
+        let ratings = &level.ratings;
+        let worth = |i: usize| {
+            let th = &view.threads[i];
+            let is_there = th.placed == Some(view.topology.slowest());
+            let ef = ratings[i].and_then(|r| r.ef).map_or(0.0, |(ef, _)| ef);
+            let free = Reach::of(view, th.allowed, CoreTypeId::FASTEST) == Reach::Both;
+            (free && ef < WORTH[usize::from(is_there)]).then_some(ef)
+        };
+        let sf = |i: usize| {
+            view.speedup_factor(&view.threads[i], CoreTypeId::FASTEST)
+                .unwrap_or(1.0)
+        };
+        self.spare.leave(view, &mut self.seats, &worth, &sf);
+    }
+
+    /// Takes in the interval.
+    fn rate(&mut self, view: &View<'_>, turn: f64) {
+        let window = self.knobs.number(SMOOTHING);
+        let levels = view.topology.core_types().len().saturating_sub(1).max(1);
+        self.levels.resize_with(levels, Level::default);
+        for (level, t) in self.levels.iter_mut().zip(view.core_types()) {
+            level.rate(view, t, window, turn);
+        }
+        self.siblings.begin();
+        for th in view.threads {
+            if view.apps.get(th.app).is_some_and(|a| a.threads.len() > 1) {
+                let mut used = [0.0; MAX_CORE_TYPES];
+                for (used, t) in used.iter_mut().take(levels).zip(view.core_types()) {
+                    *used = th.ran_up_to(t);
+                }
+                self.siblings.charge(th.key, &used);
+            }
+        }
+        self.siblings.settle(MEMORY * turn);
+    }
 }
 
 impl Default for EfDriven {
@@ -303,24 +349,25 @@ impl Policy for EfDriven {
         let turn = self.knobs.number(TURN) / 1e3;
         let hysteresis = self.knobs.number(HYSTERESIS) / 100.0;
         self.rate(view, turn);
-        let ratings = &self.ratings;
-        self.turns.update(view, turn, &|i| ratings[i].is_some());
-        self.sort_out(view);
-        let (turns, rank, ratings) = (&self.turns, &self.rank, &self.ratings);
+        let levels = &self.levels;
+        let known = |i: usize| levels.iter().all(|l| l.ratings[i].is_some());
+        self.turns.update(view, turn, &known);
+        for (level, t) in self.levels.iter_mut().zip(view.core_types()) {
+            level.sort_out(view, t, self.turns.owed(t), &self.knobs);
+        }
+        let (turns, levels) = (&self.turns, &self.levels);
+        // who is on the slowest type is not chosen for it
+        let level = |t: CoreTypeId| levels.get(t.index()).or(levels.last());
+        let nobody = Claim {
+            strength: 0.0,
+            bonus: 0.0,
+        };
         self.seats.assign(view, &mut |i, t| {
-            turns.claim(i, t).unwrap_or(Claim {
-                strength: rank[i].class + rank[i].factor,
-                bonus: match ratings[i] {
-                    Some(r) if r.turn_is_on => KEEP,
-                    _ => rank[i].factor * hysteresis,
-                },
-            })
+            let claim = || level(t).map_or(nobody, |l| l.claim(i, hysteresis));
+            turns.claim(i, t).unwrap_or_else(claim)
         });
         self.seats.take_turns(view, &self.siblings, turn, &|a, b| {
-            let (known, other) = (ratings[a].is_some(), ratings[b].is_some());
-            let (a, b) = (rank[a], rank[b]);
-            let near = (a.factor - b.factor).abs() <= hysteresis * a.factor.min(b.factor);
-            known && other && a.class == b.class && near
+            levels.iter().all(|l| l.alike(a, b, hysteresis))
         });
         self.leave(view);
         self.seats.write(view, out);

@@ -10,8 +10,9 @@ use crate::policy::knobs::{Knob, KnobKind, Knobs};
 use crate::policy::room::Reach;
 use crate::policy::sharing::Sharing;
 use crate::policy::smooth::Smoothed;
-use crate::policy::speedups;
+use crate::policy::speedups::{self, Speedups};
 use crate::policy::threads::PerThread;
+use crate::utility::Utility;
 use crate::view::{AppView, View};
 use amp_metrics::{AppId, CoreTypeId, Nanos, MAX_CORE_TYPES};
 use solve::{Problem, Share};
@@ -22,7 +23,7 @@ pub const ENTRY: Entry = Entry {
     summary: "most throughput under a bound on unfairness",
     needs: "SF",
     help: HELP,
-    max_core_types: 2,
+    max_core_types: MAX_CORE_TYPES,
     uses_metrics: true,
     takes_turns: true,
     make: |_| Box::new(Pareto::new()),
@@ -56,7 +57,11 @@ from fast cores cannot be slowed down to the others), the shares are the fairest
 At 1 it is the fairness optimum, at inf the throughput optimum (hsp); in between no shares give more
 throughput for the same predicted unfairness. It needs speedup factors, smoothed by a running mean
 that starts afresh at a change of phase; a thread without one is fair-shared: it gets its weight's
-share of every core type's time, and no factor is made up for it. For machines of two core types.
+share of every core type's time, and no factor is made up for it.
+
+With more than two core types all but the slowest are fast cores: SF is the mean over them, and time on each
+of them is shared as time on all of them is. SP is still that of the fastest, as the slowdown is against it.
+
 Use it when you can say how much fairness is needed.
 ";
 
@@ -141,8 +146,10 @@ pub struct Pareto {
     sharing: Sharing,
     problem: Problem,
     hindsight: Hindsight,
-    /// Per thread of the view: speedup factor, smoothed.
+    /// Per thread of the view: speedup factor, smoothed; on more than two core types the mean over all but the slowest.
     sf: Vec<Option<f64>>,
+    /// Per thread of the view, on more than two core types only: speedup factors, smoothed likewise.
+    factors: Vec<Speedups>,
     /// Per thread of the view: progress of earlier intervals that is known only now, in seconds on fast cores.
     late: Vec<f64>,
     /// Per application of the view.
@@ -188,6 +195,7 @@ impl Pareto {
             problem: Problem::default(),
             hindsight: Hindsight::default(),
             sf: Vec::new(),
+            factors: Vec::new(),
             late: Vec::new(),
             apps: Vec::new(),
         }
@@ -196,28 +204,60 @@ impl Pareto {
     /// Looks up the speedup factors.
     fn rate(&mut self, view: &View<'_>) {
         let window = self.knobs.number(SMOOTHING);
-        let two = view.topology.core_types().len() == 2;
+        let types = view.topology.core_types().len();
         self.smoothed.begin();
         self.hindsight.begin(view);
         self.sf.clear();
+        self.factors.clear();
         self.late.clear();
         for th in view.threads {
-            let sf = speedups::fastest(view, th).filter(|_| two).map(|sf| {
+            let known = match types {
+                2 => speedups::fastest(view, th).map(|sf| (sf, [sf; MAX_CORE_TYPES])),
+                3.. => speedups::factors(view, th).map(|all| (fast_mean(view, &all), all)),
+                _ => None,
+            };
+            let known = known.map(|(sf, mut all)| {
                 let (_, s) = self.smoothed.enter(th.key, th.succeeds, Smoothed::default);
-                s.update(sf, window)
+                let smooth = s.update(sf, window);
+                match types {
+                    2 => all[0] = smooth,
+                    _ => all.iter_mut().for_each(|f| *f *= smooth / sf),
+                }
+                all[types - 1..].fill(1.0);
+                (smooth, all)
             });
-            let late = sf.map_or(0.0, |sf| {
-                let mut factors = [1.0; MAX_CORE_TYPES];
-                factors[0] = sf;
-                self.hindsight.charge(view, th, &th.rated_now(), &factors)
+            let late = known.map_or(0.0, |(_, all)| {
+                self.hindsight.charge(view, th, &th.rated_now(), &all)
             });
-            self.sf.push(sf);
+            self.sf.push(known.map(|(sf, _)| sf));
+            if types > 2 {
+                let all = known.map_or([1.0; MAX_CORE_TYPES], |(_, all)| all);
+                self.factors.push(all);
+            }
             self.late.push(late);
         }
     }
 
+    /// What thread `i` of the view, of factor `sf`, did on fast cores on top of what it would have done on slow ones in the
+    /// times `ran`, and the sum of these, in seconds.
+    fn gained(&self, i: usize, sf: f64, ran: &[Nanos; MAX_CORE_TYPES]) -> (f64, f64) {
+        match self.factors.get(i) {
+            None => {
+                let [fast, slow, ..] = ran;
+                (
+                    fast.as_secs_f64() * (sf - 1.0),
+                    (*fast + *slow).as_secs_f64(),
+                )
+            }
+            Some(all) => (ran.iter().zip(all)).fold((0.0, 0.0), |(gained, sum), (ran, sf)| {
+                let ran = ran.as_secs_f64();
+                (gained + ran * (sf - 1.0), sum + ran)
+            }),
+        }
+    }
+
     fn sum(&self, view: &View<'_>, app: &AppView) -> Sum {
-        let (mut s, room) = (Sum::default(), self.sharing.room());
+        let (mut s, room) = (Sum::default(), self.sharing.room(slowest_fast(view)));
         for i in app.threads.clone() {
             let (Some(th), Some(sf)) = (view.threads.get(i), self.sf[i]) else {
                 continue;
@@ -238,18 +278,29 @@ impl Pareto {
                 }
                 Reach::Slow => s.cpu += room.slow_share(i),
             }
-            let [fast, slow, ..] = th.ran;
-            s.ran += (fast + slow).as_secs_f64();
-            s.gained += fast.as_secs_f64() * (sf - 1.0);
+            let (gained, ran) = self.gained(i, sf, &th.ran);
+            s.ran += ran;
+            s.gained += gained;
             s.late += self.late[i];
-            let [fast, slow, ..] = th.unrated.ran;
-            s.ran_unrated += (fast + slow).as_secs_f64();
-            s.gained_unrated += fast.as_secs_f64() * (sf - 1.0);
+            let (gained, ran) = self.gained(i, sf, &th.unrated.ran);
+            s.ran_unrated += ran;
+            s.gained_unrated += gained;
             s.unrated = s.unrated.max(th.unrated.time.as_secs_f64());
             s.rated_before += th.done.rated;
             s.alone_before += th.done.alone;
         }
         s
+    }
+
+    /// What an application gains alone, on more than two core types, by the factors of the first of its threads that
+    /// has them.
+    fn alone(&self, view: &View<'_>, app: &AppView, rule: Utility) -> Option<f64> {
+        if self.factors.is_empty() {
+            return None;
+        }
+        let i = app.threads.clone().find(|i| self.sf[*i].is_some())?;
+        let (th, factors) = (view.threads.get(i)?, self.factors.get(i)?);
+        Some(view.utility_alone(th, factors, rule))
     }
 
     /// Takes in the interval and states the problem.
@@ -258,7 +309,7 @@ impl Pareto {
         let horizon = self.knobs.number(HORIZON) / 1e3;
         let memory = self.knobs.number(MEMORY) / 1e3;
         let rule = speedups::rule(self.knobs.choice(UTILITY));
-        let fast = view.nr_seats(CoreTypeId::FASTEST) as f64;
+        let fast = fast_types(view).map(|t| view.nr_seats(t)).sum::<usize>() as f64;
         let first = self.past.update(view.apps);
         self.problem.clear();
         self.apps.clear();
@@ -273,8 +324,13 @@ impl Pareto {
             let each = 1.0 / s.n;
             let (sf, weight) = (s.sf * each, s.weight * each / 100.0);
             let arriving = view.arriving(i, CoreTypeId::FASTEST, sf, rule);
-            let fast_alone = view.cores_alone(CoreTypeId::FASTEST, app.runnable);
-            let sp = rule.of(arriving, app.runnable, fast_alone);
+            let fast_alone: usize = fast_types(view)
+                .map(|t| view.cores_alone(t, app.runnable))
+                .sum();
+            let sp = self.alone(view, app, rule).unwrap_or_else(|| {
+                let fastest = view.cores_alone(CoreTypeId::FASTEST, app.runnable);
+                rule.of(arriving, app.runnable, fastest)
+            });
             // what a fast core adds for a thread, as the application as a whole has it, per SF-1
             let runnable = app.runnable.max(1) as f64;
             let mut worth = (rule.of(2.0, app.runnable, fast_alone) - 1.0) * runnable
@@ -335,6 +391,31 @@ impl Pareto {
     }
 }
 
+/// The core types that count as fast: all but the slowest.
+fn fast_types(view: &View<'_>) -> impl Iterator<Item = CoreTypeId> {
+    let slowest = view.topology.slowest();
+    let only = view.topology.core_types().len() < 2;
+    view.core_types().filter(move |t| only || *t != slowest)
+}
+
+/// The slowest of them.
+fn slowest_fast(view: &View<'_>) -> CoreTypeId {
+    fast_types(view).last().unwrap_or(CoreTypeId::FASTEST)
+}
+
+/// The mean of speedup factors over fast cores.
+fn fast_mean(view: &View<'_>, factors: &Speedups) -> f64 {
+    let (n, sum) = fast_types(view).fold((0, 0.0), |(n, sum), t| {
+        let cores = view.nr_seats(t);
+        (n + cores, sum + cores as f64 * factors[t.index()])
+    });
+    if n > 0 {
+        sum / n as f64
+    } else {
+        factors[0]
+    }
+}
+
 impl Default for Pareto {
     fn default() -> Self {
         Pareto::new()
@@ -350,7 +431,9 @@ impl Policy for Pareto {
         self.sharing.begin(view, turn, &known);
         self.state(view);
         let sf = &self.sf;
-        let fast = self.sharing.fast(view, &|i| sf[i].is_some());
+        let known = |i: usize| sf[i].is_some();
+        let class = slowest_fast(view);
+        let fast = self.sharing.fast(class, &known);
         let apps = &self.apps;
         let given = self.problem.solve(fast, self.knobs.number(UNFAIRNESS));
         // an application's share, split among its threads
@@ -360,7 +443,23 @@ impl Policy for Pareto {
             let given = app.place.and_then(|p| given.get(p));
             Some(given.map_or(0.0, |g| g * app.part * most))
         };
-        self.sharing.seat(view, turn, &share, out);
+        for level in self.sharing.levels().filter(|l| *l < class) {
+            // of time on all fast cores as much as there is of these cores
+            let part = self.sharing.fast(level, &known) / fast.max(1e-9);
+            let shares: Vec<Option<f64>> = (0..view.threads.len())
+                .map(|i| {
+                    let room = self.sharing.room(class);
+                    let all = match room.reach(i) {
+                        Reach::Fast => sf[i].map(|_| room.cpu(i)),
+                        _ => share(i, room.fast_share(i)),
+                    };
+                    all.map(|all| all * part.min(1.0))
+                })
+                .collect();
+            (self.sharing).share(view, level, turn, &|i, most| Some(shares[i]?.min(most)));
+        }
+        (self.sharing).share(view, class, turn, &share);
+        self.sharing.seat(view, turn, out);
     }
 
     /// A thread that is behind holds its place on a fast core while it sleeps.

@@ -6,9 +6,9 @@ use crate::policy::knobs::{Knob, Knobs};
 use crate::policy::level::Demands;
 use crate::policy::room::Reach;
 use crate::policy::sharing::Sharing;
-use crate::policy::speedups;
+use crate::policy::speedups::{self, Speedups};
 use crate::view::View;
-use amp_metrics::CoreTypeId;
+use amp_metrics::{CoreTypeId, MAX_CORE_TYPES};
 
 /// How the policy is registered.
 pub const ENTRY: Entry = Entry {
@@ -16,7 +16,7 @@ pub const ENTRY: Entry = Entry {
     summary: "time on fast cores in proportion to weight and gain",
     needs: "SF",
     help: HELP,
-    max_core_types: 2,
+    max_core_types: MAX_CORE_TYPES,
     uses_metrics: true,
     takes_turns: true,
     make: |_| Box::new(PropSp::new()),
@@ -35,8 +35,11 @@ most credit left go there first. What a thread cannot use (it runs on one core a
 the others in the same proportion. When nobody gains from fast cores they are shared by weight. A
 priority thus buys big-core time where it helps.
 
-It needs speedup factors. A thread without one is fair-shared: it gets its weight's share of every
-core type's time, and no factor is made up for it. For machines of two core types. Use it for more
+The paper has two core types. With more, the time on each type but the slowest is shared so, fastest
+first, by SP on that type; who has time on a faster type needs the less on the next one.
+
+It needs speedup factors on every core type but the slowest. A thread without them is fair-shared: it
+gets its weight's share of every core type's time, and no factor is made up for it. Use it for more
 throughput than rr and acfs with some regard for everyone, and where priorities are to count; use
 pareto to bound the unfairness.
 ";
@@ -62,9 +65,12 @@ pub struct PropSp {
     knobs: Knobs,
     sharing: Sharing,
     demands: Demands,
-    level: f64,
-    /// Per thread of the view: weighted benefit; none without a speedup factor.
-    benefit: Vec<Option<f64>>,
+    /// Per core type: where the search for a level begins.
+    last: [f64; MAX_CORE_TYPES],
+    /// Per thread of the view: weighted benefit by core type; none without speedup factors.
+    benefit: Vec<Option<Speedups>>,
+    /// Per thread of the view: its share of time on faster core types than that which is shared.
+    faster: Vec<f64>,
 }
 
 impl PropSp {
@@ -74,38 +80,51 @@ impl PropSp {
             knobs: Knobs::new(ENTRY.name, KNOBS),
             sharing: Sharing::default(),
             demands: Demands::default(),
-            level: 0.0,
+            last: [0.0; MAX_CORE_TYPES],
             benefit: Vec::new(),
+            faster: Vec::new(),
         }
     }
 
-    /// Weight × (SP − 1) / threads [PropSP], per thread.
+    /// Weight × (SP − 1) / threads [PropSP], per thread and core type.
     fn rate(&mut self, view: &View<'_>) {
         let rule = speedups::rule(self.knobs.choice(UTILITY));
-        let two = view.topology.core_types().len() == 2;
+        let alike = view.topology.core_types().len() < 2;
         self.benefit.clear();
         self.benefit.extend(view.threads.iter().map(|th| {
-            let sf = speedups::fastest(view, th).filter(|_| two)?;
-            let sp = view.utility(th, CoreTypeId::FASTEST, sf, rule);
+            let sp = speedups::of(view, th, rule).filter(|_| !alike)?;
             let n = view.apps.get(th.app).map_or(1, |a| a.threads.len().max(1));
-            Some(f64::from(th.weight) * (sp - 1.0).max(LEAST) / n as f64)
+            Some(sp.map(|sp| f64::from(th.weight) * (sp - 1.0).max(LEAST) / n as f64))
         }));
     }
 
-    /// Gives away the fast cores.
-    fn share(&mut self, view: &View<'_>) {
-        let benefit = &self.benefit;
-        let fast = self.sharing.fast(view, &|i| benefit[i].is_some());
-        let room = self.sharing.room();
-        self.demands.clear();
-        for (i, b) in benefit.iter().enumerate() {
+    /// Gives away the cores of type `t`, after those of all faster types.
+    fn share(&mut self, view: &View<'_>, t: CoreTypeId, turn: f64) {
+        let (benefit, faster, demands) = (&self.benefit, &mut self.faster, &mut self.demands);
+        let mut left = self.sharing.fast(t, &|i| benefit[i].is_some());
+        let room = self.sharing.room(t);
+        demands.clear();
+        for (i, (b, th)) in benefit.iter().zip(view.threads).enumerate() {
             let free = room.reach(i) == Reach::Both;
             match b {
-                Some(b) if free => self.demands.push(*b, 0.0, room.fast_share(i)),
-                _ => self.demands.push(0.0, 0.0, 0.0),
+                Some(b) if free => {
+                    let most = room.fast_share(i);
+                    faster[i] = faster[i].min(most);
+                    left -= faster[i];
+                    let here = th.allowed.contains(t);
+                    demands.push(if here { b[t.index()] } else { 0.0 }, 0.0, most - faster[i]);
+                }
+                _ => demands.push(0.0, 0.0, 0.0),
             }
         }
-        self.level = self.demands.level(fast, self.level);
+        let last = &mut self.last[t.index()];
+        *last = demands.level(left.max(0.0), *last);
+        for (i, share) in faster.iter_mut().enumerate() {
+            *share += demands.at(i, *last);
+        }
+        let (benefit, faster) = (&self.benefit, &self.faster);
+        let share = |i: usize, _| benefit[i].map(|_| faster[i]);
+        self.sharing.share(view, t, turn, &share);
     }
 }
 
@@ -121,10 +140,12 @@ impl Policy for PropSp {
         self.rate(view);
         let benefit = &self.benefit;
         self.sharing.begin(view, turn, &|i| benefit[i].is_some());
-        self.share(view);
-        let (benefit, demands, level) = (&self.benefit, &self.demands, self.level);
-        let share = |i: usize, _| benefit[i].map(|_| demands.at(i, level));
-        self.sharing.seat(view, turn, &share, out);
+        self.faster.clear();
+        self.faster.resize(view.threads.len(), 0.0);
+        for t in self.sharing.levels() {
+            self.share(view, t, turn);
+        }
+        self.sharing.seat(view, turn, out);
     }
 
     fn knobs(&self) -> &Knobs {
