@@ -247,7 +247,10 @@ fn bad_input_is_named_and_a_watcher_may_stop_it() {
     let all = ["ef", "pareto", "propsp"];
     let report = bench(&workload(MIX), &three, &all, &d(), go).unwrap();
     let asp: Vec<f64> = report.results.iter().map(|r| r.asp.value).collect();
-    assert!(asp.len() == 3 && asp.iter().all(|asp| *asp > 0.0), "{asp:?}");
+    assert!(
+        asp.len() == 3 && asp.iter().all(|asp| *asp > 0.0),
+        "{asp:?}"
+    );
 
     let mut steps = Vec::new();
     let stop = &mut |s: Step<'_>| match s.what {
