@@ -99,8 +99,10 @@ impl Weights {
             self.tree = tree;
         }
         let grouped = self.noted.iter().any(|n| n.group > ROOT);
+        // who is alone shares with nobody: an idle machine reads no files
+        let several = self.noted.iter().filter(|n| n.runnable).count() > 1;
         let due = self.asked.is_none_or(|at| now.saturating_sub(at) >= LOOK);
-        if let (true, true, Some(watch)) = (grouped, due, &self.watch) {
+        if let (true, true, Some(watch)) = (grouped && several, due, &self.watch) {
             watch.ask();
             self.asked = Some(now);
         }
