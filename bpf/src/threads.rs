@@ -188,14 +188,18 @@ impl Table {
         })
     }
 
+    /// The slot of the thread, unless it has gone.
+    fn owned(&self, index: u32, generation: u32) -> Option<*mut Slot> {
+        let slot = self.slot(index)?;
+        let there = !generation.is_multiple_of(2) && Self::generation(slot) == generation;
+        there.then_some(slot)
+    }
+
     /// Writes what the thread weighs. False if it has gone.
     pub fn weigh(&self, index: u32, generation: u32, weight: u32) -> bool {
-        let Some(slot) = self.slot(index) else {
+        let Some(slot) = self.owned(index, generation) else {
             return false;
         };
-        if generation.is_multiple_of(2) || Self::generation(slot) != generation {
-            return false;
-        }
         // SAFETY: as above; BPF writes it when the thread comes or has a new nice value, and whoever is later is right.
         unsafe { addr_of_mut!((*slot).weight).write_volatile(weight.clamp(1, MAX_WEIGHT)) };
         true
@@ -212,12 +216,9 @@ impl Table {
         now: u64,
         current: impl Fn(u32) -> u32,
     ) -> bool {
-        let Some(slot) = self.slot(index) else {
+        let Some(slot) = self.owned(index, generation) else {
             return false;
         };
-        if generation.is_multiple_of(2) || Self::generation(slot) != generation {
-            return false;
-        }
         let new = placement.map_or(ANY, u32::from);
         // SAFETY: as above; user space is the only writer of `placement`, and BPF only ever clears
         // `placed_at`.

@@ -56,8 +56,8 @@ enum amp_thread_state {
 
 /*
  * One thread. The array is mapped by user space, which writes only `placement`, `placed_at` and `weight`;
- * BPF writes the first two of a thread that takes a seat (seats.bpf.h), and the last of one that is new or
- * has a new nice value (groups.bpf.h).
+ * BPF writes the first two of a thread that takes a seat (seats.bpf.h), and the last of one that is new, or
+ * has a new nice value or another control group (groups.bpf.h).
  * The first cache line is all that a context switch touches besides one entry of `runtime`.
  */
 struct amp_slot {

@@ -161,6 +161,19 @@ impl<'a> View<'a> {
         (0..n).map(CoreTypeId)
     }
 
+    /// The core types that threads gain something on: all but the slowest, or the only one.
+    pub fn fast_types(&self) -> impl DoubleEndedIterator<Item = CoreTypeId> + ExactSizeIterator {
+        let types = self.core_types();
+        let fast = types.len().saturating_sub(1).max(1);
+        types.take(fast)
+    }
+
+    /// Seats of core type `t` and of all faster ones.
+    pub fn seats_up_to(&self, t: CoreTypeId) -> usize {
+        let up_to = self.core_types().take_while(|f| *f <= t);
+        up_to.map(|f| self.nr_seats(f)).sum()
+    }
+
     /// An estimate of any metric, when there is an honest one: positive, finite, not partial.
     pub fn estimate(&self, thread: &ThreadView, metric: MetricId) -> Option<Estimate> {
         let e = self.metrics.estimate(thread.key, metric)?;

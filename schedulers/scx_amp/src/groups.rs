@@ -56,7 +56,7 @@ pub fn not_kept(root: &Path) -> Option<Found> {
             break;
         }
         let group = dir.strip_prefix(&mount).unwrap_or(&dir);
-        found.settings.extend(settings(&dir).map(|what| Setting {
+        found.settings.extend(limit(&dir).map(|what| Setting {
             group: group.to_owned(),
             what,
         }));
@@ -73,14 +73,11 @@ pub fn not_kept(root: &Path) -> Option<Found> {
     Some(found)
 }
 
-/// Those of one group.
-fn settings(dir: &Path) -> impl Iterator<Item = String> {
-    let dir = dir.to_owned();
-    ["cpu.max"].into_iter().filter_map(move |file| {
-        let text = std::fs::read_to_string(dir.join(file)).ok()?;
-        let value = text.trim();
-        (!value.starts_with("max")).then(|| format!("{file} {value}"))
-    })
+/// That of one group, as `cpu.max 20000 100000`.
+fn limit(dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(dir.join("cpu.max")).ok()?;
+    let value = text.trim();
+    (!value.starts_with("max")).then(|| format!("cpu.max {value}"))
 }
 
 impl Found {

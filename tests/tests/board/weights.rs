@@ -2,8 +2,8 @@
 
 use amp_tests::Lab;
 
-/// CPU time of groups, in percent of what both of them had: `share WHO CASE`, then first and second. A case's
-/// programs run for `$1` seconds in all; the second half counts, when user space knows the groups.
+/// CPU time of two groups in a time that begins two seconds after their programs, when user space knows them:
+/// `share-WHO-CASE`, then microseconds of the first and of the second.
 const SCRIPT: &str = r#"
 sleep 5
 cd /sys/fs/cgroup

@@ -64,11 +64,7 @@ pub struct Room {
 impl Room {
     /// Works out the shares for `view`, cores of type `level` and of faster ones being fast.
     pub fn update(&mut self, view: &View<'_>, level: CoreTypeId) {
-        self.fast = view
-            .core_types()
-            .take_while(|t| *t <= level)
-            .map(|t| view.nr_seats(t))
-            .sum();
+        self.fast = view.seats_up_to(level);
         let cpus: usize = view.core_types().map(|t| view.nr_seats(t)).sum();
         self.reach.clear();
         self.reach.extend(

@@ -13,7 +13,7 @@ use crate::view::View;
 use amp_metrics::CoreTypeId;
 
 /// Gives threads the shares of fast-core time that a policy decides on. Per decision:
-/// [`begin`](Self::begin), for each level [`fast`](Self::fast) and [`share`](Self::share), [`seat`](Self::seat).
+/// [`begin`](Self::begin), for each level ([`View::fast_types`]) [`fast`](Self::fast) and [`share`](Self::share), [`seat`](Self::seat).
 #[derive(Debug, Default)]
 pub struct Sharing {
     turns: Turns,
@@ -35,17 +35,11 @@ impl Sharing {
     /// it itself; a turn lasts about `turn` seconds.
     pub fn begin(&mut self, view: &View<'_>, turn: f64, known: &dyn Fn(usize) -> bool) {
         self.turns.update(view, turn, known);
-        let levels = view.topology.core_types().len().saturating_sub(1).max(1);
-        self.levels.resize_with(levels, Level::default);
-        for (l, t) in self.levels.iter_mut().zip(view.core_types()) {
+        let levels = view.fast_types();
+        self.levels.resize_with(levels.len(), Level::default);
+        for (l, t) in self.levels.iter_mut().zip(levels) {
             l.room.update(view, t);
         }
-    }
-
-    /// The levels, each by the slowest core type that is fast on it; fastest first, at least one.
-    pub fn levels(&self) -> impl DoubleEndedIterator<Item = CoreTypeId> {
-        // at most MAX_CORE_TYPES
-        (0..self.levels.len() as u8).map(CoreTypeId)
     }
 
     fn level(&self, level: CoreTypeId) -> &Level {

@@ -216,6 +216,8 @@ impl Policy for Acfs {
         let (min, max, threshold) = self.rate(view, t_swap);
         let exact = self.knobs.choice(PROGRESS) == "exact";
         let rule = speedups::rule(self.knobs.choice(UTILITY));
+        // on two core types that is what the fastest type is worth
+        let several = view.topology.core_types().len() > 2;
         self.progress.begin();
         self.hindsight.begin(view);
         for (th, s) in view.threads.iter().zip(&self.speedups) {
@@ -225,7 +227,9 @@ impl Policy for Acfs {
             };
             let own = exact.then(|| speedups::factors(view, th)).flatten();
             let u = accepted(uf, s[0], min, max);
-            let alone = own.map_or(s[0], |own| view.utility_alone(th, &own, rule));
+            let alone = own
+                .filter(|_| several)
+                .map_or(s[0], |own| view.utility_alone(th, &own, rule));
             let pace = pace(&own.unwrap_or(*s), alone, th.weight, u);
             let slowed = view.slowed(th);
             let ran = th.rated_now().map(|ran| slowed * ran);

@@ -209,11 +209,9 @@ impl Level {
             }
         }
         // seats for the ranked ones, in the proportion in which seats are handed out
-        let seats = |t: CoreTypeId| view.nr_seats(t);
-        let cpus: usize = view.core_types().map(seats).sum();
+        let cpus = view.seats_up_to(view.topology.slowest());
         let per_cpu = (view.threads.len() as f64 / cpus.max(1) as f64).max(1.0);
-        let fast: usize = view.core_types().take_while(|f| *f <= t).map(seats).sum();
-        let inside = ((fast as f64 - owed) * per_cpu - pinned as f64)
+        let inside = ((view.seats_up_to(t) as f64 - owed) * per_cpu - pinned as f64)
             .round()
             .max(0.0) as usize;
         // the cut: better ones before it, in no order, the best of the others just behind
@@ -319,16 +317,16 @@ impl EfDriven {
     /// Takes in the interval.
     fn rate(&mut self, view: &View<'_>, turn: f64) {
         let window = self.knobs.number(SMOOTHING);
-        let levels = view.topology.core_types().len().saturating_sub(1).max(1);
-        self.levels.resize_with(levels, Level::default);
-        for (level, t) in self.levels.iter_mut().zip(view.core_types()) {
+        self.levels
+            .resize_with(view.fast_types().len(), Level::default);
+        for (level, t) in self.levels.iter_mut().zip(view.fast_types()) {
             level.rate(view, t, window, turn);
         }
         self.siblings.begin();
         for th in view.threads {
             if view.apps.get(th.app).is_some_and(|a| a.threads.len() > 1) {
                 let mut used = [0.0; MAX_CORE_TYPES];
-                for (used, t) in used.iter_mut().take(levels).zip(view.core_types()) {
+                for (used, t) in used.iter_mut().zip(view.fast_types()) {
                     *used = th.ran_up_to(t);
                 }
                 self.siblings.charge(th.key, &used);
@@ -352,7 +350,7 @@ impl Policy for EfDriven {
         let levels = &self.levels;
         let known = |i: usize| levels.iter().all(|l| l.ratings[i].is_some());
         self.turns.update(view, turn, &known);
-        for (level, t) in self.levels.iter_mut().zip(view.core_types()) {
+        for (level, t) in self.levels.iter_mut().zip(view.fast_types()) {
             level.sort_out(view, t, self.turns.owed(t), &self.knobs);
         }
         let (turns, levels) = (&self.turns, &self.levels);

@@ -154,6 +154,8 @@ pub struct Pareto {
     late: Vec<f64>,
     /// Per application of the view.
     apps: Vec<App>,
+    /// Per thread of the view, on more than two core types only: its share of time on all fast cores.
+    whole: Vec<Option<f64>>,
 }
 
 /// What an application's threads with a speedup factor have in common.
@@ -198,6 +200,7 @@ impl Pareto {
             factors: Vec::new(),
             late: Vec::new(),
             apps: Vec::new(),
+            whole: Vec::new(),
         }
     }
 
@@ -309,7 +312,7 @@ impl Pareto {
         let horizon = self.knobs.number(HORIZON) / 1e3;
         let memory = self.knobs.number(MEMORY) / 1e3;
         let rule = speedups::rule(self.knobs.choice(UTILITY));
-        let fast = fast_types(view).map(|t| view.nr_seats(t)).sum::<usize>() as f64;
+        let fast = view.seats_up_to(slowest_fast(view)) as f64;
         let first = self.past.update(view.apps);
         self.problem.clear();
         self.apps.clear();
@@ -324,7 +327,8 @@ impl Pareto {
             let each = 1.0 / s.n;
             let (sf, weight) = (s.sf * each, s.weight * each / 100.0);
             let arriving = view.arriving(i, CoreTypeId::FASTEST, sf, rule);
-            let fast_alone: usize = fast_types(view)
+            let fast_alone: usize = view
+                .fast_types()
                 .map(|t| view.cores_alone(t, app.runnable))
                 .sum();
             let sp = self.alone(view, app, rule).unwrap_or_else(|| {
@@ -391,21 +395,14 @@ impl Pareto {
     }
 }
 
-/// The core types that count as fast: all but the slowest.
-fn fast_types(view: &View<'_>) -> impl Iterator<Item = CoreTypeId> {
-    let slowest = view.topology.slowest();
-    let only = view.topology.core_types().len() < 2;
-    view.core_types().filter(move |t| only || *t != slowest)
-}
-
-/// The slowest of them.
+/// The slowest core type that counts as fast.
 fn slowest_fast(view: &View<'_>) -> CoreTypeId {
-    fast_types(view).last().unwrap_or(CoreTypeId::FASTEST)
+    view.fast_types().last().unwrap_or(CoreTypeId::FASTEST)
 }
 
 /// The mean of speedup factors over fast cores.
 fn fast_mean(view: &View<'_>, factors: &Speedups) -> f64 {
-    let (n, sum) = fast_types(view).fold((0, 0.0), |(n, sum), t| {
+    let (n, sum) = view.fast_types().fold((0, 0.0), |(n, sum), t| {
         let cores = view.nr_seats(t);
         (n + cores, sum + cores as f64 * factors[t.index()])
     });
@@ -443,20 +440,21 @@ impl Policy for Pareto {
             let given = app.place.and_then(|p| given.get(p));
             Some(given.map_or(0.0, |g| g * app.part * most))
         };
-        for level in self.sharing.levels().filter(|l| *l < class) {
+        self.whole.clear();
+        if class != CoreTypeId::FASTEST {
+            let room = self.sharing.room(class);
+            self.whole
+                .extend((0..view.threads.len()).map(|i| match room.reach(i) {
+                    Reach::Fast => sf[i].map(|_| room.cpu(i)),
+                    _ => share(i, room.fast_share(i)),
+                }));
+        }
+        for level in view.fast_types().filter(|l| *l < class) {
             // of time on all fast cores as much as there is of these cores
-            let part = self.sharing.fast(level, &known) / fast.max(1e-9);
-            let shares: Vec<Option<f64>> = (0..view.threads.len())
-                .map(|i| {
-                    let room = self.sharing.room(class);
-                    let all = match room.reach(i) {
-                        Reach::Fast => sf[i].map(|_| room.cpu(i)),
-                        _ => share(i, room.fast_share(i)),
-                    };
-                    all.map(|all| all * part.min(1.0))
-                })
-                .collect();
-            (self.sharing).share(view, level, turn, &|i, most| Some(shares[i]?.min(most)));
+            let part = (self.sharing.fast(level, &known) / fast.max(1e-9)).min(1.0);
+            let whole = &self.whole;
+            let share = |i: usize, most: f64| Some((whole[i]? * part).min(most));
+            (self.sharing).share(view, level, turn, &share);
         }
         (self.sharing).share(view, class, turn, &share);
         self.sharing.seat(view, turn, out);

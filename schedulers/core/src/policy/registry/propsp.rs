@@ -142,7 +142,7 @@ impl Policy for PropSp {
         self.sharing.begin(view, turn, &|i| benefit[i].is_some());
         self.faster.clear();
         self.faster.resize(view.threads.len(), 0.0);
-        for t in self.sharing.levels() {
+        for t in view.fast_types() {
             self.share(view, t, turn);
         }
         self.sharing.seat(view, turn, out);
