@@ -66,6 +66,9 @@ pub struct Live {
     weights: Weights,
     /// Why groups' weights could not be told last, to say it once.
     unweighted: Option<String>,
+    /// After how long without a commit BPF does without us.
+    patience: Nanos,
+    committed: Nanos,
 }
 
 /// What the mechanism counted.
@@ -93,6 +96,7 @@ impl Live {
         inventory: &mut CounterInventory,
         options: &LiveOptions,
     ) -> Result<Live> {
+        amp_host::memory::no_huge_pages();
         let topology = detected.topology.clone();
         let mut config = config(detected);
         config.only_sched_ext = options.only_sched_ext;
@@ -100,7 +104,8 @@ impl Live {
         config.slots = options.slots.unwrap_or(config.slots);
         // the interval may become longer while the scheduler is loaded
         let longest = options.interval.max(USUAL_INTERVAL);
-        config.heartbeat_timeout = Some(Duration::from_nanos(longest.0) * SILENT_TICKS);
+        let patience = Nanos(longest.0 * u64::from(SILENT_TICKS));
+        config.heartbeat_timeout = Some(Duration::from_nanos(patience.0));
         let mut scheduler = Scheduler::load(&config).map_err(told)?;
         follow_interval(&mut scheduler, options.interval);
         scheduler.follow_load(follows_load(options.cpufreq));
@@ -114,6 +119,8 @@ impl Live {
                 Path::new("/"),
             ),
             unweighted: None,
+            patience,
+            committed: clock::now(),
             topology,
             scheduler,
             counting,
@@ -230,6 +237,15 @@ impl Live {
     }
 
     fn commit(&mut self) -> Result<(), MachineError> {
+        let now = clock::now();
+        let silent = Nanos(now.0.saturating_sub(self.committed.0));
+        self.committed = now;
+        if silent > self.patience {
+            log::info!(
+                "nothing was decided for {:.1} s: the machine slept, or this process was held up (BPF shares the CPUs meanwhile)",
+                silent.0 as f64 / 1e9
+            );
+        }
         self.scheduler
             .commit()
             .map_err(|e| MachineError::Other(Box::new(e)))

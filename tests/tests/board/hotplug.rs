@@ -22,7 +22,7 @@ look() {
     echo "state-$1 $(state)"
     scx_amp ctl status | tr -d '\n'; echo
 }
-amp-workload bench spin --threads 4 --seconds 60 >/dev/null & load=$!
+amp-workload bench spin --threads 4 --seconds 600 >/dev/null & load=$!
 look 1
 scx_amp ctl set acfs.uf=1.7 >/dev/null; scx_amp ctl policy rr >/dev/null; scx_amp ctl policy acfs >/dev/null
 online 1 0; look 2

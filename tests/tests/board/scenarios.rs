@@ -53,6 +53,7 @@ echo "before $(scx_amp ctl status | tr -d '\n')"
 
 SLEEP
 echo "after $(scx_amp ctl status | tr -d '\n')"
+echo "huge-pages $(grep THP_enabled /proc/$pid/status)"
 kill -INT $pid; wait $pid; echo "status $?"
 sed 's/^/log /' /tmp/log
 "#;
@@ -125,7 +126,9 @@ fn on_the_board_everybody_has_his_share_whatever_changes() {
     not_forgotten(&r);
     assert!(r.line("groups-made").parse::<u32>().unwrap() > 10);
     assert_eq!(r.lines("slept").collect::<Vec<_>>(), ["0"; 2]);
-    // on the board a sleep is a silence, each of which BPF bridges
+    // whoever the kernel makes huge pages for waits, and so did decisions: for 0.5 to 0.7 s
+    assert_eq!(r.line("huge-pages"), "THP_enabled:\t0");
+    // on the board a sleep is a silence, each of which BPF bridges; there is no other
     for (when, silences) in [("before", 0), ("after", 2)] {
         let status: Value = serde_json::from_str(r.line(when)).unwrap();
         assert_eq!(

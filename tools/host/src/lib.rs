@@ -5,6 +5,7 @@
 //! affinity  on which CPUs a thread runs
 //! launch    programs: started, held before their first instruction, watched, ended
 //! limits    how many files may be open
+//! memory    no huge pages: nobody waits for the kernel to make them
 //! user      who stands behind `sudo`
 //! realtime  a thread that measures
 //! rights    capabilities that are given up for good
@@ -23,6 +24,7 @@ pub mod clock;
 pub mod input;
 pub mod launch;
 pub mod limits;
+pub mod memory;
 pub mod output;
 pub mod printer;
 pub mod progress;

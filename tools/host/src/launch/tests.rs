@@ -36,6 +36,22 @@ fn failure_is_told_with_the_programs_own_words() {
 }
 
 #[test]
+fn programs_have_huge_pages_although_we_have_none() {
+    crate::memory::no_huge_pages();
+    let p = launch(&["grep", "THP_enabled", "/proc/self/status"]);
+    let mut p = p.apart_with_output().unwrap().start().unwrap();
+    run_to_end(&mut p).unwrap();
+    assert_eq!(p.last_words(100), "THP_enabled:\t1");
+    // not while another test starts a program
+    let none = || {
+        std::thread::sleep(Duration::from_millis(1));
+        let ours = std::fs::read_to_string("/proc/self/status").unwrap();
+        ours.contains("THP_enabled:\t0")
+    };
+    assert!((0..1000).any(|_| none()));
+}
+
+#[test]
 fn output_is_kept_with_errors() {
     let script = "echo out; echo err >&2; trap 'echo asked; exit 3' INT; kill -INT $$";
     let p = launch(&["sh", "-c", script]).apart_with_output().unwrap();

@@ -13,7 +13,7 @@ use crate::policy::smooth::Smoothed;
 use crate::policy::speedups::{self, Speedups};
 use crate::policy::threads::PerThread;
 use crate::utility::Utility;
-use crate::view::{AppView, View};
+use crate::view::{AppView, ThreadView, View};
 use amp_metrics::{AppId, CoreTypeId, Nanos, MAX_CORE_TYPES};
 use solve::{Problem, Share};
 
@@ -214,31 +214,47 @@ impl Pareto {
         self.factors.clear();
         self.late.clear();
         for th in view.threads {
-            let known = match types {
-                2 => speedups::fastest(view, th).map(|sf| (sf, [sf; MAX_CORE_TYPES])),
-                3.. => speedups::factors(view, th).map(|all| (fast_mean(view, &all), all)),
+            // two core types take the short way: this is done for every thread
+            let sf = match types {
+                2 => self.rate_fastest(view, th, window),
+                3.. => self.rate_all(view, th, window),
                 _ => None,
             };
-            let known = known.map(|(sf, mut all)| {
-                let (_, s) = self.smoothed.enter(th.key, th.succeeds, Smoothed::default);
-                let smooth = s.update(sf, window);
-                match types {
-                    2 => all[0] = smooth,
-                    _ => all.iter_mut().for_each(|f| *f *= smooth / sf),
+            if sf.is_none() {
+                self.late.push(0.0);
+                if types > 2 {
+                    self.factors.push([1.0; MAX_CORE_TYPES]);
                 }
-                all[types - 1..].fill(1.0);
-                (smooth, all)
-            });
-            let late = known.map_or(0.0, |(_, all)| {
-                self.hindsight.charge(view, th, &th.rated_now(), &all)
-            });
-            self.sf.push(known.map(|(sf, _)| sf));
-            if types > 2 {
-                let all = known.map_or([1.0; MAX_CORE_TYPES], |(_, all)| all);
-                self.factors.push(all);
             }
-            self.late.push(late);
+            self.sf.push(sf);
         }
+    }
+
+    /// The factor of `th` on two core types; takes in what it is to be charged late.
+    fn rate_fastest(&mut self, view: &View<'_>, th: &ThreadView, window: f64) -> Option<f64> {
+        let sf = speedups::fastest(view, th)?;
+        let (_, s) = self.smoothed.enter(th.key, th.succeeds, Smoothed::default);
+        let sf = s.update(sf, window);
+        let mut factors = [1.0; MAX_CORE_TYPES];
+        factors[0] = sf;
+        let late = (self.hindsight).charge(view, th, &th.rated_now(), &factors);
+        self.late.push(late);
+        Some(sf)
+    }
+
+    /// The same on more core types; takes in the factors on each, too.
+    fn rate_all(&mut self, view: &View<'_>, th: &ThreadView, window: f64) -> Option<f64> {
+        let mut factors = speedups::factors(view, th)?;
+        let mean = fast_mean(view, &factors);
+        let (_, s) = self.smoothed.enter(th.key, th.succeeds, Smoothed::default);
+        let smooth = s.update(mean, window);
+        for t in view.fast_types() {
+            factors[t.index()] *= smooth / mean;
+        }
+        let late = (self.hindsight).charge(view, th, &th.rated_now(), &factors);
+        self.late.push(late);
+        self.factors.push(factors);
+        Some(smooth)
     }
 
     /// What thread `i` of the view, of factor `sf`, did on fast cores on top of what it would have done on slow ones in the
@@ -295,15 +311,21 @@ impl Pareto {
         s
     }
 
-    /// What an application gains alone, on more than two core types, by the factors of the first of its threads that
-    /// has them.
-    fn alone(&self, view: &View<'_>, app: &AppView, rule: Utility) -> Option<f64> {
+    /// How many fast cores an application has alone, and what it gains then: on more than two core types by the factors of the
+    /// first of its threads that has them, else by `arriving`, what is on the fastest cores with it.
+    fn alone(&self, view: &View<'_>, app: &AppView, arriving: f64, rule: Utility) -> (usize, f64) {
+        let fastest = view.cores_alone(CoreTypeId::FASTEST, app.runnable);
+        let on_fastest = || rule.of(arriving, app.runnable, fastest);
         if self.factors.is_empty() {
-            return None;
+            return (fastest, on_fastest());
         }
-        let i = app.threads.clone().find(|i| self.sf[*i].is_some())?;
-        let (th, factors) = (view.threads.get(i)?, self.factors.get(i)?);
-        Some(view.utility_alone(th, factors, rule))
+        let fast = (view.fast_types())
+            .map(|t| view.cores_alone(t, app.runnable))
+            .sum();
+        let first = app.threads.clone().find(|i| self.sf[*i].is_some());
+        let known = first.and_then(|i| Some((view.threads.get(i)?, self.factors.get(i)?)));
+        let alone = known.map(|(th, factors)| view.utility_alone(th, factors, rule));
+        (fast, alone.unwrap_or_else(on_fastest))
     }
 
     /// Takes in the interval and states the problem.
@@ -327,14 +349,7 @@ impl Pareto {
             let each = 1.0 / s.n;
             let (sf, weight) = (s.sf * each, s.weight * each / 100.0);
             let arriving = view.arriving(i, CoreTypeId::FASTEST, sf, rule);
-            let fast_alone: usize = view
-                .fast_types()
-                .map(|t| view.cores_alone(t, app.runnable))
-                .sum();
-            let sp = self.alone(view, app, rule).unwrap_or_else(|| {
-                let fastest = view.cores_alone(CoreTypeId::FASTEST, app.runnable);
-                rule.of(arriving, app.runnable, fastest)
-            });
+            let (fast_alone, sp) = self.alone(view, app, arriving, rule);
             // what a fast core adds for a thread, as the application as a whole has it, per SF-1
             let runnable = app.runnable.max(1) as f64;
             let mut worth = (rule.of(2.0, app.runnable, fast_alone) - 1.0) * runnable

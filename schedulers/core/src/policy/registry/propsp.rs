@@ -6,8 +6,8 @@ use crate::policy::knobs::{Knob, Knobs};
 use crate::policy::level::Demands;
 use crate::policy::room::Reach;
 use crate::policy::sharing::Sharing;
-use crate::policy::speedups::{self, Speedups};
-use crate::view::View;
+use crate::policy::speedups;
+use crate::view::{ThreadView, View};
 use amp_metrics::{CoreTypeId, MAX_CORE_TYPES};
 
 /// How the policy is registered.
@@ -67,8 +67,8 @@ pub struct PropSp {
     demands: Demands,
     /// Per core type: where the search for a level begins.
     last: [f64; MAX_CORE_TYPES],
-    /// Per thread of the view: weighted benefit by core type; none without speedup factors.
-    benefit: Vec<Option<Speedups>>,
+    /// Per core type but the slowest and thread of the view: weighted benefit; none without speedup factors.
+    benefit: Vec<Vec<Option<f64>>>,
     /// Per thread of the view: its share of time on faster core types than that which is shared.
     faster: Vec<f64>,
 }
@@ -89,18 +89,34 @@ impl PropSp {
     /// Weight × (SP − 1) / threads [PropSP], per thread and core type.
     fn rate(&mut self, view: &View<'_>) {
         let rule = speedups::rule(self.knobs.choice(UTILITY));
-        let alike = view.topology.core_types().len() < 2;
-        self.benefit.clear();
-        self.benefit.extend(view.threads.iter().map(|th| {
-            let sp = speedups::of(view, th, rule).filter(|_| !alike)?;
-            let n = view.apps.get(th.app).map_or(1, |a| a.threads.len().max(1));
-            Some(sp.map(|sp| f64::from(th.weight) * (sp - 1.0).max(LEAST) / n as f64))
-        }));
+        let levels = view.fast_types();
+        self.benefit.resize_with(levels.len(), Vec::new);
+        for benefit in &mut self.benefit {
+            benefit.clear();
+        }
+        if let [benefit] = &mut self.benefit[..] {
+            // two core types take the short way: this is done for every thread
+            let t = CoreTypeId::FASTEST;
+            let alike = view.topology.core_types().len() < 2;
+            benefit.extend(view.threads.iter().map(|th| {
+                let sf = speedups::fastest(view, th).filter(|_| !alike)?;
+                let sp = view.utility(th, t, sf, rule);
+                Some(worth(view, th, sp))
+            }));
+            return;
+        }
+        for th in view.threads {
+            let sp = speedups::of(view, th, rule);
+            for (benefit, t) in self.benefit.iter_mut().zip(view.fast_types()) {
+                benefit.push(sp.map(|sp| worth(view, th, sp[t.index()])));
+            }
+        }
     }
 
     /// Gives away the cores of type `t`, after those of all faster types.
     fn share(&mut self, view: &View<'_>, t: CoreTypeId, turn: f64) {
-        let (benefit, faster, demands) = (&self.benefit, &mut self.faster, &mut self.demands);
+        let benefit = &self.benefit[t.index()];
+        let (faster, demands) = (&mut self.faster, &mut self.demands);
         let mut left = self.sharing.fast(t, &|i| benefit[i].is_some());
         let room = self.sharing.room(t);
         demands.clear();
@@ -112,20 +128,28 @@ impl PropSp {
                     faster[i] = faster[i].min(most);
                     left -= faster[i];
                     let here = th.allowed.contains(t);
-                    demands.push(if here { b[t.index()] } else { 0.0 }, 0.0, most - faster[i]);
+                    demands.push(if here { *b } else { 0.0 }, 0.0, most - faster[i]);
                 }
                 _ => demands.push(0.0, 0.0, 0.0),
             }
         }
         let last = &mut self.last[t.index()];
         *last = demands.level(left.max(0.0), *last);
-        for (i, share) in faster.iter_mut().enumerate() {
-            *share += demands.at(i, *last);
-        }
-        let (benefit, faster) = (&self.benefit, &self.faster);
-        let share = |i: usize, _| benefit[i].map(|_| faster[i]);
+        let (level, faster, demands) = (*last, &self.faster, &self.demands);
+        let share = |i: usize, _| benefit[i].map(|_| faster[i] + demands.at(i, level));
         self.sharing.share(view, t, turn, &share);
+        if Some(t) != view.fast_types().last() {
+            for (i, share) in self.faster.iter_mut().enumerate() {
+                *share += self.demands.at(i, level);
+            }
+        }
     }
+}
+
+/// What an application-wide speedup of `sp` is worth to `th`.
+fn worth(view: &View<'_>, th: &ThreadView, sp: f64) -> f64 {
+    let n = view.apps.get(th.app).map_or(1, |a| a.threads.len().max(1));
+    f64::from(th.weight) * (sp - 1.0).max(LEAST) / n as f64
 }
 
 impl Default for PropSp {
@@ -138,7 +162,7 @@ impl Policy for PropSp {
     fn place(&mut self, view: &View<'_>, out: &mut Placement) {
         let turn = self.knobs.number(TURN) / 1e3;
         self.rate(view);
-        let benefit = &self.benefit;
+        let benefit = &self.benefit[0];
         self.sharing.begin(view, turn, &|i| benefit[i].is_some());
         self.faster.clear();
         self.faster.resize(view.threads.len(), 0.0);
