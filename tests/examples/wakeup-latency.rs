@@ -1,11 +1,15 @@
 //! How long threads that sleep most of the time wait for a CPU when they wake up, and how long
-//! hackbench takes, under the kernel's own scheduler and under policies, on each boot of the board.
+//! hackbench takes, under the kernel's own scheduler and under others, on each boot of the board.
 //!
-//! `cargo run --release -p amp-tests --example wakeup-latency [-- BOOTS [POLICY…]]`
+//! `cargo run --release -p amp-tests --example wakeup-latency [-- BOOTS [SCHEDULER…]]`. A scheduler is a
+//! policy, `eevdf` (which takes part in any case), `scx:NAME` (built by `scx_amp board fetch --peers=NAME`), or
+//! `eevdf:little`: the kernel's own, with the threads that wake up kept on little cores.
 
+use amp_board::{peers, Cache};
 use amp_metrics::uncertainty::Measured;
 use amp_tests::Lab;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// What is busy meanwhile: label, command. The board has six CPUs.
 const BESIDE: [(&str, &str); 5] = [
@@ -33,22 +37,34 @@ const FIGURES: [&str; 3] = ["p50", "p99", "p99.9"];
 /// Six processes that write 300 messages to each of six others.
 const HACKBENCH: &str = "hackbench -g 1 -f 6 -l 300";
 
+/// A published scheduler.
+const SCX: &str = "scx:";
+/// The kernel's own, with the threads that wake up kept on little cores.
+const LITTLE: &str = "eevdf:little";
+
 fn script(policies: &[String]) -> String {
     let mut s = String::from(
         "wait_for() { while [ \"$(cat /sys/kernel/sched_ext/state)\" != $1 ]; do sleep 0.1; done; }\n\
          sleep 5\n",
     );
     for policy in std::iter::once("eevdf").chain(policies.iter().map(String::as_str)) {
-        if policy != "eevdf" {
-            s += &format!(
-                "scx_amp run --policy {policy} 2>/dev/null & pid=$!; wait_for enabled; sleep 1\n"
-            );
+        let start = match policy.strip_prefix(SCX) {
+            Some(name) => format!("scx_{name} >/dev/null 2>&1"),
+            None => format!("scx_amp run --policy {policy} 2>/dev/null"),
+        };
+        let loaded = !["eevdf", LITTLE].contains(&policy);
+        if loaded {
+            s += &format!("{start} & pid=$!; wait_for enabled; sleep 1\n");
         }
+        let kept = match policy {
+            LITTLE => "taskset 3c ",
+            _ => "",
+        };
         for (i, (_, command)) in BESIDE.iter().enumerate() {
             s += &format!("{command} >/dev/null & busy=$!; sleep 0.5; wakers=\n");
             for us in WAKERS {
                 s += &format!(
-                    "amp-workload bench wake --period-us {us} --rounds 1000 --json >/tmp/w{us} & wakers=\"$wakers $!\"\n"
+                    "{kept}amp-workload bench wake --period-us {us} --rounds 1000 --json >/tmp/w{us} & wakers=\"$wakers $!\"\n"
                 );
             }
             s += "wait $wakers; kill $busy; wait $busy\n";
@@ -59,11 +75,21 @@ fn script(policies: &[String]) -> String {
         s += &format!(
             "for i in 1 2 3; do echo \"hackbench {policy} $({HACKBENCH} | sed -n 's/^Time: //p')\"; done\n"
         );
-        if policy != "eevdf" {
-            s += "kill $pid; wait $pid; wait_for disabled\n";
+        if loaded {
+            s += "kill -INT $pid; wait $pid; wait_for disabled\n";
         }
     }
     s
+}
+
+/// The program of a published scheduler.
+fn program(name: &str) -> PathBuf {
+    let cache = Cache::open().expect("a folder for what is fetched");
+    let built = peers::built(&cache);
+    let peer = built.iter().find(|p| p.name == name);
+    let peer = peer
+        .unwrap_or_else(|| panic!("scx_{name} is not built: `scx_amp board fetch --peers={name}`"));
+    peer.program(&cache)
 }
 
 fn main() {
@@ -80,7 +106,10 @@ fn main() {
     let mut hack: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for boot in 0..boots {
         eprintln!("boot {} of {boots}", boot + 1);
-        let lab = Lab::board("juno").package("rt-tests").measurement();
+        let mut lab = Lab::board("juno").package("rt-tests").measurement();
+        for name in policies.iter().filter_map(|p| p.strip_prefix(SCX)) {
+            lab = lab.host_file(&format!("/usr/local/bin/scx_{name}"), &program(name));
+        }
         let r = lab.run(&script(&policies)).ok();
         let mut sums: BTreeMap<(String, usize, usize), f64> = BTreeMap::new();
         for line in r.lines("wake") {
