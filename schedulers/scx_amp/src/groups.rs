@@ -2,9 +2,11 @@
 //! keeps weights and idle groups ([`Tree`]), and no quotas ([`not_kept`]).
 
 mod tree;
+mod walk;
 mod watch;
 
 pub use tree::{Load, Tree};
+use walk::walk;
 pub use watch::Watch;
 
 use std::fmt;
@@ -31,12 +33,12 @@ impl fmt::Display for Setting {
 }
 
 /// What a look at all control groups has found.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Found {
     /// The settings that are not kept, by group.
     settings: Vec<Setting>,
-    /// Whether there were too many groups to look at all of them.
-    cut: bool,
+    /// Whether all groups were looked at, and not the first ones only.
+    whole: bool,
 }
 
 /// Looks at all control groups below `root` (`/`). Nothing where there is no second version of control
@@ -46,31 +48,18 @@ pub fn not_kept(root: &Path) -> Option<Found> {
     if !mount.join("cgroup.controllers").is_file() {
         return None;
     }
-    let mut found = Found::default();
-    let mut folders = vec![mount.clone()];
-    let mut seen = 0;
-    while let Some(dir) = folders.pop() {
-        seen += 1;
-        if seen > MOST {
-            found.cut = true;
-            break;
-        }
-        let group = dir.strip_prefix(&mount).unwrap_or(&dir);
-        found.settings.extend(limit(&dir).map(|what| Setting {
+    let mut settings = Vec::new();
+    let whole = walk(&mount, MOST, (), |dir, ()| {
+        let group = dir.strip_prefix(&mount).unwrap_or(dir);
+        settings.extend(limit(dir).map(|what| Setting {
             group: group.to_owned(),
             what,
         }));
-        // a group that has gone meanwhile has none below it
-        let below = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-        folders.extend(
-            below
-                .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
-                .map(|e| e.path()),
-        );
-    }
+        Some(())
+    });
     let by_group = |a: &Setting, b: &Setting| a.group.cmp(&b.group).then(a.what.cmp(&b.what));
-    found.settings.sort_by(by_group);
-    Some(found)
+    settings.sort_by(by_group);
+    Some(Found { settings, whole })
 }
 
 /// That of one group, as `cpu.max 20000 100000`.
@@ -87,9 +76,9 @@ impl Found {
         let some = self.settings.iter().take(NAMED);
         let named: Vec<String> = some.map(ToString::to_string).collect();
         let others = self.settings.len().saturating_sub(NAMED);
-        let cut = match self.cut {
-            true => format!(" (of the first {MOST} groups)"),
-            false => String::new(),
+        let cut = match self.whole {
+            true => String::new(),
+            false => format!(" (of the first {MOST} groups)"),
         };
         match (named.is_empty(), others) {
             (true, _) => None,
@@ -100,7 +89,7 @@ impl Found {
 
     /// Whether all groups were looked at.
     pub fn whole(&self) -> bool {
-        !self.cut
+        self.whole
     }
 }
 

@@ -5,6 +5,7 @@
 //! weight of its own that leads to the same shares: its group's part of the whole, divided by what else is
 //! busy in that group.
 
+use super::walk::walk;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -75,30 +76,17 @@ impl Tree {
     /// Reads the groups below `mount`, of `most` folders at most. Groups that go meanwhile are left out.
     pub fn read(mount: &Path, most: usize) -> Tree {
         let mut tree = Tree::default();
-        let mut folders = vec![(mount.to_owned(), TOP)];
-        let mut seen = 0;
-        while let Some((dir, above)) = folders.pop() {
-            seen += 1;
-            if seen > most {
-                break;
+        walk(mount, most, TOP, |dir, above| {
+            if dir == mount {
+                return Some(TOP);
             }
-            let mut id = above;
-            if dir != mount {
-                // the controller is switched on from the top down: below a group without it nobody has it
-                let (Some(weight), Ok(meta)) = (weight(&dir), std::fs::metadata(&dir)) else {
-                    continue;
-                };
-                id = meta.ino();
-                let group = Group {
-                    parent: above,
-                    weight,
-                };
-                tree.groups.insert(id, group);
-            }
-            let below = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-            let folder = |e: &std::fs::DirEntry| e.file_type().is_ok_and(|t| t.is_dir());
-            folders.extend(below.filter(folder).map(|e| (e.path(), id)));
-        }
+            // the controller is switched on from the top down: below a group without it nobody has it
+            let weight = weight(dir)?;
+            let id = std::fs::metadata(dir).ok()?.ino();
+            let parent = *above;
+            tree.groups.insert(id, Group { parent, weight });
+            Some(id)
+        });
         tree
     }
 
