@@ -1,6 +1,8 @@
 //! What is given the mutants: each parser of the library crates and of the command, with its seeds.
 
 use amp_machine::MachineFile;
+use amp_metrics::virtual_counters::{ThreadDirector, VirtualSource};
+use amp_metrics::Nanos;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -67,6 +69,7 @@ fn lines(all: &str) -> Vec<Vec<u8>> {
 /// When a folder of seeds cannot be read.
 pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
     let shipped = |folder: &str| files(&root.join(folder), ".toml");
+    let archive = root.join("tools/board/testdata/archive");
     let own = |end: &str| files(&root.join("tests/fuzz/seeds"), end);
     let mut targets = vec![
         text("workload", shipped("tools/workloads/mixes")?, |p, t| {
@@ -173,6 +176,27 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
                 kernel.is_ok_and(|k| amp_board::kernel::btf::judge(&k).is_ok())
             }),
         },
+        Target {
+            name: "Debian package",
+            seeds: files(&archive, ".deb")?,
+            parse: Box::new(amp_board::archive::parsers::package),
+        },
+        text("Debian release", files(&archive, "InRelease")?, |_, t| {
+            amp_board::archive::parsers::release(t)
+        }),
+        text("Debian packages", vec![PACKAGES.into()], |_, t| {
+            amp_board::archive::parsers::packages(t)
+        }),
+        Target {
+            name: "Thread Director",
+            seeds: vec![thread_director()],
+            parse: Box::new(|bytes| {
+                let messages = Box::new(Messages(Some(bytes.to_vec())));
+                let cpus = vec![vec![0, 1], vec![2, 3]];
+                let mut source = ThreadDirector::of(messages, THERMAL, cpus);
+                source.sample(Nanos::ZERO, &[], &mut Vec::new()).is_ok()
+            }),
+        },
     ];
     targets.extend(scx_amp::parsers::ALL.iter().map(|parser| {
         let seeds = parser.seeds.iter().map(|s| s.as_bytes().to_vec());
@@ -250,6 +274,73 @@ fn on_disk_in(
         seeds,
         parse: Box::new(parse),
     })
+}
+
+/// A list of packages that need each other.
+const PACKAGES: &str = "\
+Package: a
+Version: 1:2.0-1
+Architecture: arm64
+Depends: b (>= 1.0), c:any | d, e (= 3)
+Pre-Depends: b
+Filename: pool/a.deb
+Size: 1000
+SHA256: 6b9a21f1be5616804ee14b5554a59ed35a3d94cab6829fb84e70610f77cf4162
+
+Package: b
+Version: 1.0~rc1+deb13u1
+Architecture: all
+Provides: d, e (= 3)
+Depends: a
+Filename: pool/b.deb
+Size: 20
+SHA256: 6b9a21f1be5616804ee14b5554a59ed35a3d94cab6829fb84e70610f77cf4162
+
+Package: b
+Version: 1.0-2
+Architecture: arm64
+Provides: e (= 3), d
+Priority: required
+Filename: pool/b2.deb
+Size: 20
+SHA256: 6b9a21f1be5616804ee14b5554a59ed35a3d94cab6829fb84e70610f77cf4162
+";
+
+/// What the kernel numbers the family of its thermal messages.
+const THERMAL: u16 = 23;
+
+/// One message and no more.
+struct Messages(Option<Vec<u8>>);
+
+impl amp_metrics::virtual_counters::Messages for Messages {
+    fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(self.0.take())
+    }
+}
+
+/// What Intel's Thread Director says of two CPUs: netlink's header and the family's (event 14), then attribute 20 with number,
+/// performance and efficiency (21 to 23) of each CPU (linux/thermal.h).
+fn thread_director() -> Vec<u8> {
+    let attribute = |kind: u16, value: &[u8]| {
+        let length = 4 + value.len() as u16;
+        [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat()
+    };
+    let cpu = |fields: [u32; 3]| -> Vec<u8> {
+        let kinds = [21, 22, 23].into_iter().zip(fields);
+        kinds
+            .flat_map(|(kind, n)| attribute(kind, &n.to_ne_bytes()))
+            .collect()
+    };
+    let cpus = [cpu([0, 1023, 400]), cpu([2, 500, 1020])].concat();
+    let body = [&[14, 1, 0, 0][..], &attribute(20, &cpus)].concat();
+    let length = 16 + body.len() as u32;
+    [
+        &length.to_ne_bytes()[..],
+        &THERMAL.to_ne_bytes(),
+        &[0; 10],
+        &body,
+    ]
+    .concat()
 }
 
 /// A small device tree.

@@ -97,7 +97,7 @@ fn bad(why: impl Into<String>) -> io::Error {
 }
 
 /// What is read while `cancel` is false, and no more of it than `left` bytes.
-struct Watched<'a, R> {
+pub(super) struct Watched<'a, R> {
     inner: R,
     left: u64,
     cancel: &'a AtomicBool,
@@ -116,7 +116,7 @@ impl<R: Read> Read for Watched<'_, R> {
 }
 
 /// The `tar` archive with the files of a package.
-fn files(
+pub(super) fn files(
     mut deb: impl Read + 'static,
     cancel: &AtomicBool,
     most: u64,

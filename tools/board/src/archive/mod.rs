@@ -13,6 +13,7 @@ mod control;
 mod deb;
 mod index;
 pub mod mirror;
+pub mod parsers;
 pub mod plain;
 mod relation;
 mod release;

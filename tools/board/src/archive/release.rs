@@ -43,7 +43,7 @@ impl Release {
         }
     }
 
-    fn read(text: &str) -> Option<(Release, Option<&str>)> {
+    pub(super) fn read(text: &str) -> Option<(Release, Option<&str>)> {
         let p = paragraphs(text).next()?;
         let word = |name| p.get(name).unwrap_or_default().to_string();
         let yes = |name| p.get(name).is_some_and(|v| v.eq_ignore_ascii_case("yes"));
