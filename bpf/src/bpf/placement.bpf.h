@@ -170,8 +170,11 @@ static __always_inline bool preempts(const struct amp_slot *s, u32 cpu)
 	r = slot_at(index);
 	if (!r || r == s)
 		return false;
-	/* it is about to sleep: to go on after it is cheaper than two switches */
-	if (r->brief && !c->ticked)
+	/*
+	 * It is about to sleep, or whoever wakes up, of no more weight, goes on for long himself and so can wait until the
+	 * other has run for a tick: to go on is cheaper than two switches.
+	 */
+	if (!c->ticked && (r->brief || (!s->brief && s->weight <= r->weight)))
 		return false;
 	/* each on its own clock: taken from another core type, a thread keeps that one's for a slice */
 	now = shared.clock[s->clock & 15];
