@@ -7,7 +7,7 @@
 //! be done in the child but what posix_spawn(3) knows, which is too little here.
 
 use super::{refused, LaunchError};
-use crate::memory::as_the_system_has_it;
+use crate::memory::as_it_was;
 use rustix::fd::{FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, WaitOptions};
@@ -99,7 +99,7 @@ impl Start {
         // nothing and does not unwind. No signal's handler runs in it: all are blocked here, and it
         // has dropped the handlers before it unblocks them.
         let clone = || unsafe { libc::clone(become_program, top.cast(), flags, shared.cast()) };
-        let (pid, refusal) = as_the_system_has_it(|| (clone(), io::Error::last_os_error()));
+        let (pid, refusal) = as_it_was(|| (clone(), io::Error::last_os_error()));
         drop(masked);
         let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else {
             return Err(refused(format!("{}: no process can be made", self.label))(
