@@ -165,6 +165,21 @@ pub enum EventError {
         /// What there is instead.
         have: String,
     },
+    /// The PMU's driver leaves fields of the event's code to the user, and they are not given.
+    #[error(
+        "event `{spec}`: `{event}` leaves a part of its code to you; write \
+         `{pmu}/{event},{fields}/` with a number for each N"
+    )]
+    Open {
+        /// The event as it was written.
+        spec: String,
+        /// The PMU.
+        pmu: String,
+        /// The event.
+        event: String,
+        /// The fields, as they are to be written behind the event.
+        fields: String,
+    },
     /// A value does not fit its field.
     #[error(
         "event `{spec}`: {field}={value:#x} does not fit: the field has {bits} bits on PMU `{pmu}`"

@@ -6,7 +6,10 @@
 //! thread is on a CPU of the group's PMU, so [`GroupCounts::running`] is the time spent on that
 //! core type.
 
+pub mod overflow;
+
 use crate::event::{Event, EventAttr, EventSpec, SpecKind, Term};
+use overflow::Overflow;
 use perf_event::{Builder, Counter, ReadFormat};
 use std::fmt;
 use std::io;
@@ -76,6 +79,17 @@ pub enum Whom {
     Cpu(u32),
 }
 
+impl Whom {
+    fn observe(self, b: &mut Builder<'_>) {
+        match self {
+            Whom::Task(tid) => b.observe_pid(tid).any_cpu().inherit(true),
+            Whom::Thread(tid) => b.observe_pid(tid).any_cpu(),
+            Whom::Caller => b.observe_self().any_cpu(),
+            Whom::Cpu(cpu) => b.any_pid().one_cpu(cpu as usize),
+        };
+    }
+}
+
 impl fmt::Display for Whom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -128,6 +142,28 @@ pub enum GroupError {
         position: usize,
         /// Events in the set.
         size: usize,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The PMU counts it, but does not interrupt when its count overflows.
+    #[error("event `{event}` on {whom}: PMU `{pmu}` counts it, but cannot interrupt when it overflows ({source})")]
+    NoInterrupt {
+        /// The event.
+        event: String,
+        /// Its PMU.
+        pmu: String,
+        /// Target of the group.
+        whom: Whom,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// No memory for a ring buffer.
+    #[error("{whom}: no memory for a ring buffer of {kib} KiB ({source}). Raise `sysctl kernel.perf_event_mlock_kb` or `ulimit -l`, or run as root")]
+    Buffer {
+        /// Target of the group.
+        whom: Whom,
+        /// Size of the buffer.
+        kib: usize,
         /// The system's error.
         source: io::Error,
     },
@@ -195,7 +231,10 @@ pub struct GroupCounts {
 pub struct Group {
     events: Vec<Event>,
     whom: Whom,
+    /// In the order in which they were opened: the leader, then the others in theirs.
     counters: Vec<Counter>,
+    /// Position of the leader among the events.
+    leader: usize,
     at_once: bool,
 }
 
@@ -207,7 +246,7 @@ impl Group {
     /// [`GroupError`], naming the event, its PMU and whom it was to follow; nothing stays open
     /// then.
     pub fn open(events: &[Event], whom: Whom, on_exec: bool) -> Result<Group, GroupError> {
-        Group::opened(events, whom, on_exec, false)
+        Group::opened(events, whom, on_exec, false, None)
     }
 
     /// As [`Group::open`], but the counts of a reading are all of the same moment, and cost one
@@ -217,7 +256,7 @@ impl Group {
     /// # Errors
     /// As [`Group::open`].
     pub fn open_at_once(events: &[Event], whom: Whom, on_exec: bool) -> Result<Group, GroupError> {
-        Group::opened(events, whom, on_exec, true)
+        Group::opened(events, whom, on_exec, true, None)
     }
 
     fn opened(
@@ -225,22 +264,27 @@ impl Group {
         whom: Whom,
         on_exec: bool,
         at_once: bool,
+        overflow: Option<Overflow>,
     ) -> Result<Group, GroupError> {
         let mut counters: Vec<Counter> = Vec::with_capacity(events.len());
-        for (i, event) in events.iter().enumerate() {
+        let leader = overflow.map_or(0, |o| o.leader);
+        let order = || events.iter().enumerate();
+        let others = order().filter(|(i, _)| *i != leader);
+        for (i, event) in order().filter(|(i, _)| *i == leader).chain(others) {
             let mut b = Builder::new(event.attr);
-            match whom {
-                Whom::Task(tid) => b.observe_pid(tid).any_cpu().inherit(true),
-                Whom::Thread(tid) => b.observe_pid(tid).any_cpu(),
-                Whom::Caller => b.observe_self().any_cpu(),
-                Whom::Cpu(cpu) => b.any_pid().one_cpu(cpu as usize),
-            };
+            whom.observe(&mut b);
             let times = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
             // the leader reads all of them at one moment
-            b.read_format(match i {
-                0 if at_once => times | ReadFormat::GROUP,
+            b.read_format(match counters.is_empty() {
+                true if at_once => times | ReadFormat::GROUP,
                 _ => times,
             });
+            if let Some(o) = overflow {
+                match counters.is_empty() {
+                    true => o.of_leader(&mut b),
+                    false => Overflow::of_member(&mut b),
+                }
+            }
             b.exclude_user(event.attr.exclude_user)
                 .exclude_kernel(event.attr.exclude_kernel)
                 .exclude_hv(false);
@@ -259,6 +303,7 @@ impl Group {
             events: events.to_vec(),
             whom,
             counters,
+            leader,
             at_once,
         })
     }
@@ -279,7 +324,7 @@ impl Group {
 
     /// The open file of each event, in their order; the group closes them.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        self.counters.iter().map(AsRawFd::as_raw_fd).collect()
+        self.in_order(self.counters.iter().map(AsRawFd::as_raw_fd).collect())
     }
 
     /// Target of the group.
@@ -345,7 +390,7 @@ impl Group {
             enabled: all.time_enabled().unwrap_or_default(),
             running: all.time_running().unwrap_or_default(),
             // the kernel lists them in the order in which they were opened
-            counts: all.iter().map(|c| c.value()).collect(),
+            counts: self.in_order(all.iter().map(|c| c.value()).collect()),
         })
     }
 

@@ -13,6 +13,7 @@
 // one exception: what a child must be told between fork and exec (`providers/exec/child.rs`)
 #![deny(unsafe_code)]
 
+pub mod cache_allocation;
 mod contention;
 pub mod distributions;
 mod estimate;
@@ -25,6 +26,7 @@ pub mod perf;
 pub mod pmu;
 mod provider;
 pub mod providers;
+pub mod resctrl_fs;
 mod sample;
 mod thread_map;
 mod topology;

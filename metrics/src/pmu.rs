@@ -57,6 +57,12 @@ impl Pmu {
         own.chain(more.map(|(n, e)| (n.as_str(), e.code.as_str())))
     }
 
+    /// Whether it has one event only, which fields vary (`ibs_op//`): it names none, and counts
+    /// nothing that cores or the kernel do.
+    fn has_one_event(&self) -> bool {
+        !self.core && !self.formats.is_empty() && self.names().next().is_none()
+    }
+
     /// The terms that a name stands for, in upper or lower case; names of sysfs first.
     fn terms_of(&self, name: &str) -> Option<&str> {
         let same = |n: &&String| n.eq_ignore_ascii_case(name);
@@ -316,6 +322,12 @@ impl Pmus {
             SpecKind::Raw(config) => attr.config = *config,
             SpecKind::Generic(g) => generic(&mut attr, pmu, *g),
             SpecKind::Name(name) => self.apply_name(&mut attr, pmu, spec, name)?,
+            SpecKind::Terms { terms, .. } if terms.is_empty() && !pmu.has_one_event() => {
+                return Err(EventError::Syntax {
+                    spec: spec.to_string(),
+                    reason: "nothing between the slashes".into(),
+                });
+            }
             SpecKind::Terms { terms, .. } => {
                 for term in terms {
                     match term {
@@ -345,7 +357,21 @@ impl Pmus {
     ) -> Result<(), EventError> {
         let found = pmu.terms_of(name);
         if let Some(text) = found {
-            let terms = crate::event::parse_terms(text).map_err(|reason| EventError::Sysfs {
+            // `source=?`: drivers of interconnects leave a field of the code to the user
+            let open = |part: &&str| part.trim().ends_with("=?");
+            let (open, rest): (Vec<&str>, Vec<&str>) = text.split(',').partition(open);
+            let fields = open.iter().map(|part| part.trim().trim_end_matches("=?"));
+            let missing: Vec<&str> = fields.filter(|f| !spec.gives(f)).collect();
+            if !missing.is_empty() {
+                return Err(EventError::Open {
+                    spec: spec.to_string(),
+                    pmu: pmu.name.clone(),
+                    event: name.to_owned(),
+                    fields: format!("{}=N", missing.join("=N,")),
+                });
+            }
+            let text = rest.join(",");
+            let terms = crate::event::parse_terms(&text).map_err(|reason| EventError::Sysfs {
                 file: self
                     .looked_in
                     .join(&pmu.name)

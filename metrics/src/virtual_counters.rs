@@ -25,11 +25,12 @@ pub use clock_limits::ClockLimits;
 pub use energy::{PowerPmu, Powercap};
 pub use hwmon::Hwmon;
 pub use meter::EnergyMeter;
-pub use resctrl::{Resctrl, ResctrlFs, SysResctrl};
+pub use resctrl::Resctrl;
 pub use thread_director::{Messages, ThreadDirector};
 
 use crate::ids::{CoreTypeId, Nanos};
 use crate::pmu::Pmus;
+use crate::resctrl_fs::SysResctrl;
 use crate::sample::{Snapshot, ThreadSample, VirtualReading};
 use std::path::{Path, PathBuf};
 use thiserror::Error;

@@ -382,7 +382,7 @@ fn a_model_by_path_and_one_whose_event_is_missing() {
     let d = tempfile::tempdir().unwrap();
     let path = d.path().join("my.toml");
     let tree = common::sysfs("juno");
-    let types = [vec![0, 1], vec![2, 3, 4, 5]];
+    let types = [vec![1, 2], vec![0, 3, 4, 5]];
     let pmus = Pmus::discover(tree.path()).unwrap().with_core_types(&types);
     let context = machine(&pmus, None);
     let name = path.display().to_string();
@@ -410,7 +410,7 @@ fn a_rough_model_is_not_taken_without_being_asked_for() {
     )
     .unwrap();
     let tree = common::sysfs("juno");
-    let types = [vec![0, 1], vec![2, 3, 4, 5]];
+    let types = [vec![1, 2], vec![0, 3, 4, 5]];
     let pmus = Pmus::discover(tree.path()).unwrap().with_core_types(&types);
     let context = machine(&pmus, Some(d.path()));
     assert_eq!(prepare("model", &context).unwrap().provider.name(), "test");

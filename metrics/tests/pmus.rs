@@ -24,7 +24,7 @@ fn alderlake() -> Pmus {
 }
 
 fn juno() -> Pmus {
-    machine("juno", &[list(0, 1), list(2, 5)])
+    machine("juno", &[list(1, 2), vec![0, 3, 4, 5]])
 }
 
 fn attr(pmus: &Pmus, t: CoreTypeId, spec: &str) -> (u32, u64) {
@@ -54,11 +54,27 @@ fn each_core_type_has_its_pmu() {
     let p = juno();
     assert_eq!(name(&p, 0).as_deref(), Some("armv8_cortex_a57"));
     assert_eq!(name(&p, 1).as_deref(), Some("armv8_cortex_a53"));
+    // the boot CPU is a small one, and the big ones come next
+    assert_eq!(p.of_core_type(LITTLE).unwrap().cpus, [0, 3, 4, 5]);
+
+    let p = machine("rk3399", &[list(4, 5), list(0, 3)]);
+    assert_eq!(name(&p, 0).as_deref(), Some("armv8_cortex_a72"));
+    assert_eq!(name(&p, 1).as_deref(), Some("armv8_cortex_a53"));
+    assert_eq!(
+        p.machine(),
+        ["firefly,roc-rk3399-pc", "libre-computer roc-rk3399-pc"]
+    );
+
+    let p = machine("arrowlake", &[list(0, 7), list(8, 23)]);
+    assert_eq!(name(&p, 0).as_deref(), Some("cpu_core"));
+    assert_eq!(name(&p, 1).as_deref(), Some("cpu_atom"));
 
     let p = machine("pixel", &[list(6, 7), list(4, 5), list(0, 3)]);
     assert_eq!(name(&p, 0).as_deref(), Some("armv8_cortex_x1"));
     assert_eq!(name(&p, 1).as_deref(), Some("armv8_cortex_a76"));
     assert_eq!(name(&p, 2).as_deref(), Some("armv8_cortex_a55"));
+    // the PMU of the cluster's shared cache counts on all CPUs and is none of a core type
+    assert!(!p.by_name("arm_dsu_0").unwrap().core);
 
     // two core types that differ in frequency only share the one PMU, which lists no CPUs
     let p = machine("zen", &[list(0, 7), list(8, 15)]);
@@ -66,8 +82,10 @@ fn each_core_type_has_its_pmu() {
     assert_eq!(name(&p, 1).as_deref(), Some("cpu"));
     // an interconnect's PMU is none of a core type
     assert!(!p.by_name("amd_l3").unwrap().core);
+    let power = p.by_name("power_core").unwrap();
+    assert!(!power.core && power.cpus == list(0, 7), "one CPU per core");
 
-    let p = machine("vm", &[list(0, 1), list(2, 3)]);
+    let p = machine("vm", &[vec![0], vec![1]]);
     assert_eq!(name(&p, 0), None);
 }
 
@@ -97,10 +115,10 @@ fn perf_syntax_on_the_right_pmu() {
         attr(&p, BIG, "armv8_cortex_a57/l1d_cache_refill/"),
         (10, 0x03)
     );
-    assert_eq!(attr(&p, LITTLE, "l2d_cache_refill"), (9, 0x17));
+    assert_eq!(attr(&p, LITTLE, "l2d_cache_refill"), (11, 0x17));
     assert_eq!(
         attr(&p, LITTLE, "cpu/event=0x17/"),
-        (9, 0x17),
+        (11, 0x17),
         "`cpu` is the PMU of the core"
     );
     // in two ranges
@@ -109,6 +127,20 @@ fn perf_syntax_on_the_right_pmu() {
         attr(&p, BIG, "cpu/event=0x18e,umask=0x1f/"),
         (4, 0x1_0000_1f8e)
     );
+    // so does the driver itself
+    assert_eq!(
+        attr(&p, BIG, "cpu/ref-cycles/"),
+        (4, 0x1_0000_0120),
+        "as sysfs lists it"
+    );
+    // a unit mask in two ranges, since version 6 of Intel's counters
+    let p = machine("arrowlake", &[list(0, 7), list(8, 23)]);
+    assert_eq!(
+        attr(&p, BIG, "cpu_core/event=0xd1,umask=0x102/"),
+        (4, 0x100_0000_02d1)
+    );
+    assert_eq!(attr(&p, BIG, "topdown-fe-bound"), (4, 0x8200));
+    assert_eq!(attr(&p, LITTLE, "topdown-fe-bound"), (10, 0x19c));
 }
 
 #[test]
@@ -125,6 +157,10 @@ fn generic_events_carry_the_pmu_type_on_hybrids() {
         (3, 10 << 32 | 0x1_0000)
     );
     assert_eq!(attr(&p, LITTLE, "cpu_atom/cycles/"), (0, 10 << 32));
+    // what perf on that board opens for `cycles` of its small cores
+    let p = machine("rk3399", &[list(4, 5), list(0, 3)]);
+    assert_eq!(attr(&p, LITTLE, "cycles"), (0, 0x7_0000_0000));
+    assert_eq!(attr(&p, BIG, "armv8_cortex_a72/cpu_cycles/"), (8, 0x11));
     let p = juno();
     assert_eq!(attr(&p, BIG, "instructions"), (0, 10 << 32 | 1));
     let user = p
@@ -134,7 +170,7 @@ fn generic_events_carry_the_pmu_type_on_hybrids() {
         user.attr,
         EventAttr {
             type_: 0,
-            config: 9 << 32 | 5,
+            config: 11 << 32 | 5,
             exclude_kernel: true,
             ..EventAttr::default()
         }
@@ -175,7 +211,7 @@ fn refusals_say_what_there_is() {
         e.contains("`armv8_cortex_a53` has no event `inst_spec`"),
         "{e}"
     );
-    let vm = machine("vm", &[list(0, 3)]);
+    let vm = machine("vm", &[list(0, 1)]);
     let e = refusal(&vm, BIG, "cycles");
     assert!(matches!(e, EventError::NoPmu { .. }));
     assert!(
@@ -192,6 +228,67 @@ fn uncore_events_are_resolved_on_the_pmu_they_name() {
         .unwrap();
     assert_eq!((e.attr.type_, e.attr.config), (25, 2));
     assert!(p.resolve_named(&"cycles".parse().unwrap()).is_err());
+}
+
+/// Whatever a kernel lists can be written, on every machine that we know.
+#[test]
+fn every_event_of_every_fixture_resolves() {
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut machines = 0;
+    for entry in std::fs::read_dir(fixtures).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        let Some(name) = file.strip_suffix(".sysfs") else {
+            continue;
+        };
+        machines += 1;
+        let pmus = machine(name, &[]);
+        for pmu in pmus.iter() {
+            for event in pmu.events.keys() {
+                let spec = format!("{}/{event}/", pmu.name).parse().unwrap();
+                let found = pmus.resolve_named(&spec);
+                assert_eq!(found.unwrap().attr.type_, pmu.type_, "{name}: {event}");
+            }
+        }
+    }
+    assert!(machines >= 9, "{machines}");
+}
+
+/// Interconnects of Arm (CCI, CCN, CMN) and controllers of PCIe leave a field of an event's code to
+/// the user. Names, codes and fields are those of the kernel's `drivers/perf/arm-cci.c`.
+#[test]
+fn an_event_asks_for_the_field_it_leaves_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let pmu = dir.path().join("bus/event_source/devices/CCI_400_r1");
+    for (file, text) in [
+        ("type", "12"),
+        ("cpumask", "0"),
+        ("format/event", "config:0-4"),
+        ("format/source", "config:5-7"),
+        ("events/si_rrq_hs_any", "source=?,event=0x0"),
+        ("events/si_wrq_hs_any", "source=?,event=0xc"),
+        ("events/cycles", "config=0xff"),
+    ] {
+        let path = pmu.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, format!("{text}\n")).unwrap();
+    }
+    let pmus = Pmus::discover(dir.path()).unwrap();
+    let code = |spec: &str| {
+        let event = pmus.resolve_named(&spec.parse().unwrap());
+        event.map(|e| e.attr.config)
+    };
+    assert_eq!(code("CCI_400_r1/si_wrq_hs_any,source=3/").unwrap(), 0x6c);
+    assert_eq!(code("CCI_400_r1/source=0,si_wrq_hs_any/").unwrap(), 0x0c);
+    assert_eq!(code("CCI_400_r1/cycles/").unwrap(), 0xff);
+    let e = code("CCI_400_r1/si_rrq_hs_any/").unwrap_err().to_string();
+    assert!(
+        e.contains("write `CCI_400_r1/si_rrq_hs_any,source=N/`"),
+        "{e}"
+    );
+    let e = code("CCI_400_r1/si_rrq_hs_any,source=8/").unwrap_err();
+    assert!(matches!(e, EventError::TooLarge { .. }), "{e}");
+    // the question mark itself is no value
+    assert!("CCI_400_r1/source=?/".parse::<EventSpec>().is_err());
 }
 
 #[test]

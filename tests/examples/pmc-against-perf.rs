@@ -155,13 +155,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let time = |i: usize| {
-        let walls: Vec<f64> = reply
-            .lines(&format!("watched-{i}"))
-            .map(|l| {
-                let v: serde_json::Value = serde_json::from_str(l).expect("JSON of amp-workload");
-                v["wall_ns"].as_f64().expect("a time")
-            })
-            .collect();
+        let walls = reply.wall_times(&format!("watched-{i}"));
         assert_eq!(walls.len(), WATCHED_REPEATS);
         let (name, watch) = WATCHED[i];
         if watch.contains("-i ") || watch.contains("-I ") {

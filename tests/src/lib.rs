@@ -119,6 +119,14 @@ impl Lab {
     /// # Panics
     /// When juno's file cannot be read, or this one not be written.
     pub fn part_of_juno(cpus: [&str; 2]) -> Lab {
+        Lab::changed_juno(cpus, &[])
+    }
+
+    /// The same with each of these texts in juno's file, once there, replaced by the other.
+    ///
+    /// # Panics
+    /// When juno's file cannot be read or does not have the text, or this one not be written.
+    pub fn changed_juno(cpus: [&str; 2], changes: &[(String, String)]) -> Lab {
         let juno = repository().join("tools/machine/machines/juno.toml");
         let text = std::fs::read_to_string(&juno).expect("juno's machine file");
         let mut part = text.clone();
@@ -129,6 +137,10 @@ impl Lab {
                 &format!("cpus = \"{cpus}\""),
                 1,
             );
+        }
+        for (from, to) in changes {
+            assert_eq!(part.matches(from).count(), 1, "`{from}` in juno's file");
+            part = part.replacen(from, to, 1);
         }
         let dir = tempfile::tempdir().expect("a folder for a machine file");
         let path = dir.path().join("part-of-juno.toml");
@@ -372,6 +384,18 @@ impl Reply {
             .lines()
             .filter_map(move |l| l.trim().strip_prefix(key)?.strip_prefix(' '))
             .map(str::trim)
+    }
+
+    /// What `amp-workload --json` said behind `key` that it took, in nanoseconds, run by run.
+    ///
+    /// # Panics
+    /// When a line is none of its.
+    pub fn wall_times(&self, key: &str) -> Vec<f64> {
+        let of = |line: &str| {
+            let said: Value = serde_json::from_str(line).expect("JSON of amp-workload");
+            said["wall_ns"].as_f64().expect("a time")
+        };
+        self.lines(key).map(of).collect()
     }
 
     /// The only line behind `key`.

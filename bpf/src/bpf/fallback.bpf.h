@@ -245,6 +245,23 @@ __noinline enum wait waited(u32 index, u64 now, u64 nr)
 }
 
 /*
+ * For whoever is rescued in slot @index: clocks follow those who begin to run. From the end of a long queue he would take his clock so
+ * far that whoever wakes up would queue behind all others.
+ */
+static __noinline int forgive_lead(u32 index)
+{
+	struct amp_slot *s = slot_at(index);
+	u64 now;
+
+	if (!s || index == AMP_UNTRACKED)
+		return 0;
+	now = shared.clock[s->clock & 15];
+	if (time_before(now, s->vtime))
+		s->vtime = now;
+	return 0;
+}
+
+/*
  * A CPU that may run @p now: its last one unless a higher class has that; -EBUSY if a higher class
  * has all of them.
  */
@@ -282,6 +299,7 @@ __noinline bool rescue_last(u64 q, u64 now, u64 nr)
 			continue;
 		cpu = open_cpu(p);
 		if (cpu >= 0 && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, SCX_ENQ_HEAD)) {
+			forgive_lead(slot_index(p));
 			shared.nr_rescued++;
 			rescued = true;
 			break;
@@ -289,6 +307,23 @@ __noinline bool rescue_last(u64 q, u64 now, u64 nr)
 	}
 	bpf_rcu_read_unlock();
 	return rescued;
+}
+
+/* Threads in a queue from which on its clock is held against the first of them. */
+#define LONG_QUEUE 16
+
+/*
+ * Takes clock @c back to the first of a long queue, whose virtual time to have had a slice by is @first. A clock that ran away from those who wait, by
+ * somebody who had not waited in order, would have whoever wakes up queue behind all of them until they have caught up: a thousand threads
+ * need seconds for that.
+ */
+static __noinline int hold_clock(u32 c, u64 first)
+{
+	u64 *clock = &shared.clock[c & 15];
+
+	if (time_before(first + slice_ns, *clock))
+		*clock = first;
+	return 0;
 }
 
 /*
@@ -319,6 +354,8 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 	bpf_for_each(scx_dsq, p, q, 0) {
 		enum wait w = waited(slot_index(p), now, nr);
 
+		if (!seen && nr >= LONG_QUEUE)
+			hold_clock(q == AMP_FAIR_QUEUE ? AMP_FAIR_CLOCK : type, key_vtime(p->scx.dsq_vtime));
 		seen++;
 		__sink(seen);
 		if (seen > MAX_SCAN)
@@ -327,6 +364,7 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 			s32 cpu = open_cpu(p);
 
 			if (cpu >= 0 && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, SCX_ENQ_HEAD)) {
+				forgive_lead(slot_index(p));
 				shared.nr_rescued++;
 				break;
 			}

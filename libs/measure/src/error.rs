@@ -41,11 +41,12 @@ impl Error {
             Error::Pmus(_) => libc::EIO,
             Error::Group(g) => match g {
                 GroupError::Denied { .. } => libc::EACCES,
-                GroupError::Unsupported { .. } => libc::ENOTSUP,
+                GroupError::Unsupported { .. } | GroupError::NoInterrupt { .. } => libc::ENOTSUP,
                 GroupError::Refused { .. } => libc::ENOSPC,
                 GroupError::Files { .. } => libc::EMFILE,
                 GroupError::Taken { .. } => libc::EBUSY,
                 GroupError::Gone { .. } => libc::ESRCH,
+                GroupError::Buffer { .. } => libc::ENOMEM,
                 GroupError::Io { .. } => libc::EIO,
             },
         }

@@ -1,9 +1,11 @@
 //! Sets of events on their targets, by turns.
 
 mod change;
+mod overflow;
 mod results;
 mod totals;
 
+pub use overflow::{Missed, Overflows};
 pub use results::{Count, Derived, Row, Rows, Scope, Window, WindowCount};
 pub use totals::Known;
 
@@ -57,12 +59,15 @@ pub struct Counting {
     /// Time at which the active set was put on.
     since_s: f64,
     turns: u64,
+    /// Where windows are cut by overflow.
+    overflows: Option<Overflows>,
 }
 
 impl Counting {
     /// Opens every set on the target, none of them on; `strategy` says which set is next.
     /// `core_types` names the core types; with `on_exec` the first set starts when its thread
-    /// executes a program.
+    /// executes a program. `overflows` cuts windows out of the one set there is then, whose rows are
+    /// threads or CPUs.
     ///
     /// # Errors
     /// [`GroupError`], naming the event and the thread or CPU. Threads that end meanwhile are left
@@ -74,6 +79,7 @@ impl Counting {
         rows: Rows,
         on_exec: bool,
         mut strategy: Box<dyn Strategy>,
+        overflows: Option<Overflows>,
     ) -> Result<Counting, GroupError> {
         let mut counting = Counting {
             sets: sets.to_vec(),
@@ -86,6 +92,7 @@ impl Counting {
             strategy,
             since_s: 0.0,
             turns: 0,
+            overflows,
         };
         match (scope, rows) {
             (Scope::Tasks(tids), Rows::Threads) => {
@@ -126,7 +133,10 @@ impl Counting {
                 for (row, whom) in split(unit) {
                     let on_exec = on_exec && (s == self.active || unit.is_always_on());
                     // one interruption of whoever is counted per reading, not one per event
-                    let open = |w| Group::open_at_once(&unit.events, w, on_exec);
+                    let open = |w| match (&self.overflows, unit.instructions) {
+                        (Some(o), Some(leader)) => o.open(&unit.events, leader, w, on_exec),
+                        _ => Group::open_at_once(&unit.events, w, on_exec),
+                    };
                     let groups = open_all(&whom, open)?;
                     parts.push(Part {
                         set: s,
@@ -139,8 +149,11 @@ impl Counting {
                 }
             }
         }
-        self.clocks
-            .extend(open_all(whom, |w| Group::clock(w, on_exec))?);
+        let clocks = open_all(whom, |w| Group::clock(w, on_exec))?;
+        if let Some(o) = &mut self.overflows {
+            o.watch(&parts, self.parts.len())?;
+        }
+        self.clocks.extend(clocks);
         self.parts.extend(parts);
         Ok(())
     }

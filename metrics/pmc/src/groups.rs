@@ -243,7 +243,7 @@ fn of_pmu(pmu: &str, event: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
     }
 
     /// A machine whose `/sys` is a fixture of amp-metrics, with this in `/proc/cpuinfo` and these CPUs per core type.
-    fn machine(fixture: &str, cpuinfo: &str, types: &[&[u32]]) -> CounterInventory {
+    pub(crate) fn machine(fixture: &str, cpuinfo: &str, types: &[&[u32]]) -> CounterInventory {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = root.path().join(path);
@@ -313,7 +313,8 @@ mod tests {
         CounterInventory::under(root.path(), &topology, None).unwrap()
     }
 
-    fn intel(model: u32) -> String {
+    /// What `/proc/cpuinfo` says of a processor of Intel's.
+    pub(crate) fn intel(model: u32) -> String {
         format!("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {model}\nstepping\t: 2")
     }
 
@@ -414,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_lacks_a_groups_events_is_told() {
-        let juno = machine("juno", "", &[&[0, 1], &[2, 3, 4, 5]]);
+        let juno = machine("juno", "", &[&[1, 2], &[0, 3, 4, 5]]);
         let e = find(&juno, "topdown").unwrap_err();
         assert!(
             e.is::<amp_host::BadInput>() && e.to_string().contains("-g topdown"),

@@ -5,6 +5,7 @@
 //! stat      counts of a command, a process or the machine
 //! record    where a program is when events happen
 //! patterns  what slows a program of several threads down
+//! mrc       how often a program misses a cache of which it has more or less
 //! validate  which events count what they should
 //! ```
 //!
@@ -21,6 +22,7 @@ mod formula;
 mod groups;
 mod inventory;
 mod list;
+mod mrc;
 mod patterns;
 mod plot;
 mod record;
@@ -35,6 +37,8 @@ mod windows;
 #[doc(hidden)]
 pub use groups::is_group;
 pub use inventory::{CounterInventory, NoPmu};
+#[doc(hidden)]
+pub use record::spe::has_operations as holds_spe_operations;
 pub use trust::TrustArgs;
 
 use anyhow::Result;
@@ -55,6 +59,9 @@ pub enum Pmc {
     /// Tell whether a command saturates memory, shares its work out badly, or has threads write to
     /// the same cache lines
     Patterns(patterns::PatternsArgs),
+    /// Show how a program does with more and less of a cache, while it runs: its miss-rate curve
+    /// (experimental on hardware)
+    Mrc(mrc::MrcArgs),
     /// Compare events with kernels of known counts on each core type, to know which can be trusted
     Validate(validate::ValidateArgs),
 }
@@ -69,6 +76,7 @@ pub fn main(what: &Pmc, stop: impl FnOnce() -> Result<Arc<AtomicBool>>) -> Resul
         Pmc::Stat(args) => stat::main(args, stop()?.as_ref()),
         Pmc::Record(args) => record::main(args, stop()?.as_ref()),
         Pmc::Patterns(args) => patterns::main(args, stop()?.as_ref()),
+        Pmc::Mrc(args) => mrc::main(args, stop()?.as_ref()),
         Pmc::Validate(args) => validate::main(args, stop()?.as_ref()),
     }
 }

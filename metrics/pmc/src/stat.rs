@@ -14,6 +14,7 @@ use super::target::TargetArgs;
 use super::virtuals::Virtuals;
 use crate::trust::TrustArgs;
 use amp_host::bad_input;
+use amp_metrics::group::overflow::LONGEST_PERIOD;
 use amp_metrics::group::GroupError;
 use amp_metrics::multiplex::by_name;
 use amp_workloads::quantity::parse_count;
@@ -27,6 +28,9 @@ use std::sync::atomic::AtomicBool;
 
 /// What is counted when nothing is asked for.
 const USUAL: &str = "task-clock,instructions,cycles,branches,branch-misses";
+/// The shortest window by overflow: shorter ones have more instructions of the kernel than of the
+/// program.
+const LEAST_OVERFLOW: u64 = 1_000;
 /// The usual metric.
 const USUAL_METRIC: &str = "ipc=instructions/cycles";
 /// Options of `scx_amp pmc stat`.
@@ -59,6 +63,11 @@ pub struct StatArgs {
     /// -i milliseconds [default then: 5], all of them at once, and cut by interpolation
     #[arg(long, value_name = "INSTRUCTIONS", value_parser = parse_count)]
     window: Option<u64>,
+    /// With --window: the kernel reads the counters when that of instructions overflows, instead of
+    /// interpolation. Windows are of each thread, which are found as with --per-thread, or with -a
+    /// of each CPU; -i says how often windows are fetched from the kernel [default then: 5]
+    #[arg(long)]
+    overflow: bool,
     /// Write a page with plots over time to FILE, or to standard output with `-`; needs -i or
     /// --window
     #[arg(long, value_name = "FILE")]
@@ -116,6 +125,9 @@ impl<'a> Measurement<'a> {
     /// The measurement, and the virtual counters of its first run.
     fn of(args: &'a StatArgs) -> Result<(Measurement<'a>, Option<Virtuals>)> {
         args.target.check("counted")?;
+        if args.overflow {
+            can_overflow(args.window)?;
+        }
         let inventory = CounterInventory::detect()?.with_trust(args.trust.find()?);
         let (texts, metrics) = asked(args, &inventory)?;
         let mut sets: Vec<Set> = texts
@@ -190,6 +202,19 @@ impl<'a> Measurement<'a> {
     }
 }
 
+/// Checks that windows may be cut by overflow.
+fn can_overflow(window: Option<u64>) -> Result<()> {
+    match window {
+        None => Err(bad_input(
+            "--overflow: give --window INSTRUCTIONS, after which the counter is to overflow",
+        )),
+        Some(n) if !(LEAST_OVERFLOW..=LONGEST_PERIOD).contains(&n) => Err(bad_input(format!(
+            "--window {n}: with --overflow it is {LEAST_OVERFLOW} to {LONGEST_PERIOD} instructions, each window being an interrupt"
+        ))),
+        Some(_) => Ok(()),
+    }
+}
+
 /// The virtual counters that are asked for.
 fn virtuals(args: &StatArgs, inventory: &CounterInventory) -> Result<Option<Virtuals>> {
     match args.virtuals.is_empty() {
@@ -242,6 +267,12 @@ pub fn check_outputs(outputs: &[&Option<PathBuf>]) -> Result<()> {
     outputs.into_iter().try_for_each(amp_host::check_out)
 }
 
+/// Whether one of the outputs is standard output, where nothing else is to be then.
+pub fn is_to_stdout(outputs: &[&Option<PathBuf>]) -> bool {
+    let mut outputs = outputs.iter().filter_map(|p| p.as_deref());
+    outputs.any(|p| p.as_os_str() == "-")
+}
+
 /// Sets and metrics that are asked for, by themselves and by groups; the usual ones when nothing
 /// is.
 fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<(Vec<String>, Vec<String>)> {
@@ -274,7 +305,11 @@ fn fitting(set: Set) -> Vec<Set> {
     sets
 }
 
-fn formulas(texts: &[String], sets: &[Set], beside: &[String]) -> Result<Vec<Formula>> {
+/// The metrics, each of which one PMU counts all events of; `beside` are names of other values.
+///
+/// # Errors
+/// [`amp_host::BadInput`] naming the metric.
+pub fn formulas(texts: &[String], sets: &[Set], beside: &[String]) -> Result<Vec<Formula>> {
     let mut known: Vec<String> = sets.iter().flat_map(Set::names).cloned().collect();
     known.extend(beside.iter().cloned());
     known.sort();
@@ -311,8 +346,13 @@ fn formulas(texts: &[String], sets: &[Set], beside: &[String]) -> Result<Vec<For
 }
 
 /// A set that does not fit is bad input: beside which events, and how much would fit, is worth a
-/// trial.
-fn refused(inventory: &CounterInventory, sets: &[Set], e: GroupError) -> anyhow::Error {
+/// trial. `advice` says what to do then.
+pub fn refused(
+    inventory: &CounterInventory,
+    sets: &[Set],
+    e: GroupError,
+    advice: &str,
+) -> anyhow::Error {
     match &e {
         GroupError::Refused {
             event,
@@ -334,11 +374,12 @@ fn refused(inventory: &CounterInventory, sets: &[Set], e: GroupError) -> anyhow:
             let fit = fit.map_or_else(String::new, |n| {
                 format!("; {n} events fit at once there, instructions and cycles among them")
             });
-            bad_input(format!(
-                "{e}{beside}{fit}. Leave some out, or count by turns without --window"
-            ))
+            bad_input(format!("{e}{beside}{fit}. {advice}"))
         }
         GroupError::Refused { .. } => bad_input(e),
+        GroupError::NoInterrupt { .. } => bad_input(format!(
+            "--overflow: {e}. Leave --overflow out: windows are interpolated then"
+        )),
         _ => e.into(),
     }
 }

@@ -316,6 +316,11 @@ impl RunningTarget<'_> {
         Ok(false)
     }
 
+    /// There is no more to watch: a command is asked to end. Then [wait](Self::wait) for that.
+    pub fn enough(&mut self) {
+        self.end = Some(Instant::now());
+    }
+
     /// The exit status: a command's own, else success.
     ///
     /// # Errors

@@ -39,25 +39,9 @@ impl Windows {
     /// [`amp_host::BadInput`] unless it is one set with instructions on each of its PMUs;
     /// [`super::inventory::NoPmu`] where nothing counts instructions.
     pub fn new(size: NonZeroU64, sets: &[Set], inventory: &CounterInventory) -> Result<Windows> {
-        let [set] = sets else {
-            return Err(bad_input(
-                "--window: give one -e; sets that take turns have gaps between them",
-            ));
-        };
-        inventory.need_pmu()?;
-        let mut instructions = HashMap::new();
-        for u in &set.units {
-            let Some(event) = u.instructions.and_then(|i| u.events.get(i)) else {
-                return Err(bad_input(format!(
-                    "--window: `{}` counts no instructions on PMU `{}`: add `instructions`, and count software events without --window",
-                    set.text, u.pmu
-                )));
-            };
-            instructions.insert(u.pmu.clone(), event.name.clone());
-        }
         Ok(Windows {
             size,
-            instructions,
+            instructions: counted(sets, inventory)?,
             streams: Vec::new(),
         })
     }
@@ -143,6 +127,30 @@ impl Windows {
             });
         }
     }
+}
+
+/// Which event counts instructions, by PMU.
+///
+/// # Errors
+/// As [`Windows::new`].
+pub fn counted(sets: &[Set], inventory: &CounterInventory) -> Result<HashMap<String, String>> {
+    let [set] = sets else {
+        return Err(bad_input(
+            "--window: give one -e; sets that take turns have gaps between them",
+        ));
+    };
+    inventory.need_pmu()?;
+    let mut instructions = HashMap::new();
+    for u in &set.units {
+        let Some(event) = u.instructions.and_then(|i| u.events.get(i)) else {
+            return Err(bad_input(format!(
+                "--window: `{}` counts no instructions on PMU `{}`: add `instructions`, and count software events without --window",
+                set.text, u.pmu
+            )));
+        };
+        instructions.insert(u.pmu.clone(), event.name.clone());
+    }
+    Ok(instructions)
 }
 
 #[cfg(test)]

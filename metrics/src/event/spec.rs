@@ -66,7 +66,7 @@ pub enum SpecKind {
         /// The PMU's name. `cpu` also means the PMU of the core type on a hybrid, as there is no
         /// `cpu` there.
         pmu: String,
-        /// The parts, at least one.
+        /// The parts; none for the event of a PMU that has only one (`ibs_op//`).
         terms: Vec<Term>,
     },
 }
@@ -89,6 +89,15 @@ impl EventSpec {
     /// The text it was parsed from.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Whether it has a value for this field.
+    pub(crate) fn gives(&self, field: &str) -> bool {
+        let SpecKind::Terms { terms, .. } = &self.kind else {
+            return false;
+        };
+        let is = |t: &Term| matches!(t, Term::Field { name, .. } if name == field);
+        terms.iter().any(is)
     }
 }
 
@@ -177,9 +186,6 @@ impl FromStr for EventSpec {
                 return Err(bad("no PMU before the first `/`".into()));
             }
             let terms = terms(inner).map_err(bad)?;
-            if terms.is_empty() {
-                return Err(bad("nothing between the slashes".into()));
-            }
             let kind = SpecKind::Terms {
                 pmu: pmu.to_owned(),
                 terms,
@@ -252,6 +258,13 @@ mod tests {
                 terms: vec![Term::Name("l1d_cache_refill".into())],
             }
         );
+        assert_eq!(
+            kind("ibs_op//"),
+            SpecKind::Terms {
+                pmu: "ibs_op".into(),
+                terms: vec![],
+            }
+        );
         assert_eq!(kind("r412e"), SpecKind::Raw(0x412e));
         assert_eq!(
             kind("ret_instructions"),
@@ -288,7 +301,6 @@ mod tests {
             ("", "empty"),
             ("cpu/event=0x2e", "closing"),
             ("/event=1/", "no PMU"),
-            ("cpu//", "nothing between"),
             ("cpu/event=/", "`event=`"),
             ("cpu/event=0xfg/", "`event=0xfg`"),
             ("cycles:x", "`x`"),

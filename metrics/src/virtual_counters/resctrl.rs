@@ -3,11 +3,10 @@
 
 use super::{VirtualError, VirtualSource};
 use crate::ids::{AppId, Nanos};
+use crate::resctrl_fs::ResctrlFs;
 use crate::sample::{Subject, ThreadSample, VirtualCounter, VirtualReading};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
 
 /// Begin of the names of our groups.
 const PREFIX: &str = "scx_amp-";
@@ -15,83 +14,6 @@ const PREFIX: &str = "scx_amp-";
 /// CPU time in an interval from which on an application gets a group: RMIDs are few, and most
 /// processes sleep.
 const BUSY: Nanos = Nanos::from_millis(1);
-
-/// What is needed of the resctrl file system. All paths are relative to its root.
-pub trait ResctrlFs: Send {
-    /// Makes a group.
-    ///
-    /// # Errors
-    /// `ENOSPC` (28) when every RMID is in use.
-    fn make(&mut self, group: &str) -> io::Result<()>;
-    /// Removes a group; its tasks go back to the default one.
-    ///
-    /// # Errors
-    /// As the system says.
-    fn remove(&mut self, group: &str) -> io::Result<()>;
-    /// Names in a folder.
-    ///
-    /// # Errors
-    /// As the system says.
-    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
-    /// The text of a file.
-    ///
-    /// # Errors
-    /// As the system says.
-    fn read(&self, file: &str) -> io::Result<String>;
-    /// Writes a text to a file.
-    ///
-    /// # Errors
-    /// As the system says.
-    fn write(&mut self, file: &str, text: &str) -> io::Result<()>;
-    /// Its root, for messages.
-    fn root(&self) -> &Path;
-}
-
-/// The mounted file system.
-#[derive(Debug)]
-pub struct SysResctrl {
-    root: PathBuf,
-}
-
-impl SysResctrl {
-    /// The tree at `root` (`/sys/fs/resctrl`).
-    pub fn new(root: &Path) -> SysResctrl {
-        SysResctrl {
-            root: root.to_owned(),
-        }
-    }
-}
-
-impl ResctrlFs for SysResctrl {
-    fn make(&mut self, group: &str) -> io::Result<()> {
-        std::fs::create_dir(self.root.join(group))
-    }
-
-    fn remove(&mut self, group: &str) -> io::Result<()> {
-        std::fs::remove_dir(self.root.join(group))
-    }
-
-    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        let entries = std::fs::read_dir(self.root.join(folder))?.flatten();
-        Ok(entries
-            .map(|e| e.file_name().to_string_lossy().into_owned())
-            .collect())
-    }
-
-    fn read(&self, file: &str) -> io::Result<String> {
-        std::fs::read_to_string(self.root.join(file))
-    }
-
-    fn write(&mut self, file: &str, text: &str) -> io::Result<()> {
-        // the files are the kernel's: none is ever made
-        let mut file = OpenOptions::new().write(true).open(self.root.join(file))?;
-        file.write_all(text.as_bytes())
-    }
-
-    fn root(&self) -> &Path {
-        &self.root
-    }
-}
 
 #[derive(Debug, Default)]
 struct Group {
@@ -347,6 +269,8 @@ impl Drop for Resctrl {
 mod tests {
     use super::*;
     use crate::providers::testing::snapshot;
+    use crate::resctrl_fs::SysResctrl;
+    use std::path::Path;
     use std::sync::{Arc, Mutex};
 
     /// Groups with their tasks, and how many there may be.

@@ -6,7 +6,7 @@
 //! classes of threads that Thread Director knows, kernels pass on the first alone.
 
 use super::{VirtualError, VirtualSource};
-use crate::ids::{CoreTypeId, Nanos};
+use crate::ids::{CoreTypeId, CoreTypeSet, Nanos};
 use crate::sample::{Subject, ThreadSample, VirtualCounter, VirtualReading};
 use netlink_packet_core::{
     NetlinkBuffer, NetlinkMessage, NetlinkPayload, NlaBuffer, NlasIterator, NLM_F_REQUEST,
@@ -44,7 +44,7 @@ const MAX_CPU: u32 = 8192;
 struct Capability {
     /// The CPU.
     cpu: u32,
-    /// How fast it is; 0: not to be used.
+    /// How fast it is; 0: not to be used for the sake of performance.
     performance: u32,
     /// How frugal it is; 0: not to be used for the sake of energy.
     efficiency: u32,
@@ -80,6 +80,10 @@ impl Messages for Kernel {
 
 /// Performance and efficiency of each core type: the mean of what is said of its CPUs. Nothing of a core type
 /// of which nothing was said yet.
+///
+/// A CPU that is rated 0 is one that the hardware recommends to leave alone, and no slow one
+/// (`Documentation/arch/x86/intel-hfi.rst`). It is left out of the mean. A core type all of whose CPUs are
+/// rated 0 keeps its last rating, which says how fast it is should it be used all the same.
 pub struct ThreadDirector {
     messages: Box<dyn Messages>,
     family: u16,
@@ -87,6 +91,10 @@ pub struct ThreadDirector {
     core_types: Vec<Vec<u32>>,
     /// What was said last, by CPU.
     now: Vec<Option<Capability>>,
+    /// Performance and efficiency of each core type, as they were when a CPU of it was rated last.
+    rated: Vec<[Option<f64>; 2]>,
+    /// Core types that were logged for having no CPU that is rated.
+    logged: CoreTypeSet,
     /// When it was listened to last.
     listened: Option<Nanos>,
     /// Whether anything was ever said of a CPU.
@@ -131,8 +139,10 @@ impl ThreadDirector {
         ThreadDirector {
             messages,
             family,
+            rated: vec![[None; 2]; core_types.len()],
             core_types,
             now: Vec::new(),
+            logged: CoreTypeSet::EMPTY,
             listened: None,
             heard: false,
             told: false,
@@ -197,30 +207,53 @@ impl ThreadDirector {
         Ok(())
     }
 
-    /// Performance and efficiency of each core type of which something was said.
-    fn tell(&self, out: &mut Vec<VirtualReading>) {
-        for (t, cpus) in self.core_types.iter().enumerate() {
+    /// Performance and efficiency of each core type that was ever rated.
+    fn tell(&mut self, out: &mut Vec<VirtualReading>) {
+        for (t, (cpus, rated)) in self.core_types.iter().zip(&mut self.rated).enumerate() {
             let said = || cpus.iter().filter_map(|c| *self.now.get(*c as usize)?);
-            let nr = said().count();
-            if nr == 0 {
-                continue;
-            }
-            let mean = |of: fn(Capability) -> u32| {
-                said().map(|c| f64::from(of(c))).sum::<f64>() / nr as f64 / f64::from(MOST)
-            };
-            for (counter, value) in [
-                (VirtualCounter::Performance, mean(|c| c.performance)),
-                (VirtualCounter::Efficiency, mean(|c| c.efficiency)),
-            ] {
-                out.push(VirtualReading {
+            let t = CoreTypeId(t as u8);
+            let both = [VirtualCounter::Performance, VirtualCounter::Efficiency];
+            for (counter, rated) in both.into_iter().zip(rated) {
+                let level = |c: Capability| match counter {
+                    VirtualCounter::Performance => c.performance,
+                    _ => c.efficiency,
+                };
+                let levels = || said().map(level).filter(|level| *level > 0);
+                match levels().count() {
+                    0 if counter == VirtualCounter::Performance
+                        && said().next().is_some()
+                        && !self.logged.contains(t) =>
+                    {
+                        self.logged = self.logged.with(t);
+                        log::info!("{}", unrated(t, rated.is_some()));
+                    }
+                    0 => {}
+                    nr => {
+                        let all = levels().map(f64::from).sum::<f64>();
+                        *rated = Some(all / nr as f64 / f64::from(MOST));
+                    }
+                }
+                out.extend(rated.map(|value| VirtualReading {
                     counter,
-                    of: Subject::CoreType(CoreTypeId(t as u8)),
+                    of: Subject::CoreType(t),
                     value,
                     over: Nanos::ZERO,
-                });
+                }));
             }
         }
     }
+}
+
+/// What is logged of a core type no CPU of which is rated.
+fn unrated(t: CoreTypeId, before: bool) -> String {
+    let then = match before {
+        true => "the last rating holds",
+        false => "there is no rating of it to go by",
+    };
+    format!(
+        "thread-director: the hardware rates the performance of each CPU of {t} 0 (a recommendation to leave them \
+         alone): {then}, and threads are placed there as before"
+    )
 }
 
 /// A socket that hears of changes, and the number of the family.

@@ -91,7 +91,7 @@ fn a_message_says_what_each_cpu_can_do() {
 #[test]
 fn core_types_have_the_mean_of_their_cpus_from_the_next_sample_on() {
     let mut s = source(vec![change(&[
-        [0, 1023, 0],
+        [0, 1023, 100],
         [2, 341, 1023],
         [3, 341, 1023],
     ])]);
@@ -101,8 +101,59 @@ fn core_types_have_the_mean_of_their_cpus_from_the_next_sample_on() {
     assert!((performance[1].1 - 1.0 / 3.0).abs() < 1e-9);
     assert_eq!(levels(&mut s, VirtualCounter::Efficiency)[1], (1, 1.0));
     // a change of one CPU leaves the others as they were
-    s.messages = Box::new(Sender([change(&[[1, 0, 0]])].into()));
-    assert_eq!(levels(&mut s, VirtualCounter::Performance)[0], (0, 0.5));
+    s.messages = Box::new(Sender([change(&[[1, 341, 0]])].into()));
+    let performance = levels(&mut s, VirtualCounter::Performance);
+    assert!((performance[0].1 - 2.0 / 3.0).abs() < 1e-9);
+}
+
+/// Both capabilities of both core types, by type.
+fn both(s: &mut ThreadDirector) -> [Vec<(u8, f64)>; 2] {
+    let performance = levels(s, VirtualCounter::Performance);
+    [performance, levels(s, VirtualCounter::Efficiency)]
+}
+
+/// 0 is a recommendation to leave a CPU alone, not a measure of it.
+#[test]
+fn a_cpu_that_is_rated_0_is_left_out_of_the_mean() {
+    let mut s = source(vec![change(&[[0, 1023, 0], [1, 0, 341], [2, 341, 682]])]);
+    let rated = [
+        vec![(0, 1.0), (1, 1.0 / 3.0)],
+        vec![(0, 1.0 / 3.0), (1, 2.0 / 3.0)],
+    ];
+    assert_eq!(both(&mut s), rated);
+    assert_eq!(s.logged, CoreTypeSet::EMPTY);
+}
+
+#[test]
+fn a_core_type_whose_cpus_are_all_rated_0_keeps_its_last_rating() {
+    let mut s = source(vec![change(&[
+        [0, 1023, 341],
+        [1, 1023, 341],
+        [2, 341, 1023],
+        [3, 341, 1023],
+    ])]);
+    let before = both(&mut s);
+    s.messages = Box::new(Sender([change(&[[2, 0, 0], [3, 0, 0]])].into()));
+    assert_eq!(both(&mut s), before);
+    assert_eq!(s.logged, CoreTypeSet::EMPTY.with(CoreTypeId(1)), "once");
+    // every CPU of the machine, and then they are wanted again
+    s.messages = Box::new(Sender([change(&[[0, 0, 0], [1, 0, 0]])].into()));
+    assert_eq!(both(&mut s), before);
+    s.messages = Box::new(Sender([change(&[[3, 682, 682]])].into()));
+    assert_eq!(both(&mut s)[0], [(0, 1.0), (1, 2.0 / 3.0)]);
+}
+
+/// As Meteor Lake's low-power cores are in [intel-lpmd #37](https://github.com/intel/intel-lpmd/issues/37).
+#[test]
+fn nothing_is_said_of_a_core_type_that_was_never_rated_but_0() {
+    let mut s = source(vec![change(&[[0, 1023, 341], [2, 0, 0], [3, 0, 0]])]);
+    assert_eq!(both(&mut s), [vec![(0, 1.0)], vec![(0, 1.0 / 3.0)]]);
+    let text = unrated(CoreTypeId(1), false);
+    assert!(
+        text.contains("core type 1") && text.contains("no rating"),
+        "{text}"
+    );
+    assert!(unrated(CoreTypeId(0), true).contains("the last rating holds"));
 }
 
 #[test]
@@ -145,9 +196,9 @@ fn a_message_that_is_wrong_is_refused_whole_and_nothing_is_lost() {
         let said = capabilities(&bad, THERMAL).unwrap_err();
         assert!(said.contains(why), "{said}: {why}");
         // what was known before and what comes after holds
-        let mut s = source(vec![change(&[[0, 1023, 9]]), bad, change(&[[2, 0, 9]])]);
+        let mut s = source(vec![change(&[[0, 1023, 9]]), bad, change(&[[2, 1023, 9]])]);
         let performance = levels(&mut s, VirtualCounter::Performance);
-        assert_eq!(performance, [(0, 1.0), (1, 0.0)]);
+        assert_eq!(performance, [(0, 1.0), (1, 1.0)]);
     }
 }
 

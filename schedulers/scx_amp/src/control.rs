@@ -177,14 +177,18 @@ fn data(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> StatsServerDa
         .add_meta(Metric::meta())
         .add_stats(
             "top",
-            Box::new(move |_, _| match call(&submit, Order::Status)? {
-                Answer::Status(s) => s.to_json(),
-                other => Err(unexpected(&other)),
+            Box::new(move |_, _| {
+                go_first();
+                match call(&submit, Order::Status)? {
+                    Answer::Status(s) => s.to_json(),
+                    other => Err(unexpected(&other)),
+                }
             }),
         )
         .add_stats(
             "change",
             Box::new(move |args: &BTreeMap<String, String>, _| {
+                go_first();
                 let answer = match args.get("request").map(|r| serde_json::from_str(r)) {
                     Some(Ok(request)) => match Order::read_within(PATIENCE / 2, request) {
                         Ok(order) => call(&change, order)?,
@@ -196,6 +200,14 @@ fn data(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> StatsServerDa
                 Ok(serde_json::to_value(answer)?)
             }),
         )
+}
+
+/// Has the calling thread, which answers root alone, not wait for hundreds of busy threads after each slice: a status has
+/// a line for each of them.
+fn go_first() {
+    if let Err(e) = amp_host::realtime::become_heavy() {
+        log::debug!("answers wait for a CPU like any other thread: {e:#}");
+    }
 }
 
 /// How a request that is not carried out is answered.

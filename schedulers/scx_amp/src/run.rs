@@ -1,7 +1,10 @@
 //! `scx_amp run`: schedules this machine until it is stopped.
 
+mod budget;
 pub mod config;
 pub mod options;
+mod service_manager;
+mod stop;
 
 pub use options::{RunArgs, RunOptions};
 
@@ -14,15 +17,18 @@ use crate::rules::Rules;
 use crate::running::{Called, Running};
 use crate::statistics::{self, Statistics};
 use amp_host::printer::Printer;
-use amp_host::{clock, on_signal, rights, topology};
+use amp_host::{clock, realtime, rights, topology};
 use amp_metrics::Nanos;
 use anyhow::{bail, Result};
+use budget::Budget;
 use rustix::thread::CapabilitySet;
+use service_manager::ServiceManager;
 use std::io::Write;
 use std::path::Path;
-use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::sync::Arc;
 use std::time::Duration;
+use stop::Signals;
 
 /// Why there is nothing to do.
 const ALIKE: &str =
@@ -63,17 +69,6 @@ fn needed(options: &RunOptions) -> CapabilitySet {
     needed
 }
 
-/// Where SIGINT, SIGTERM and SIGHUP send [`Event::Stop`], and the other end. Starts a thread.
-fn signals() -> Result<(Sender<Event>, Receiver<Event>)> {
-    let (sender, events) = channel();
-    let stop = sender.clone();
-    on_signal(move || {
-        // nobody listens any more: the command is ending already
-        let _ = stop.send(Event::Stop);
-    })?;
-    Ok((sender, events))
-}
-
 fn not_kept() -> Option<String> {
     groups::not_kept(Path::new("/"))?.in_a_line()
 }
@@ -87,10 +82,10 @@ pub fn run(args: RunArgs) -> Result<()> {
         return amp_host::print(&statistics::described()?);
     }
     if let Some(every) = args.monitor {
-        let (_sender, events) = signals()?;
+        let signals = Signals::new()?;
         // a pipe that was closed ends it, and so does a signal
         let print = |line: &str| writeln!(std::io::stdout(), "{line}").is_ok();
-        let stopped = || !matches!(events.recv_timeout(every), Err(RecvTimeoutError::Timeout));
+        let stopped = || !matches!(signals.next(every), Err(RecvTimeoutError::Timeout));
         return statistics::monitor(Path::new(statistics::PATH), print, stopped);
     }
     let options = RunOptions::new(args, config::Configuration::find(None)?)?;
@@ -100,7 +95,9 @@ pub fn run(args: RunArgs) -> Result<()> {
     let listener = options.metrics.map(openmetrics::listen).transpose()?;
     // the limit and the port may have taken rights that nothing else does; no thread has begun yet
     rights::keep_only(needed(&options))?;
-    let (sender, events) = signals()?;
+    let signals = Signals::new()?;
+    let sender = signals.sender.clone();
+    let mut manager = ServiceManager::of_environment();
     let exclude = options.exclude_cgroup.as_deref();
     let exclude = exclude.map(|p| crate::only::name("--exclude-cgroup", p));
     let rules = Rules::new(options.rules.as_deref(), exclude.transpose()?)?;
@@ -120,6 +117,8 @@ pub fn run(args: RunArgs) -> Result<()> {
         match (options.if_hybrid, options.by_name || !can) {
             (true, _) => {
                 log::info!("{ALIKE}: the kernel's own scheduler stays");
+                // whoever waits for a service to be up takes one that ends without it for one that failed
+                manager.ready("the kernel's own scheduler stays");
                 return Ok(());
             }
             (false, true) => log::warn!("{ALIKE}"),
@@ -162,24 +161,36 @@ pub fn run(args: RunArgs) -> Result<()> {
     let sender = sender.clone();
     let _server = Server::start(move |call| sender.send(Event::Call(call)).is_ok())?;
     log::info!("scheduling with {}", running.what_where());
+    manager.ready(&running.what_where());
     if let Some(endpoint) = &endpoint {
         log::info!("figures at http://{}/metrics", endpoint.address());
     }
 
+    if let Err(e) = realtime::become_heavy() {
+        log::info!("decisions wait for a CPU like any other thread: {e:#}");
+    }
     let mut noted: Option<Sender<()>> = None;
+    let mut budget = Budget::default();
     // the first look is what later ones are held against: whoever comes after it is new
     let mut next = clock::now();
     let mut next_look = clock::now();
     let mut next_print = options.stats.map(|s| clock::now() + Nanos::from_secs(s));
     let printer = options.stats.map(|_| Printer::stdout());
     loop {
-        let wait = Duration::from_nanos(next.saturating_sub(clock::now()).0);
-        match events.recv_timeout(wait) {
+        manager.alive();
+        let wait = next.saturating_sub(clock::now()).min(running.interval());
+        match signals.next(Duration::from_nanos(wait.0)) {
+            Err(RecvTimeoutError::Timeout) if clock::now() < next => {
+                // a decision that was put off is no silence
+                running.alive()?;
+                continue;
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Ok(Event::Call(call)) => {
                 let answer = running.answer(&call.order);
                 // whoever asked may have gone meanwhile
                 let _ = call.answer.send(answer);
+                manager.status(&running.what_where());
                 // however many ask, the next tick comes in time
                 if clock::now() < next {
                     continue;
@@ -188,7 +199,7 @@ pub fn run(args: RunArgs) -> Result<()> {
             Ok(Event::Arrived(seen)) => {
                 running.notice();
                 noted = Some(seen);
-                next = next.min(running.due());
+                next = budget.from(next.min(running.due()));
                 if clock::now() < next {
                     continue;
                 }
@@ -202,7 +213,7 @@ pub fn run(args: RunArgs) -> Result<()> {
             next_look = clock::now() + LOOK;
         }
         running.refresh_rules();
-        let called = running.call()?;
+        let called = budget.spend(|| running.call())?;
         // until the next look more news would change nothing: once per look is often enough
         if let Some(noted) = noted.take() {
             // it may have ended meanwhile
@@ -218,12 +229,21 @@ pub fn run(args: RunArgs) -> Result<()> {
         if options.panic_after.is_some_and(|n| ticks >= n) {
             panic!("asked for with --panic-after");
         }
+        while options.wedge_after.is_some_and(|n| ticks >= n) {
+            std::thread::park();
+        }
         next = match called {
             // a round that took longer than the interval is not made up for
-            Called::InTime => running.due().max(clock::now()),
-            Called::Anew => clock::now(),
+            Called::InTime => budget.from(running.due().max(clock::now())),
+            Called::Anew => {
+                manager.status(&running.what_where());
+                // to load the programs again is no decision, and costs more than any
+                budget = Budget::default();
+                clock::now()
+            }
         };
     }
+    manager.stopping();
     let total = running.engine().totals();
     // before another scheduler can have its own there
     drop(public);

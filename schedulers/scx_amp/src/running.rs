@@ -167,6 +167,19 @@ impl Running {
         self.scheduling.due(self.options.interval)
     }
 
+    /// Time between two decisions.
+    pub fn interval(&self) -> Nanos {
+        self.options.interval
+    }
+
+    /// Tells the mechanism that a decision which is late was put off on purpose.
+    ///
+    /// # Errors
+    /// When it cannot be told.
+    pub fn alive(&mut self) -> Result<()> {
+        self.scheduling.alive().context("scheduling ended")
+    }
+
     /// What is due now: a tick of the engine, or a glance.
     ///
     /// # Errors

@@ -178,6 +178,19 @@ fn unknown_names_are_bad_input_with_suggestions_on_every_machine() {
         ),
         (&["validate", "-e", "load=cycles"], "loads"),
         (&["list", "page-falts"], "`page-faults`"),
+        (&["mrc", "-g", "cache", "--", "true"], "caches"),
+        (
+            &[
+                "mrc",
+                "-e",
+                "instructons",
+                "-m",
+                "x=instructons",
+                "--",
+                "true",
+            ],
+            "`instructions`",
+        ),
     ] {
         let out = pmc(args);
         let text = said(&out);
@@ -198,6 +211,7 @@ fn what_cannot_be_done_without_a_pmu_says_so() {
         &["record", "-e", "instructions", "--", "true"],
         &["patterns", "--", "true"],
         &["stat", "--window", "1M", "--", "true"],
+        &["mrc", "--", "true"],
     ] {
         let out = pmc(args);
         let text = said(&out);

@@ -197,6 +197,11 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
                 source.sample(Nanos::ZERO, &[], &mut Vec::new()).is_ok()
             }),
         },
+        Target {
+            name: "SPE records",
+            seeds: vec![spe()],
+            parse: Box::new(amp_pmc::holds_spe_operations),
+        },
     ];
     targets.extend(scx_amp::parsers::ALL.iter().map(|parser| {
         let seeds = parser.seeds.iter().map(|s| s.as_bytes().to_vec());
@@ -341,6 +346,21 @@ fn thread_director() -> Vec<u8> {
         &body,
     ]
     .concat()
+}
+
+/// Two records of Arm's Statistical Profiling Extension, with an alignment between them: operation type, address of the
+/// instruction, that of the data, latency, events, and the end or a timestamp.
+fn spe() -> Vec<u8> {
+    let body = [
+        &[0x49, 0x00, 0xb0][..],
+        &0x40_1000u64.to_le_bytes(),
+        &[0xb2],
+        &0xffff_1234u64.to_le_bytes(),
+        &[0x98, 20, 0, 0x52, 0x0a, 0x02],
+    ]
+    .concat();
+    let timestamp = [&[0x71][..], &1_000_000u64.to_le_bytes()].concat();
+    [&body[..], &[0x01, 0x23, 0x00], &[0; 14], &body, &timestamp].concat()
 }
 
 /// A small device tree.

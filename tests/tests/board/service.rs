@@ -17,7 +17,7 @@ options() {
 answers() { i=0; until scx_amp ctl status >/tmp/status 2>/dev/null || [ $i -ge 300 ]; do i=$((i+1)); sleep 0.1; done; }
 
 options --policy hsp --provider auto
-systemctl start scx_amp; echo "up $(wait_for enabled)"
+systemctl start scx_amp; echo "up $(state)"; echo "says $(show StatusText)"
 answers; sleep 1; scx_amp ctl status >/tmp/status
 echo "provider $(grep -c '"provider": "juno"' /tmp/status)"
 echo "counted $(grep -c '"uncounted": ""' /tmp/status)"
@@ -30,6 +30,17 @@ kill -KILL $pid; wait_for disabled >/dev/null
 echo "again $(wait_for enabled)"; echo "restarts $(show NRestarts)"
 systemctl stop scx_amp; echo "stopped $(wait_for disabled)"
 [ -e /run/scx_amp ] && echo "left folder" || echo "left nothing"
+
+# decisions that stand still
+printf '[Service]\nWatchdogSec=5\n' >/etc/systemd/system/scx_amp.service.d/watchdog.conf
+options --policy rr --wedge-after 20
+systemctl start scx_amp; pid=$(show MainPID)
+i=0; while [ "$(show NRestarts)" = 0 ] && [ $i -lt 300 ]; do i=$((i+1)); sleep 0.1; done
+echo "stuck $([ -e /proc/$pid ] && echo there || echo gone) $(show NRestarts)"
+systemctl stop scx_amp
+options --policy rr
+systemctl start scx_amp; sleep 12; echo "watched $(state) $(show NRestarts)"; systemctl stop scx_amp
+rm /etc/systemd/system/scx_amp.service.d/watchdog.conf
 
 options --policy best
 systemctl start scx_amp; i=0; while [ "$(show ActiveState)" != failed ] && [ $i -lt 100 ]; do i=$((i+1)); sleep 0.1; done
@@ -44,6 +55,11 @@ while [ "$(cut -d' ' -f41 /proc/$x/stat)" != 7 ] && [ $i -lt 100 ]; do i=$((i+1)
 echo "class $(cut -d' ' -f41 /proc/$x/stat)"
 systemctl stop scx_amp; echo "class-after $(cut -d' ' -f41 /proc/$x/stat)"
 systemctl stop x
+
+# cores of one type are left
+echo 0 >/sys/devices/system/cpu/cpu0/online
+options --if-hybrid
+systemctl start scx_amp; echo "alike $? $(show Result) $(show NRestarts) $(state)"
 touch /trial.done
 "#;
 
@@ -79,7 +95,9 @@ fn the_unit_schedules_confined_and_is_started_again() {
         .file("/trial.sh", TRIAL)
         .run(START)
         .ok();
-    assert_eq!(r.line("up"), "enabled");
+    assert_eq!(r.line("up"), "enabled", "who starts it waits for it");
+    let says = r.line("says");
+    assert!(says.starts_with("hsp (") && says.contains("big"), "{says}");
     assert_eq!(r.line("provider"), "1", "auto finds the board's PMU");
     assert_eq!(r.line("counted"), "1", "the board's PMU counts");
     // BPF, PERFMON, SYS_NICE, SYS_ADMIN
@@ -90,7 +108,18 @@ fn the_unit_schedules_confined_and_is_started_again() {
     assert_eq!(r.line("restarts"), "1");
     assert_eq!(r.line("stopped"), "disabled");
     assert_eq!(r.line("left"), "nothing");
+    assert_eq!(
+        r.line("stuck"),
+        "gone 1",
+        "one that decides nothing is started again"
+    );
+    assert_eq!(
+        r.line("watched"),
+        "enabled 0",
+        "one that decides is left alone"
+    );
     assert_eq!(r.line("bad-options"), "failed 2 0", "not tried again");
     assert_eq!(r.line("class"), "7", "--only-cgroup works confined");
     assert_eq!(r.line("class-after"), "0");
+    assert_eq!(r.line("alike"), "0 success 0 disabled");
 }

@@ -1,5 +1,5 @@
 //! What a scheduler lives through, and what nobody waits for meanwhile: programs of a provider that
-//! are killed or hang, other users, silence, a full table of threads. One boot of the board.
+//! are killed or hang, other users, silence, a deciding thread that is stuck, a full table of threads. One boot of the board.
 
 use amp_tests::{Lab, Reply};
 use serde_json::Value;
@@ -63,6 +63,20 @@ sleep 1; answers; ask; sleep 1; ask
 calm again
 kill -INT $pid; wait $pid; echo "status $?"
 sed 's/^/log /' /tmp/log
+
+# the thread that decides is stuck for good, and hears of no signal
+dmesg -c >/dev/null
+scx_amp run --policy hsp --provider none --wedge-after 20 2>/tmp/wedged & pid=$!
+wait_for enabled; sleep 4
+spin wedged --threads 8 --seconds 12
+calm wedged
+scx_amp ctl status >/dev/null 2>/tmp/said; echo "wedged-answer $? $(cat /tmp/said)"
+kill -TERM $pid; sleep 0.5; [ -e /proc/$pid ] && echo "wedged-once there" || echo "wedged-once gone"
+kill -TERM $pid; wait $pid; echo "wedged-status $? $(state)"
+scx_amp run --policy hsp --provider none --wedge-after 20 2>>/tmp/wedged & pid=$!
+wait_for enabled; sleep 4
+kill -INT $pid; wait $pid; echo "wedged-status $? $(state)"
+sed 's/^/wedged /' /tmp/wedged
 
 # room for thirty threads more than there are
 dmesg -c >/dev/null
@@ -164,6 +178,26 @@ fn the_scheduler_lives_through_what_others_do() {
     assert!(ticks(later) > ticks(back) && ticks(back) > ticks(asked));
     assert_eq!(later["provider_failed"], "");
 
+    // nothing is decided any more
+    nobody_starved(&r, "wedged", 0.5, 1000.0);
+    let answer = r.line("wedged-answer");
+    assert!(
+        answer.starts_with("1 ") && answer.contains("too busy to answer"),
+        "{answer}"
+    );
+    assert_eq!(r.line("wedged-once"), "there");
+    assert_eq!(
+        r.lines("wedged-status").collect::<Vec<_>>(),
+        ["1 disabled"; 2]
+    );
+    for why in [
+        "it was asked to end twice",
+        "it has not heard that it is to end",
+    ] {
+        let said = r.lines("wedged").filter(|l| l.contains(why)).count();
+        assert_eq!(said, 1, "{why}");
+    }
+
     // the table of threads
     nobody_starved(&r, "full", 0.5, 1000.0);
     assert!(full["untracked"].as_u64().unwrap() >= 20, "{full}");
@@ -172,7 +206,7 @@ fn the_scheduler_lives_through_what_others_do() {
         .filter(|l| l.contains("more threads than can be placed"));
     assert_eq!(said.count(), 1);
 
-    for when in ["provider", "silent", "again", "full"] {
+    for when in ["provider", "silent", "again", "wedged", "full"] {
         assert_eq!(r.line(&format!("calm-{when}")), "enabled 0", "{when}");
     }
     assert_eq!(r.lines("status").collect::<Vec<_>>(), ["0"; 2]);

@@ -7,7 +7,7 @@
 //! limits    how many files may be open
 //! memory    no huge pages: nobody waits for the kernel to make them
 //! user      who stands behind `sudo`
-//! realtime  a thread that measures
+//! realtime  a thread that measures or decides
 //! rights    capabilities that are given up for good
 //! clock     monotonic time
 //! progress  a bar, nothing in a pipe, or lines for a host

@@ -1,6 +1,6 @@
 //! Everything the callbacks share, set up once when the plugin is loaded.
 
-use crate::args::{Args, Fault};
+use crate::args::{Args, Fault, Tied};
 use crate::bandwidth::Memory;
 use crate::cache::L2;
 use crate::clock::Clock;
@@ -33,6 +33,9 @@ pub struct Board {
     pub arena: Arena,
     pub report: bool,
     pub fault: Option<Fault>,
+    pub tied: Vec<Tied>,
+    /// Events that the cores do not have.
+    pub lacks: Vec<u16>,
 }
 
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
@@ -97,7 +100,7 @@ impl Board {
             .map(|(i, &t)| {
                 // SAFETY: allocates an empty array.
                 let bytes = unsafe { (api.bytes_new)() };
-                Vcpu::new(i, &types[t], &l2s[t], args.seed, bytes)
+                Vcpu::new(i, &types[t], &l2s[t], args, bytes)
             })
             .collect();
         let page = PageWriter::create(&args.page)?;
@@ -129,6 +132,8 @@ impl Board {
             arena: Arena::default(),
             report: args.report,
             fault: args.fault,
+            tied: args.tied.clone(),
+            lacks: args.lacks.clone(),
         })
     }
 

@@ -198,10 +198,10 @@ impl L2 {
         self.tags.get(first..first + self.ways).unwrap_or_default()
     }
 
-    /// Looks up the physical line number and fills it on a miss. A line that is fetched for a store
-    /// is dirty from then on.
+    /// Looks up the physical line number and fills it on a miss, into one of the ways whose bits
+    /// are set in `fills`. A line that is fetched for a store is dirty from then on.
     #[inline]
-    pub fn access(&self, line: u64, store: bool, random: &mut Random) -> L2Access {
+    pub fn access(&self, line: u64, store: bool, fills: u64, random: &mut Random) -> L2Access {
         let (tag, set) = (Self::tag(line), self.set(line));
         let dirty = if store { DIRTY } else { 0 };
         let mut empty = None;
@@ -213,18 +213,34 @@ impl L2 {
                 }
                 return L2Access::Hit;
             }
-            if found == 0 {
+            if found == 0 && empty.is_none() && fills >> i & 1 == 1 {
                 empty = Some(i);
-                break;
             }
         }
-        let way = empty.unwrap_or_else(|| random.below(set.len()));
+        let way = empty.unwrap_or_else(|| match fills.count_ones() as usize {
+            ways if ways == set.len() => random.below(ways),
+            ways => nth_bit(fills, random.below(ways)),
+        });
         let written_back = set.get(way).is_some_and(|t| {
             let victim = t.load(Ordering::Relaxed);
             t.store(tag | dirty, Ordering::Relaxed);
             victim & DIRTY != 0
         });
         L2Access::Filled { written_back }
+    }
+
+    /// Bits of all ways.
+    pub fn all_ways(&self) -> u64 {
+        u64::MAX >> (64 - self.ways.clamp(1, 64))
+    }
+
+    /// The ways that a guest wants filled which has said `wanted`: all of them where none of those
+    /// is there.
+    pub fn ways_of(&self, wanted: u64) -> u64 {
+        match wanted & self.all_ways() {
+            0 => self.all_ways(),
+            some => some,
+        }
     }
 
     /// Somebody stores to a line that L1 has: it will go to memory when it leaves. Nothing happens
@@ -239,6 +255,15 @@ impl L2 {
             t.store(tag | DIRTY, Ordering::Relaxed);
         }
     }
+}
+
+/// The number of the bit that is the `n`th one set, from 0.
+#[inline]
+fn nth_bit(mut bits: u64, n: usize) -> usize {
+    for _ in 0..n {
+        bits &= bits.wrapping_sub(1);
+    }
+    bits.trailing_zeros() as usize
 }
 
 #[cfg(test)]
@@ -298,20 +323,59 @@ mod tests {
         let clean = L2Access::Filled {
             written_back: false,
         };
-        assert_eq!(c.access(10, true, &mut r), clean);
-        assert_eq!(c.access(11, false, &mut r), clean);
-        assert_eq!(c.access(11, false, &mut r), L2Access::Hit);
+        assert_eq!(c.access(10, true, 3, &mut r), clean);
+        assert_eq!(c.access(11, false, 3, &mut r), clean);
+        assert_eq!(c.access(11, false, 3, &mut r), L2Access::Hit);
         let backs = |c: &L2, r: &mut Random, lines: std::ops::Range<u64>| {
             lines
-                .filter(|l| c.access(*l, false, r) == L2Access::Filled { written_back: true })
+                .filter(|l| c.access(*l, false, 3, r) == L2Access::Filled { written_back: true })
                 .count()
         };
         assert_eq!(backs(&c, &mut r, 20..60), 1, "once, and only line 10");
         let last = 59;
         c.stored(last);
         c.stored(10); // not there
-        assert_eq!(c.access(last, false, &mut r), L2Access::Hit);
+        assert_eq!(c.access(last, false, 3, &mut r), L2Access::Hit);
         assert_eq!(backs(&c, &mut r, 70..110), 1);
+    }
+
+    #[test]
+    fn who_may_fill_some_ways_has_as_much_as_a_cache_of_those() {
+        let misses = |ways: usize, fills: u64, lines: u64| {
+            let (c, mut r) = (L2::new(64, ways, 1), Random::new(1, 0));
+            let mut walk = || {
+                let missed = |l: &u64| c.access(*l, false, fills, &mut r) != L2Access::Hit;
+                (0..lines).filter(missed).count()
+            };
+            for _ in 0..8 {
+                walk();
+            }
+            (0..8).map(|_| walk()).sum::<usize>()
+        };
+        for lines in [100, 200, 400, 800] {
+            let (some, small) = (misses(16, 0b1011_0010, lines), misses(4, 0b1111, lines));
+            assert_eq!(some, small, "{lines}");
+        }
+    }
+
+    #[test]
+    fn what_lies_in_other_ways_is_found_until_somebody_fills_them() {
+        let (c, mut r) = (L2::new(1, 4, 1), Random::new(1, 0));
+        let [of_one, of_others] = [0b0011, 0b1100];
+        c.access(1, false, of_others, &mut r);
+        assert_eq!(c.access(1, false, of_one, &mut r), L2Access::Hit);
+        for line in 10..100 {
+            c.access(line, false, of_one, &mut r);
+        }
+        assert_eq!(c.access(1, false, of_one, &mut r), L2Access::Hit);
+        for line in 100..200 {
+            c.access(line, false, of_others, &mut r);
+        }
+        assert_ne!(c.access(1, false, of_one, &mut r), L2Access::Hit);
+        assert_eq!(
+            [0, 0b0100, 0b1_0000, u64::MAX].map(|w| c.ways_of(w)),
+            [0b1111, 0b0100, 0b1111, 0b1111]
+        );
     }
 
     #[test]
@@ -339,11 +403,11 @@ mod tests {
         let (c, mut r) = (L2::new(1024, 16, seed), Random::new(seed, 0));
         for _ in 0..4 {
             (0..n).for_each(|i| {
-                c.access(lines(i), false, &mut r);
+                c.access(lines(i), false, c.all_ways(), &mut r);
             });
         }
         (0..n)
-            .filter(|i| c.access(lines(*i), false, &mut r) != L2Access::Hit)
+            .filter(|i| c.access(lines(*i), false, c.all_ways(), &mut r) != L2Access::Hit)
             .count()
     }
 

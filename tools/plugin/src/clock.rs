@@ -223,7 +223,7 @@ pub fn sync(v: &'static Vcpu) {
     }
     own.stats.syncs += 1;
     frequency::fill(b);
-    frequency::look(b, v, own);
+    look(b, v, own);
     exec::recheck(b, v, own);
     advance(b);
     run_due_timers(b);
@@ -236,6 +236,12 @@ pub fn sync(v: &'static Vcpu) {
         }
     }
     own.sync_at((time + b.clock.step).min(b.clock.global() + b.clock.quantum));
+}
+
+/// Takes over what the guest has set.
+fn look(b: &Board, v: &Vcpu, own: &mut Own) {
+    frequency::look(b, v, own);
+    own.fills = own.l2.ways_of(b.page.fills(v.index));
 }
 
 /// Waits for slower vCPUs until there is room, or somebody wants this vCPU; `false` when it took
@@ -305,7 +311,7 @@ pub fn resumed(i: u32) {
     // SAFETY: the resume callback of this vCPU, on its thread.
     let own = unsafe { v.own() };
     v.time.fetch_max(b.clock.global(), SeqCst);
-    frequency::look(b, v, own);
+    look(b, v, own);
     v.state.store(RUNNING, SeqCst);
     own.sync_at(v.time.load(Relaxed));
 }

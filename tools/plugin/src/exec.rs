@@ -313,7 +313,7 @@ fn miss(b: &Board, v: &Vcpu, own: &mut Own, info: u32, address: u64, flags: usiz
     let line = address >> v.line_shift;
     let physical = physical >> v.line_shift;
     own.missed[line as usize % own.missed.len()] = (line, physical);
-    let found = own.l2.access(physical, store, &mut own.random);
+    let found = own.l2.access(physical, store, own.fills, &mut own.random);
     let exposure = if in_stream(own, line) {
         Exposure::Sequential
     } else if flags & DEPENDENT != 0 {

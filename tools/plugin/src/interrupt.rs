@@ -20,7 +20,7 @@ pub fn look(b: &Board, v: &Vcpu, own: &mut Own) {
     let Own {
         pmu, counts, model, ..
     } = &mut *own;
-    let (up, next) = pmu.look(&|e| totals(b, v, model, counts, e));
+    let (up, next) = pmu.look(&|n, e| totals(b, v, model, counts, n, e));
     own.overflow_at = next.map_or(u64::MAX, |cycles| {
         let ps = cycles as f64 * own.model.ps_per_cycle;
         v.time.load(Relaxed).saturating_add(ps as u64)

@@ -76,7 +76,7 @@ pub mod event {
 }
 
 /// Event counters that the modelled cores have (Cortex-A57 and A53: six).
-const NR_EVENT_COUNTERS: usize = 6;
+pub const NR_EVENT_COUNTERS: usize = 6;
 /// Index of the cycle counter.
 const CYCLE: usize = 31;
 /// PMCR_EL0: enable, reset event counters, reset cycle counter.
@@ -113,6 +113,9 @@ enum Register {
 /// Totals of an event now: at EL0, at EL1.
 pub type EventTotals = [u64; 2];
 
+/// What a counter of this number sees of an event of this number.
+pub type TotalsOf<'a> = dyn Fn(usize, u16) -> EventTotals + 'a;
+
 /// Registers of one CPU.
 #[derive(Debug)]
 pub struct Pmu {
@@ -125,10 +128,19 @@ pub struct Pmu {
     types: [u64; 32],
     values: [u64; 32],
     starts: [u64; 32],
+    /// Words of the events that are announced.
+    announced: [u64; 2],
 }
 
 impl Default for Pmu {
     fn default() -> Pmu {
+        Pmu::without(&[])
+    }
+}
+
+impl Pmu {
+    /// The registers of a CPU that does not have these events.
+    pub fn without(lacks: &[u16]) -> Pmu {
         let mut types = [0; 32];
         types[CYCLE] = u64::from(event::CPU_CYCLES);
         Pmu {
@@ -140,11 +152,14 @@ impl Default for Pmu {
             types,
             values: [0; 32],
             starts: [0; 32],
+            announced: [0, 1].map(|word| {
+                let there = |e: &&u16| **e >> 5 == word && !lacks.contains(e);
+                let bits = event::COMMON.iter().filter(there);
+                bits.fold(0, |mask, e| mask | 1 << (e & 31))
+            }),
         }
     }
-}
 
-impl Pmu {
     fn register(&self, r: SysReg) -> Register {
         match (r.crn(), r.crm(), r.op2()) {
             (9, 14, 1) => Register::InterruptSet,
@@ -167,14 +182,14 @@ impl Pmu {
     }
 
     /// What counter `n` has counted since power-on, through its filter.
-    fn total(&self, n: usize, totals: &dyn Fn(u16) -> EventTotals) -> u64 {
+    fn total(&self, n: usize, totals: &TotalsOf<'_>) -> u64 {
         let t = self.types[n];
         let event = if n == CYCLE {
             event::CPU_CYCLES
         } else {
             t as u16
         };
-        let [user, kernel] = totals(event);
+        let [user, kernel] = totals(n, event);
         let user = if t & TYPER_U == 0 { user } else { 0 };
         let kernel = if t & TYPER_P == 0 { kernel } else { 0 };
         user.wrapping_add(kernel)
@@ -185,7 +200,7 @@ impl Pmu {
     }
 
     /// Brings counter `n` up to now.
-    fn settle(&mut self, n: usize, totals: &dyn Fn(u16) -> EventTotals) {
+    fn settle(&mut self, n: usize, totals: &TotalsOf<'_>) {
         let total = self.total(n, totals);
         if self.counts(n) {
             let more = total.wrapping_sub(self.starts[n]);
@@ -213,7 +228,7 @@ impl Pmu {
 
     /// Looks which counters have overflowed. Whether the interrupt line is to be up, and how many
     /// cycles it takes until one more may have overflowed that interrupts.
-    pub fn look(&mut self, totals: &dyn Fn(u16) -> EventTotals) -> (bool, Option<u64>) {
+    pub fn look(&mut self, totals: &TotalsOf<'_>) -> (bool, Option<u64>) {
         let counting = self.enabled & self.interrupting & COUNTERS;
         if counting == 0 || self.control & PMCR_E == 0 {
             return (false, None);
@@ -230,23 +245,20 @@ impl Pmu {
         (self.overflowed & counting != 0, next)
     }
 
-    fn settle_all(&mut self, totals: &dyn Fn(u16) -> EventTotals) {
+    fn settle_all(&mut self, totals: &TotalsOf<'_>) {
         for n in (0..NR_EVENT_COUNTERS).chain([CYCLE]) {
             self.settle(n, totals);
         }
     }
 
     /// Reads a register; `None` when QEMU's own value is right.
-    pub fn read(&mut self, r: SysReg, totals: &dyn Fn(u16) -> EventTotals) -> Option<u64> {
+    pub fn read(&mut self, r: SysReg, totals: &TotalsOf<'_>) -> Option<u64> {
         match self.register(r) {
             Register::Counter(n) if n < NR_EVENT_COUNTERS || n == CYCLE => {
                 self.settle(n, totals);
                 Some(self.values[n])
             }
-            Register::EventId(word) => {
-                let bits = event::COMMON.iter().filter(|e| **e >> 5 == word);
-                Some(bits.fold(0, |mask, e| mask | 1 << (e & 31)))
-            }
+            Register::EventId(word) => self.announced.get(usize::from(word)).copied(),
             Register::OverflowSet | Register::OverflowClear => {
                 self.settle_all(totals);
                 Some(self.overflowed.into())
@@ -256,7 +268,7 @@ impl Pmu {
     }
 
     /// Writes a register.
-    pub fn write(&mut self, r: SysReg, x: u64, totals: &dyn Fn(u16) -> EventTotals) {
+    pub fn write(&mut self, r: SysReg, x: u64, totals: &TotalsOf<'_>) {
         match self.register(r) {
             Register::Counter(n) => {
                 self.settle(n, totals);
@@ -333,7 +345,7 @@ mod tests {
     #[test]
     fn a_counter_counts_between_start_and_stop() {
         let now = Cell::new(0u64);
-        let totals = |e: u16| {
+        let totals = |_: usize, e: u16| {
             if e == event::INST_RETIRED {
                 [now.get(), 10 * now.get()]
             } else {
@@ -360,7 +372,7 @@ mod tests {
     #[test]
     fn filters_choose_the_level() {
         let now = Cell::new(0u64);
-        let totals = |_: u16| [now.get(), 10 * now.get()];
+        let totals = |_: usize, _: u16| [now.get(), 10 * now.get()];
         let mut p = Pmu::default();
         for (n, filter) in [(0, 0), (1, TYPER_U), (2, TYPER_P), (3, TYPER_U | TYPER_P)] {
             p.write(
@@ -383,7 +395,7 @@ mod tests {
     #[test]
     fn event_counters_wrap_at_32_bits_and_cycles_do_not() {
         let now = Cell::new(0u64);
-        let totals = |_: u16| [now.get(), 0];
+        let totals = |_: usize, _: u16| [now.get(), 0];
         let mut p = Pmu::default();
         p.write(PMCNTENSET, 1 << 31 | 1, &totals);
         p.write(PMCR, PMCR_E, &totals);
@@ -397,7 +409,7 @@ mod tests {
     #[test]
     fn an_overflow_interrupts_once_enabled_until_cleared() {
         let now = Cell::new(0u64);
-        let totals = |_: u16| [now.get(), 0];
+        let totals = |_: usize, _: u16| [now.get(), 0];
         let mut p = Pmu::default();
         p.write(PMCR, PMCR_E | PMCR_LC, &totals);
         p.write(pmevcntr(1), 0xffff_ff00, &totals);
@@ -431,7 +443,7 @@ mod tests {
 
     #[test]
     fn resets_and_selection() {
-        let totals = |_: u16| [0, 0];
+        let totals = |_: usize, _: u16| [0, 0];
         let mut p = Pmu::default();
         p.write(PMSELR, 3, &totals);
         p.write(PMXEVTYPER, u64::from(event::L2D_CACHE), &totals);
@@ -452,7 +464,7 @@ mod tests {
     #[test]
     fn identification_names_every_common_event() {
         let mut p = Pmu::default();
-        let totals = |_: u16| [0, 0];
+        let totals = |_: usize, _: u16| [0, 0];
         let ids = [
             p.read(PMCEID0, &totals).unwrap(),
             p.read(PMCEID1, &totals).unwrap(),
@@ -461,6 +473,17 @@ mod tests {
             let named = ids[usize::from(e >> 5)] >> (e & 31) & 1 == 1;
             assert_eq!(named, event::COMMON.contains(&e), "{e:#x}");
         }
+    }
+
+    #[test]
+    fn events_that_a_core_lacks_are_not_announced() {
+        let totals = |_: usize, _: u16| [0, 0];
+        let all = Pmu::default().read(PMCEID0, &totals).unwrap();
+        let mut p = Pmu::without(&[event::BR_MIS_PRED, 0x8000]);
+        assert_eq!(
+            p.read(PMCEID0, &totals),
+            Some(all & !(1 << event::BR_MIS_PRED))
+        );
     }
 
     #[test]
@@ -481,5 +504,20 @@ mod tests {
         let midr = SysReg::new(3, 0, 0, 0, 0);
         let cntvct = SysReg::new(3, 3, 14, 0, 2);
         assert!(!midr.is_pmu() && !cntvct.is_pmu() && !crate::decode::TTBR0_EL1.is_pmu());
+    }
+
+    #[test]
+    fn an_event_stands_still_in_counters_that_do_not_see_it() {
+        let now = Cell::new(0u64);
+        let totals = |n: usize, _: u16| if n == 1 { [now.get(), 0] } else { [0; 2] };
+        let mut p = Pmu::default();
+        for n in 0..3 {
+            p.write(pmevtyper(n), u64::from(event::BR_MIS_PRED), &totals);
+        }
+        p.write(PMCNTENSET, 0b111, &totals);
+        p.write(PMCR, PMCR_E, &totals);
+        now.set(7);
+        let got = [0, 1, 2].map(|n| p.read(pmevcntr(n), &totals));
+        assert_eq!(got, [Some(0), Some(7), Some(0)]);
     }
 }

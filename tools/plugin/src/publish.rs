@@ -87,6 +87,13 @@ impl PageWriter {
             record.active_uw.store(t.power.active_uw, Relaxed);
             record.idle_uw.store(t.power.idle_uw, Relaxed);
         }
+        let allocation = &self.layout().allocation;
+        for (record, t) in allocation.l2.iter().zip(types) {
+            let bytes = t.l2_sets << t.line_shift;
+            record.way_bytes.store(bytes as u32, Relaxed);
+            record.ways.store(t.l2_ways as u32, Relaxed);
+        }
+        allocation.fills.iter().for_each(|f| f.store(0, Relaxed));
         for (i, record) in self.layout().cpus.iter().enumerate() {
             record.seq.store(0, Relaxed);
             record
@@ -114,6 +121,13 @@ impl PageWriter {
         header.host_ns.store(host.as_nanos() as u64, Relaxed);
     }
 
+    /// The ways of its L2 that the guest lets `cpu` fill, as [`amp_machine::page::CacheAllocation`]
+    /// has them.
+    pub fn fills(&self, cpu: usize) -> u64 {
+        let word = self.layout().allocation.fills.get(cpu);
+        word.map_or(0, |w| w.load(Relaxed))
+    }
+
     /// Writes the record of `cpu`, from that CPU's thread.
     pub fn cpu(&self, cpu: usize, state: u32, time_ps: u64, counts: &[Counts; 2], t: &TypeModel) {
         let Some(record) = self.layout().cpus.get(cpu) else {
@@ -138,7 +152,7 @@ mod tests {
     use super::*;
     use crate::model::tests::juno;
     use crate::timing::Events;
-    use amp_machine::page::{Page, PageError, Total, STATE_RUNNING};
+    use amp_machine::page::{CacheDivider, Page, PageError, Total, STATE_RUNNING};
 
     fn page() -> (tempfile::TempDir, std::path::PathBuf, PageWriter) {
         let dir = tempfile::tempdir().unwrap();
@@ -191,6 +205,25 @@ mod tests {
             page.cpu(6),
             Err(PageError::NoCpu { cpu: 6, nr_cpus: 6 })
         ));
+    }
+
+    #[test]
+    fn the_guest_says_which_ways_a_cpu_fills() {
+        let (_dir, path, w) = page();
+        w.start(&juno(), &[0, 0, 1, 1, 1, 1], 1);
+        let mut divider = CacheDivider::open_file(&path).unwrap();
+        let (big, little) = (divider.l2(0).unwrap(), divider.l2(5).unwrap());
+        assert_eq!((big.ways, big.way_bytes), (16, 128 << 10));
+        assert_eq!((little.core_type, divider.l2(6)), (1, None));
+        assert_eq!(divider.cpus(little), [2, 3, 4, 5]);
+        divider.fill(1, 0b11);
+        divider.fill(1000, 1);
+        assert_eq!((w.fills(1), w.fills(0), w.fills(1000)), (0b11, 0, 0));
+        drop(divider);
+        assert_eq!(w.fills(1), 0, "given back");
+        CacheDivider::open_file(&path).unwrap().fill(1, 1);
+        w.start(&juno(), &[0, 0, 1, 1, 1, 1], 1);
+        assert_eq!(w.fills(1), 0, "as after power-on");
     }
 
     #[test]

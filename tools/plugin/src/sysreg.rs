@@ -37,8 +37,18 @@ pub struct ReadSite {
     pub rt: u8,
 }
 
-/// Totals of an event at both levels. Needs settled counts.
-pub fn totals(b: &Board, v: &Vcpu, t: &TypeModel, counts: &[Counts; 2], event: u16) -> EventTotals {
+/// Totals of an event at both levels, as counter `n` sees them. Needs settled counts.
+pub fn totals(
+    b: &Board,
+    v: &Vcpu,
+    t: &TypeModel,
+    counts: &[Counts; 2],
+    n: usize,
+    event: u16,
+) -> EventTotals {
+    if b.lacks.contains(&event) || !b.tied.iter().all(|t| t.sees(n, event)) {
+        return [0; 2];
+    }
     if event == event::ENERGY_UJ {
         let now = b.clock.global().max(v.time.load(Relaxed));
         // One figure for the CPU: it counts as user energy unless that is filtered out.
@@ -68,7 +78,7 @@ pub extern "C" fn read(i: c_uint, data: *mut c_void) {
         model,
         ..
     } = own;
-    let Some(value) = pmu.read(site.register, &|e| totals(b, v, model, counts, e)) else {
+    let Some(value) = pmu.read(site.register, &|n, e| totals(b, v, model, counts, n, e)) else {
         return;
     };
     let slot = fixes
@@ -121,7 +131,7 @@ pub extern "C" fn write(i: c_uint, data: *mut c_void) {
     let Own {
         pmu, counts, model, ..
     } = own;
-    pmu.write(register, value, &|e| totals(b, v, model, counts, e));
+    pmu.write(register, value, &|n, e| totals(b, v, model, counts, n, e));
     interrupt::look(b, v, own);
 }
 

@@ -1,5 +1,6 @@
 //! State of one vCPU: what other threads may see, and what only its own thread touches.
 
+use crate::args::Args;
 use crate::board::Board;
 use crate::branch::Predictor;
 use crate::cache::{Random, L2};
@@ -82,6 +83,8 @@ pub struct Own {
     /// Tag bits that distinguish address spaces.
     pub salt: u64,
     pub l2: &'static L2,
+    /// Ways of it that the vCPU may fill.
+    pub fills: u64,
     pub predictor: Predictor,
     /// Virtual and physical line of the last misses, by the low bits of the virtual one. An old one
     /// may be wrong when pages move: that costs a line.
@@ -120,7 +123,7 @@ impl Vcpu {
         index: usize,
         model: &'static TypeModel,
         l2: &'static L2,
-        seed: u64,
+        args: &Args,
         bytes: *mut ByteArray,
     ) -> Vcpu {
         Vcpu {
@@ -147,14 +150,15 @@ impl Vcpu {
                 counts: [Counts::default(), Counts::default()],
                 salt: 0,
                 l2,
+                fills: l2.all_ways(),
                 predictor: Predictor::new(model),
                 missed: [(NO_LINE, 0); 64],
                 streams: [u64::MAX - 1; 4],
                 next_stream: 0,
-                random: Random::new(seed, index as u64 + 1),
+                random: Random::new(args.seed, index as u64 + 1),
                 model,
                 point: u32::MAX,
-                pmu: Pmu::default(),
+                pmu: Pmu::without(&args.lacks),
                 fixes: [Fix::default(); 8],
                 bytes,
                 stats: Stats::default(),

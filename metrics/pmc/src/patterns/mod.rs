@@ -74,7 +74,7 @@ pub fn main(args: &PatternsArgs, stop: &AtomicBool) -> Result<ExitCode> {
         None => attain::measure(&inventory, &plans)?,
     };
     amp_host::limits::open_many_files();
-    let quiet = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
+    let quiet = super::stat::is_to_stdout(&[&args.json]);
     let held = target::hold(&args.command, quiet)?;
     let mut watch = watch::Watch::start(&plans, held.pid())?;
     let begin = Instant::now();

@@ -2,12 +2,16 @@
 //!
 //! ```text
 //! periods   how many events between two samples
+//! source    what takes samples: counters, IBS, SPE
 //! sampler   perf's ring buffers
+//! aux       the second buffer, which hardware writes into
+//! spe       Arm's sample records in it
 //! branches  last-branch records, and what ran between them
 //! maps      which file an address is from
 //! profile   functions and blocks by their samples; blocks cuts code into them, executed counts how often they ran
 //! ```
 
+mod aux;
 mod blocks;
 mod branches;
 mod executed;
@@ -16,23 +20,27 @@ mod output;
 mod periods;
 mod profile;
 mod sampler;
+mod source;
+pub(crate) mod spe;
 
 use super::inventory::CounterInventory;
 use super::sets::{Set, Unit, USER_MODE_ONLY};
 use super::target::{TargetArgs, LOOK};
 use amp_host::bad_input;
+use amp_metrics::pmu::DEVICES;
 use amp_metrics::Event;
 use anyhow::{Context, Result};
 use clap::Args;
 use maps::Maps;
-use output::{Choice, Report};
+use output::{Choice, Report, SpeLosses};
 use periods::Method;
 use profile::Samples;
 use rand::rngs::SmallRng;
 use rand::SeedableRng;
 use sampler::{CpuSampler, Found, SampledTasks, What};
+use source::{Plan, Source};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -44,6 +52,8 @@ const CLOCK: &str = "cpu-clock";
 /// Events between two samples of cycles, instructions and clocks (which count nanoseconds): a
 /// thousand samples a second and more on a fast core.
 const FREQUENT: u64 = 1_000_000;
+/// The same of IBS and SPE, which take powers of two.
+const INSTRUCTIONS: u64 = 1 << 20;
 /// Default period of any other event.
 const RARE: u64 = 10_000;
 
@@ -54,11 +64,12 @@ const RARE: u64 = 10_000;
 #[command(override_usage = "scx_amp pmc record [OPTIONS] [-a | -p PID | [--] COMMAND…]")]
 pub struct RecordArgs {
     /// The event, as perf writes it; on each core type its own PMU counts it [default: cycles;
-    /// without a PMU cpu-clock, in nanoseconds]
+    /// without a PMU cpu-clock, in nanoseconds]. `ibs_op//` and `ibs_fetch//` (AMD) and `arm_spe_0//`
+    /// (Arm) follow single instructions: experimental, never run on hardware
     #[arg(short = 'e', long = "event", value_name = "EVENT")]
     event: Option<String>,
-    /// Events between two samples [default: 1000000 for cycles, instructions and clocks, else
-    /// 10000]
+    /// Events between two samples [default: 1000000 for cycles, instructions and clocks, 1048576 for
+    /// IBS and SPE, else 10000]
     #[arg(short = 'c', long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000_000))]
     period: Option<u64>,
     /// How periods are chosen
@@ -108,21 +119,17 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     if set.units.iter().any(|u| u.events.len() > 1) {
         return Err(bad_input(format!("-e {event}: one event at a time")));
     }
+    let devices = Path::new("/sys").join(DEVICES);
+    let all = args.target.all_cpus;
+    let plan = source::plan(&inventory.pmus, &mut set.units, &devices, args.period, all)?;
     let everywhere = inventory.all_cpus();
     for u in &mut set.units {
-        if u.pmu == "software" {
+        if u.cpus.is_empty() {
             u.cpus.clone_from(&everywhere);
         }
     }
-    let foreign = |u: &&Unit| u.core_type.is_none() && u.pmu != "software";
-    if let Some(u) = set.units.iter().find(foreign) {
-        return Err(bad_input(format!(
-            "event `{event}`: PMU `{}` is not one of cores, and only those show where a program is",
-            u.pmu
-        )));
-    }
-    let json_out = args.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
-    let chosen = args.target.choose(json_out)?;
+    let quiet = super::stat::is_to_stdout(&[&args.json]);
+    let chosen = args.target.choose(quiet)?;
     let of: Vec<SampledTasks> = match args.target.all_cpus {
         true => vec![SampledTasks::Everybody],
         false => chosen.tids.iter().map(|t| SampledTasks::Task(*t)).collect(),
@@ -130,7 +137,7 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     let mut maps = Maps::default();
     let mut rng = SmallRng::seed_from_u64(args.seed);
     let on_exec = chosen.on_exec();
-    let (mut cpus, choices) = open(args, &set, &everywhere, &of, on_exec, &mut rng)?;
+    let (mut cpus, choices) = open(args, &set, plan, &everywhere, &of, on_exec, &mut rng)?;
     if !on_exec {
         cpus.iter_mut().try_for_each(CpuSampler::start)?;
     }
@@ -149,15 +156,16 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
         }
     }
     let mut watched = chosen.release(stop)?;
-    let nominal = nominal(args, &set);
+    let nominal = nominal(args, &set, plan.source);
     let (mut samples, mut lost, mut throttled) = (Samples::default(), 0, 0);
+    let mut spe = SpeLosses::default();
     let mut batch = Vec::new();
     loop {
         let last = watched.wait(Some(Instant::now() + LOOK))?;
         for c in &mut cpus {
-            c.drain(|time, found| batch.push((time, found)));
+            c.drain(|time, found| batch.push((time, found)))?;
             if args.method == Method::Random && !last {
-                c.set_periods(|| periods::next(nominal, &mut rng))?;
+                c.set_periods(|| periods::next(nominal, plan.periods, &mut rng))?;
             }
         }
         // CPUs tell of mappings and of samples in them in any order
@@ -175,8 +183,19 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
                     match kernel {
                         true => samples.kernel(ip, period),
                         false => samples.user(maps.find(pid, ip), period),
-                    }
+                    };
                 }
+                // the record does not have the period, which is on average the nominal one
+                Found::Operation { pid, operation: o } => {
+                    let at = match o.kernel {
+                        true => samples.kernel(o.pc, nominal),
+                        false => samples.user(maps.find(pid, o.pc), nominal),
+                    };
+                    at.note(o.events);
+                }
+                Found::Odd(n) => spe.odd += n,
+                Found::Full => spe.full += 1,
+                Found::Collided => spe.collided += 1,
                 Found::Mapped(pid, m) => maps.add(pid, m),
                 Found::Forked(pid, parent) => maps.fork(pid, parent),
                 Found::Executed(pid) => maps.exec(pid),
@@ -196,6 +215,7 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
         choices,
         lost,
         throttled,
+        spe: (plan.source == Source::Spe).then_some(spe),
         profile: samples.profile(),
     };
     match &args.json {
@@ -208,8 +228,11 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
     watched.status()
 }
 
-fn nominal(args: &RecordArgs, set: &Set) -> u64 {
+fn nominal(args: &RecordArgs, set: &Set, source: Source) -> u64 {
     args.period.unwrap_or_else(|| {
+        if source != Source::Counter {
+            return INSTRUCTIONS;
+        }
         let mut units = set.units.iter();
         // whatever cycles they are
         let clock = ["clock", "cycles"].iter().any(|c| set.text.contains(c));
@@ -225,12 +248,13 @@ fn nominal(args: &RecordArgs, set: &Set) -> u64 {
 fn open(
     args: &RecordArgs,
     set: &Set,
+    plan: Plan,
     everywhere: &[u32],
     of: &[SampledTasks],
     on_exec: bool,
     rng: &mut SmallRng,
 ) -> Result<(Vec<CpuSampler>, Vec<Choice>)> {
-    let nominal = nominal(args, set);
+    let nominal = nominal(args, set, plan.source);
     let mut samplers = Vec::new();
     // why there are no last-branch records, by PMU
     let mut refused: BTreeMap<&str, String> = BTreeMap::new();
@@ -240,19 +264,20 @@ fn open(
             samplers.push(CpuSampler::open(cpu, of, on_exec, What::Mappings)?);
             continue;
         };
-        let period = periods::first(args.method, nominal, rng);
-        let precision = sampler::asked(event)?;
+        let period = periods::first(args.method, nominal, plan.periods, rng);
+        let precision = sampler::asked(event, plan.source)?;
         let open = |branches| {
             let what = What::Samples {
                 event,
                 period,
                 precision,
+                source: plan.source,
                 branches,
             };
             CpuSampler::open(cpu, of, on_exec, what)
         };
         let known = refused.get(unit.pmu.as_str());
-        let ask = wanted(args, unit).is_ok() && known.is_none();
+        let ask = wanted(args, unit, plan.source).is_ok() && known.is_none();
         let (sampler, why) = with_or_without(ask, open)?;
         refused.extend(why.map(|why| (unit.pmu.as_str(), why)));
         samplers.push(sampler);
@@ -262,15 +287,17 @@ fn open(
         .iter()
         .flat_map(|u| u.events.first().map(|e| (u, e)));
     let choice = |(unit, event): (&Unit, &Event)| {
-        let wanted = wanted(args, unit);
+        let wanted = wanted(args, unit, plan.source);
         let refused = refused.get(unit.pmu.as_str());
         Choice {
             event: event.name.clone(),
             pmu: unit.pmu.clone(),
             period: nominal,
             method: args.method,
+            source: plan.source,
+            experimental: plan.source.is_experimental(),
             // bad input by now
-            precision: sampler::asked(event).unwrap_or_default(),
+            precision: sampler::asked(event, plan.source).unwrap_or_default(),
             branches: match refused {
                 None => wanted.as_ref().copied().unwrap_or(0),
                 Some(_) => 0,
@@ -301,9 +328,11 @@ fn with_or_without<T>(
 }
 
 /// How many last-branch records to ask the unit's PMU for; else why none.
-fn wanted(args: &RecordArgs, unit: &Unit) -> Result<u32, &'static str> {
+fn wanted(args: &RecordArgs, unit: &Unit, source: Source) -> Result<u32, &'static str> {
     match branches::depth(&unit.pmu) {
         _ if args.no_branches => Err("not wanted"),
+        _ if source == Source::Ibs => Err("IBS has none"),
+        _ if source == Source::Spe => Err("SPE has none"),
         0 => Err("the PMU states none"),
         n => Ok(n),
     }
@@ -339,6 +368,7 @@ mod tests {
                 event: &event,
                 period: 1_000_000,
                 precision: 0,
+                source: Source::Counter,
                 branches,
             };
             CpuSampler::open(0, &us, false, what)

@@ -2,6 +2,8 @@
 
 use super::periods::Method;
 use super::profile::{BlockShare, Function, Profile};
+use super::source::Source;
+use super::spe::OUTCOMES;
 use amp_metrics::uncertainty::Measured;
 use serde::Serialize;
 use std::fmt::Write;
@@ -20,7 +22,13 @@ pub struct Choice {
     pub period: u64,
     /// Method by which periods were chosen.
     pub method: Method,
-    /// What the PMU says of where a sample is: 0 (arbitrary skid) to 3 (no skid).
+    /// What takes the samples.
+    pub source: Source,
+    /// Whether that was never tried on hardware.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub experimental: bool,
+    /// What the PMU says of where a sample is: 0 (arbitrary skid) to 3 (no skid). For IBS and SPE what
+    /// was written behind the event: their samples are of the instruction itself.
     pub precision: u8,
     /// How many last-branch records of user mode come with a sample at most.
     pub branches: u32,
@@ -48,9 +56,36 @@ pub struct Report {
     pub lost: u64,
     /// How often the kernel held samples back (`sysctl kernel.perf_event_max_sample_rate`).
     pub throttled: u64,
+    /// What SPE could not deliver; only with SPE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spe: Option<SpeLosses>,
     /// Functions and blocks that samples fell in.
     #[serde(flatten)]
     pub profile: Profile,
+}
+
+/// What Arm's Statistical Profiling Extension could not deliver.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct SpeLosses {
+    /// Records that could not be read.
+    pub odd: u64,
+    /// How often the buffer was full, so that sampling stood still.
+    pub full: u64,
+    /// Parts of the buffer in which an operation was to be sampled while another one still was.
+    pub collided: u64,
+}
+
+impl SpeLosses {
+    /// A line for each kind of loss.
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let lines = [
+            (self.odd, "records of SPE could not be read"),
+            (self.full, "times the buffer of SPE was full, and sampling stood still; use a longer period"),
+            (self.collided, "parts of the buffer of SPE lack samples, because the one before had not ended; use a longer period"),
+        ];
+        let some = lines.into_iter().filter(|(n, _)| *n > 0);
+        some.map(|(n, what)| format!("{n} {what}"))
+    }
 }
 
 fn percent(m: Measured) -> [String; 2] {
@@ -70,6 +105,12 @@ pub fn tables(r: &Report, most: usize) -> String {
             Method::Random => "random primes",
         };
         let skid = match c.precision {
+            _ if c.source == Source::Ibs => {
+                "each sample is of the very instruction (IBS, experimental: never run on hardware)"
+            }
+            _ if c.source == Source::Spe => {
+                "each sample is of the very instruction (SPE, experimental: never run on hardware)"
+            }
             3 => "no skid",
             2 => "no skid asked for",
             1 => "constant skid",
@@ -104,6 +145,9 @@ pub fn tables(r: &Report, most: usize) -> String {
             r.throttled
         );
     }
+    for line in r.spe.iter().flat_map(SpeLosses::lines) {
+        let _ = writeln!(out, "{line}");
+    }
     if let Some(b) = &p.branches {
         let _ = writeln!(
             out,
@@ -116,16 +160,21 @@ pub fn tables(r: &Report, most: usize) -> String {
         return out;
     }
     let mut table = Builder::default();
-    table.push_record(["share", "", "samples", "function", "file"]);
+    let heads = ["share", "", "samples", "function", "file"];
+    let outcomes = OUTCOMES.map(|(name, _)| name);
+    let outcomes = if r.spe.is_some() { &outcomes[..] } else { &[] };
+    table.push_record(heads.iter().chain(outcomes).copied());
     for f in p.functions.iter().take(most) {
         let [share, u] = percent(f.share);
-        table.push_record([
+        let line = [
             share,
             u,
             f.samples.to_string(),
             f.function.clone(),
             f.file.clone(),
-        ]);
+        ];
+        let count = |name: &&str| f.outcomes.get(name).unwrap_or(&0).to_string();
+        table.push_record(line.into_iter().chain(outcomes.iter().map(count)));
     }
     finish(
         &mut out,

@@ -4,6 +4,7 @@
 //! the same place [TRUST §3]. Primes have no divisors to share; drawn anew now and then they do not
 //! even stay the same.
 
+use super::source::Periods;
 use clap::ValueEnum;
 use rand::RngExt;
 
@@ -22,19 +23,26 @@ pub enum Method {
 /// Random periods lie within this part of the nominal one, above and below.
 const SPREAD: f64 = 0.125;
 
-/// The period to begin with.
-pub fn first(method: Method, nominal: u64, rng: &mut impl RngExt) -> u64 {
+/// The period to begin with, one of `can`. Where those are multiples of more than 1, so many times a
+/// prime.
+pub fn first(method: Method, nominal: u64, can: Periods, rng: &mut impl RngExt) -> u64 {
     match method {
-        Method::Fixed => nominal.max(1),
-        Method::Prime => prime_from(nominal),
-        Method::Random => next(nominal, rng),
+        Method::Fixed => nominal.clamp(can.least, can.most),
+        Method::Prime => times_prime(nominal, can),
+        Method::Random => next(nominal, can, rng),
     }
 }
 
 /// Draws the next random period.
-pub fn next(nominal: u64, rng: &mut impl RngExt) -> u64 {
+pub fn next(nominal: u64, can: Periods, rng: &mut impl RngExt) -> u64 {
     let width = (nominal as f64 * SPREAD) as u64;
-    prime_from(rng.random_range(nominal - width..=nominal + width))
+    times_prime(rng.random_range(nominal - width..=nominal + width), can)
+}
+
+/// The first period from `n` on, or from the shortest, that is a prime times the grain.
+fn times_prime(n: u64, can: Periods) -> u64 {
+    let times = n.max(can.least).div_ceil(can.grain);
+    (prime_from(times) * can.grain).min(can.most)
 }
 
 /// The first prime that is not below `n`.
@@ -72,14 +80,37 @@ mod tests {
     fn random_periods_are_primes_around_the_nominal_one() {
         let mut rng = SmallRng::seed_from_u64(1);
         let all: Vec<u64> = (0..50)
-            .map(|_| first(Method::Random, 10_000, &mut rng))
+            .map(|_| first(Method::Random, 10_000, Periods::ANY, &mut rng))
             .collect();
         assert!(all
             .iter()
             .all(|p| (8_750..=11_300).contains(p) && is_prime(*p)));
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert!(different.len() > 25, "{all:?}");
-        assert_eq!(first(Method::Fixed, 10_000, &mut rng), 10_000);
-        assert_eq!(first(Method::Prime, 10_000, &mut rng), 10_007);
+        let any = Periods::ANY;
+        assert_eq!(first(Method::Fixed, 10_000, any, &mut rng), 10_000);
+        assert_eq!(first(Method::Prime, 10_000, any, &mut rng), 10_007);
+    }
+
+    #[test]
+    fn periods_are_those_that_the_source_can_have() {
+        let can = Periods {
+            grain: 16,
+            least: 144,
+            most: 4096,
+        };
+        let mut rng = SmallRng::seed_from_u64(1);
+        for nominal in [144, 1000, 4096] {
+            for method in [Method::Fixed, Method::Prime, Method::Random] {
+                for _ in 0..50 {
+                    let p = first(method, nominal / 16 * 16, can, &mut rng);
+                    assert!(p % 16 == 0 && (144..=4096).contains(&p), "{method:?} {p}");
+                    assert!(
+                        method == Method::Fixed || p == 4096 || is_prime(p / 16),
+                        "{p}"
+                    );
+                }
+            }
+        }
     }
 }

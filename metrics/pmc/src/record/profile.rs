@@ -3,6 +3,7 @@
 use super::blocks::{blocks, Block, Code};
 use super::branches::Runs;
 use super::executed::Executed;
+use super::spe::OUTCOMES;
 use amp_metrics::uncertainty::Measured;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
@@ -35,41 +36,64 @@ pub struct Samples {
 pub struct Weight {
     samples: u64,
     events: u64,
+    /// How many of the samples had each of [`OUTCOMES`].
+    outcomes: [u64; OUTCOMES.len()],
 }
 
 impl Weight {
-    fn add(&mut self, events: u64) {
+    fn add(&mut self, events: u64) -> &mut Weight {
         self.samples += 1;
         self.events += events;
+        self
+    }
+
+    /// What happened to the operation of the sample that was added last.
+    pub fn note(&mut self, happened: u64) {
+        for ((_, bit), n) in OUTCOMES.iter().zip(&mut self.outcomes) {
+            *n += u64::from(happened & bit != 0);
+        }
     }
 
     fn with(self, w: Weight) -> Weight {
+        let mut outcomes = self.outcomes;
+        outcomes
+            .iter_mut()
+            .zip(w.outcomes)
+            .for_each(|(a, b)| *a += b);
         Weight {
             samples: self.samples + w.samples,
             events: self.events + w.events,
+            outcomes,
         }
+    }
+
+    /// By name, those that were seen.
+    fn outcomes(&self) -> BTreeMap<&'static str, u64> {
+        let named = OUTCOMES.iter().zip(self.outcomes);
+        let seen = named.filter(|(_, n)| *n > 0);
+        seen.map(|((name, _), n)| (*name, n)).collect()
     }
 }
 
 impl Samples {
     /// A sample at this place of a file, or in none.
-    pub fn user(&mut self, place: Option<(&Path, u64)>, events: u64) {
-        match place {
-            Some((file, offset)) => {
-                if !self.in_files.contains_key(file) {
-                    self.in_files.insert(file.to_owned(), BTreeMap::new());
-                }
-                if let Some(f) = self.in_files.get_mut(file) {
-                    f.entry(offset).or_default().add(events);
-                }
-            }
+    pub fn user(&mut self, place: Option<(&Path, u64)>, events: u64) -> &mut Weight {
+        let Some((file, offset)) = place else {
+            return self.elsewhere.add(events);
+        };
+        // a copy of the name only where it is new
+        if !self.in_files.contains_key(file) {
+            self.in_files.insert(file.to_owned(), BTreeMap::new());
+        }
+        match self.in_files.get_mut(file) {
+            Some(f) => f.entry(offset).or_default().add(events),
             None => self.elsewhere.add(events),
         }
     }
 
     /// A sample in the kernel.
-    pub fn kernel(&mut self, address: u64, events: u64) {
-        self.kernel.entry(address).or_default().add(events);
+    pub fn kernel(&mut self, address: u64, events: u64) -> &mut Weight {
+        self.kernel.entry(address).or_default().add(events)
     }
 
     fn total(&self) -> Weight {
@@ -146,6 +170,7 @@ impl Samples {
                     samples: weight.samples,
                     events: weight.events,
                     share: share(weight),
+                    outcomes: weight.outcomes(),
                     blocks: of_blocks,
                 }
             })
@@ -244,6 +269,9 @@ pub struct Function {
     pub events: u64,
     /// Part of all events.
     pub share: Measured,
+    /// How many samples were of operations to which this happened, by SPE.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub outcomes: BTreeMap<&'static str, u64>,
     /// Its basic blocks with samples or executions, by address; none where its code or size are not
     /// known.
     pub blocks: Vec<BlockShare>,

@@ -1,11 +1,17 @@
 //! Samples through perf: an event per CPU and thread, and a ring buffer per CPU.
+//!
+//! The hardware of SPE writes its samples into a second buffer per CPU. Its event stands still
+//! whenever that is full, so another event tells what is mapped and started.
 
+use super::aux::{self, Aux};
 use super::branches::{self, Branch};
 use super::maps::Mapping;
+use super::source::Source;
+use super::spe::{self, Operation};
 use amp_metrics::group::{dummy, explain, GroupError, Whom};
 use amp_metrics::Event;
 use anyhow::{Context, Result};
-use perf_event::data::Record;
+use perf_event::data::{AuxFlags, Record};
 use perf_event::{Builder, Counter, SampleFlag, SampleSkid, Sampler};
 use std::os::fd::AsRawFd;
 
@@ -41,6 +47,19 @@ pub enum Found {
         /// Branches of user mode that were taken before it, latest first.
         branches: Vec<Branch>,
     },
+    /// An operation that SPE has sampled.
+    Operation {
+        /// Process that ran when this part of the buffer was closed.
+        pid: u32,
+        /// The operation.
+        operation: Operation,
+    },
+    /// So many records of SPE were none.
+    Odd(u64),
+    /// The second buffer was full: SPE stood still until it was read.
+    Full,
+    /// SPE had to sample an operation while it was still following another one.
+    Collided,
     /// Something was mapped.
     Mapped(u32, Mapping),
     /// Forked: process and parent.
@@ -53,8 +72,18 @@ pub enum Found {
     Throttled,
 }
 
-fn builder(event: &Event, cpu: u32, of: SampledTasks, on_exec: bool) -> Builder<'static> {
+fn builder(
+    event: &Event,
+    cpu: u32,
+    of: SampledTasks,
+    on_exec: bool,
+    source: Source,
+) -> Builder<'static> {
     let mut b = Builder::new(event.attr);
+    if source == Source::Ibs {
+        // refuses what leaves out guests
+        b.exclude_guest(false);
+    }
     match of {
         SampledTasks::Task(tid) => b.observe_pid(tid).inherit(true),
         SampledTasks::Everybody => b.any_pid(),
@@ -89,6 +118,10 @@ pub struct CpuSampler {
     /// The event that owns the buffer.
     sampler: Sampler,
     others: Vec<Counter>,
+    /// Events that tell what is mapped, where those that sample do not.
+    tellers: Vec<Counter>,
+    /// Where SPE writes.
+    aux: Option<Aux>,
     /// The CPU.
     pub cpu: u32,
     /// Which event has its period set next.
@@ -110,11 +143,15 @@ pub fn precision(pmu: &str) -> u8 {
 }
 
 /// How precise samples of `event` are asked to be: as it is written (`cycles:pp`), else as precise as its PMU can.
+/// Other sources than counters are asked for what is written, which [`super::source::plan`] has seen.
 ///
 /// # Errors
 /// [`amp_host::BadInput`] when more is written than the PMU says it can.
-pub fn asked(event: &Event) -> anyhow::Result<u8> {
-    asked_of(event, precision(&event.pmu))
+pub fn asked(event: &Event, source: Source) -> anyhow::Result<u8> {
+    match source {
+        Source::Counter => asked_of(event, precision(&event.pmu)),
+        _ => Ok(event.attr.precise),
+    }
 }
 
 fn asked_of(event: &Event, most: u8) -> anyhow::Result<u8> {
@@ -147,12 +184,23 @@ pub enum What<'a> {
         period: u64,
         /// What [`asked`] says.
         precision: u8,
+        /// What takes them.
+        source: Source,
         /// Whether last-branch records are to come with them.
         branches: bool,
     },
     /// Only what is mapped and started: a program may map on a CPU whose PMU is not sampled what it
     /// runs on another.
     Mappings,
+}
+
+impl What<'_> {
+    fn source(self) -> Source {
+        match self {
+            What::Samples { source, .. } => source,
+            What::Mappings => Source::Counter,
+        }
+    }
 }
 
 impl CpuSampler {
@@ -177,9 +225,24 @@ impl CpuSampler {
                 }
                 c => c?,
             };
-            match &mut out {
-                None => out = Some(CpuSampler::owning(counter, cpu)?),
-                Some(first) => first.add(counter)?,
+            let first = match &mut out {
+                None => out.insert(CpuSampler::owning(counter, cpu, what.source())?),
+                Some(first) => {
+                    first.redirect(&counter)?;
+                    first.others.push(counter);
+                    first
+                }
+            };
+            if first.aux.is_some() {
+                match one(cpu, of, on_exec, What::Mappings) {
+                    // since the line above
+                    Err(GroupError::Gone { .. }) => {}
+                    teller => {
+                        let teller = teller?;
+                        first.redirect(&teller)?;
+                        first.tellers.push(teller);
+                    }
+                }
             }
         }
         match (out, gone) {
@@ -189,20 +252,33 @@ impl CpuSampler {
         }
     }
 
-    fn owning(counter: Counter, cpu: u32) -> Result<CpuSampler> {
-        let sampler = counter.sampled(BUFFER).with_context(|| {
-            format!("CPU {cpu}: no memory for a ring buffer of {} KiB (sysctl kernel.perf_event_mlock_kb, or ulimit -l)", BUFFER >> 10)
-        })?;
+    fn owning(counter: Counter, cpu: u32, source: Source) -> Result<CpuSampler> {
+        let spe = source == Source::Spe;
+        let size = if spe { aux::RING } else { BUFFER };
+        let no_memory = |what: &str, size: usize| {
+            format!("CPU {cpu}: no memory for {what} of {} KiB (sysctl kernel.perf_event_mlock_kb, or ulimit -l)", size >> 10)
+        };
+        let sampler = counter
+            .sampled(size)
+            .with_context(|| no_memory("a ring buffer", size))?;
+        let aux = match spe {
+            true => {
+                Some(Aux::of(&*sampler).with_context(|| no_memory("a buffer for SPE", aux::SIZE))?)
+            }
+            false => None,
+        };
         Ok(CpuSampler {
             sampler,
             others: Vec::new(),
+            tellers: Vec::new(),
+            aux,
             cpu,
             next: 0,
         })
     }
 
     /// Has `counter`, an event on the same CPU, write into the buffer.
-    fn add(&mut self, counter: Counter) -> Result<()> {
+    fn redirect(&self, counter: &Counter) -> Result<()> {
         // SAFETY: both descriptors are live perf events'; the request takes the second by value and
         // touches no memory of ours. Records of both have the same layout, since `builder` asks for
         // the same fields for all events.
@@ -217,7 +293,6 @@ impl CpuSampler {
             return Err(std::io::Error::last_os_error())
                 .with_context(|| format!("CPU {}: cannot share a ring buffer", self.cpu));
         }
-        self.others.push(counter);
         Ok(())
     }
 
@@ -227,9 +302,9 @@ impl CpuSampler {
     /// When the kernel refuses.
     pub fn start(&mut self) -> Result<()> {
         let owner = self.sampler.enable();
-        let others = self.others.iter_mut().map(Counter::enable);
+        let others = self.others.iter_mut().chain(&mut self.tellers);
         std::iter::once(owner)
-            .chain(others)
+            .chain(others.map(Counter::enable))
             .collect::<std::io::Result<()>>()
             .with_context(|| format!("CPU {}: cannot start sampling", self.cpu))
     }
@@ -267,16 +342,22 @@ impl CpuSampler {
         Ok(())
     }
 
-    /// Takes out what there is, each with its time (nanoseconds, the same clock on all CPUs).
-    pub fn drain(&mut self, mut found: impl FnMut(u64, Found)) {
+    /// Takes out what there is, each with its time (nanoseconds, the same clock on all CPUs). What SPE
+    /// has sampled has the time at which its part of the buffer was closed.
+    ///
+    /// # Errors
+    /// When SPE cannot be started again.
+    pub fn drain(&mut self, mut found: impl FnMut(u64, Found)) -> Result<()> {
+        let mut taken = false;
         while let Some(record) = self.sampler.next_record() {
             let misc = record.misc();
             // what records but samples end with, `time` being the last of what we asked for that
             // goes there
-            let stamp = record
-                .to_contiguous()
-                .last_chunk()
-                .map_or(0, |b| u64::from_ne_bytes(*b));
+            let bytes = record.to_contiguous();
+            let stamp = bytes.last_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+            // and before it process and thread
+            let pid = bytes.last_chunk::<16>().and_then(|b| b.first_chunk());
+            let pid = pid.map_or(0, |b| u32::from_ne_bytes(*b));
             let Ok(record) = record.parse_record() else {
                 // not for us: this kernel knows more kinds of records than we do
                 continue;
@@ -313,9 +394,29 @@ impl CpuSampler {
                 Record::Lost(l) => found(Found::Lost(l.lost)),
                 Record::LostSamples(l) => found(Found::Lost(l.lost)),
                 Record::Throttle(_) => found(Found::Throttled),
+                Record::Aux(a) => {
+                    if let Some(aux) = &mut self.aux {
+                        taken = true;
+                        let bytes = aux.take(a.aux_offset, a.aux_size);
+                        let decoded = spe::decode(&bytes, a.aux_offset, |operation| {
+                            found(Found::Operation { pid, operation });
+                        });
+                        let flags = [
+                            (decoded.odd > 0, Found::Odd(decoded.odd)),
+                            (a.flags.contains(AuxFlags::TRUNCATED), Found::Full),
+                            (a.flags.contains(AuxFlags::COLLISION), Found::Collided),
+                        ];
+                        flags.into_iter().filter(|f| f.0).for_each(|f| found(f.1));
+                    }
+                }
                 _ => {}
             }
         }
+        // the kernel stops an event whose second buffer is full, and not every time says so
+        if taken {
+            self.start()?;
+        }
+        Ok(())
     }
 }
 
@@ -325,12 +426,14 @@ fn one(cpu: u32, of: SampledTasks, on_exec: bool, what: What<'_>) -> Result<Coun
         What::Samples { event, .. } => event,
         What::Mappings => &dummy,
     };
-    let mut b = builder(event, cpu, of, on_exec);
-    b.mmap(true)
-        .mmap2(true)
-        .comm(true)
-        .comm_exec(true)
-        .task(true);
+    let source = what.source();
+    let mut b = builder(event, cpu, of, on_exec, source);
+    let tells = source != Source::Spe;
+    b.mmap(tells)
+        .mmap2(tells)
+        .comm(tells)
+        .comm_exec(tells)
+        .task(tells);
     if let What::Samples {
         period,
         precision,

@@ -1,6 +1,6 @@
 //! What `pmc stat` prints.
 
-use crate::counting::{Count, Derived, Row, Window, LEVEL};
+use crate::counting::{Count, Derived, Missed, Row, Window, LEVEL};
 use crate::virtuals::VirtualCount;
 use serde::Serialize;
 use std::fmt::Write;
@@ -69,6 +69,9 @@ pub struct Report {
     /// Instructions in a window, where counts are of windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
+    /// What windows by overflow have missed; `None` where they are not cut so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overflow: Option<Missed>,
     /// That counts and metrics are means over runs of the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
@@ -464,6 +467,7 @@ mod tests {
             pid: None,
             system_wide: false,
             window: None,
+            overflow: None,
             elapsed_s: 1.0,
             sets: sets.iter().map(|s| (*s).to_owned()).collect(),
             multiplexing: (sets.len() > 1).then_some(Multiplexing {

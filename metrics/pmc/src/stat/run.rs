@@ -2,12 +2,12 @@
 
 use super::output::{self, Multiplexing, Report};
 use super::{refused, Measurement, Shown};
-use crate::counting::{Count, Counting, Rows, Scope, Window};
+use crate::counting::{Count, Counting, Missed, Overflows, Rows, Scope, Window};
 use crate::inventory::CounterInventory;
 use crate::sets::Set;
 use crate::target;
 use crate::virtuals::Virtuals;
-use crate::windows::Windows;
+use crate::windows::{self, Windows};
 use amp_host::bad_input;
 use amp_metrics::multiplex::{by_name, Turns};
 use anyhow::Result;
@@ -17,10 +17,13 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// How often counters are read to be cut into windows of instructions.
+/// How often counters are read to be cut into windows of instructions, or windows are fetched that
+/// the kernel has cut.
 const CUT: Duration = Duration::from_millis(5);
 /// How long each set is on when no interval is given.
 const TURN: Duration = Duration::from_millis(10);
+/// What to do about a set that does not fit.
+const ADVICE: &str = "Leave some out, or count by turns without --window";
 /// Of the lengths of turns: the same every time.
 const SEED: u64 = 1;
 /// How often new threads are looked for.
@@ -38,30 +41,37 @@ impl Measurement<'_> {
     ) -> Result<(Report, ExitCode)> {
         let (args, inventory, sets) = (self.args, &self.inventory, &self.sets);
         let strategy = by_name(&args.strategy, sets.len()).map_err(bad_input)?;
-        let mut cutter = match args.window.and_then(NonZeroU64::new) {
-            None => None,
-            Some(size) => Some(Windows::new(size, sets, inventory)?),
-        };
-        let windowed = args.interval.is_some() || cutter.is_some();
+        let (mut cutter, mut overflows) = (None, None);
+        if let Some(size) = args.window.and_then(NonZeroU64::new) {
+            if args.overflow {
+                windows::counted(sets, inventory)?;
+                overflows = Some(Overflows::new(size));
+            } else {
+                cutter = Some(Windows::new(size, sets, inventory)?);
+            }
+        }
+        let by_overflow = overflows.is_some();
+        let windowed = args.interval.is_some() || args.window.is_some();
         let keep = args.json.is_some() || args.html.is_some();
         let format = self.format();
-        let json_out = [&args.json, &args.html]
-            .into_iter()
-            .flatten()
-            .any(|p| p.as_os_str() == "-");
-        let chosen = args.target.choose(json_out)?;
+        let quiet = super::is_to_stdout(&[&args.json, &args.html]);
+        let chosen = args.target.choose(quiet)?;
         let scope = match args.target.all_cpus {
             true => Scope::Cpus(inventory.all_cpus()),
             false => Scope::Tasks(chosen.tids.clone()),
         };
-        let rows = match (args.per_cpu, args.per_thread) {
+        // the counter of a thread, or of a CPU, overflows, and no sum of them
+        let by_thread = args.per_thread || by_overflow && !args.target.all_cpus;
+        let by_cpu = args.per_cpu || by_overflow && args.target.all_cpus;
+        let rows = match (by_cpu, by_thread) {
             (true, _) => Rows::Cpus,
             (_, true) => Rows::Threads,
             _ => Rows::Summed,
         };
         let on_exec = chosen.on_exec();
-        let opened = Counting::open(sets, &inventory.core_types, &scope, rows, on_exec, strategy);
-        let mut counting = opened.map_err(|e| refused(inventory, sets, e))?;
+        let names = &inventory.core_types;
+        let opened = Counting::open(sets, names, &scope, rows, on_exec, strategy, overflows);
+        let mut counting = opened.map_err(|e| refused(inventory, sets, e, ADVICE))?;
         // a refusal stands alone
         if windowed && args.json.is_none() {
             out.show(&output::window_head(format));
@@ -76,15 +86,15 @@ impl Measurement<'_> {
         }
         let mut watched = chosen.release(stop)?;
         let begin = watched.begin;
-        let mut found = Found::new(pid.filter(|_| args.per_thread), &scope);
+        let mut found = Found::new(pid.filter(|_| by_thread), &scope);
 
         let turn = match (args.interval, sets.len()) {
             (Some(ms), _) => Some(Duration::from_millis(ms)),
-            (None, _) if cutter.is_some() => Some(CUT),
+            (None, _) if args.window.is_some() => Some(CUT),
             (None, 0 | 1) => None,
             (None, _) => Some(TURN),
         };
-        let uneven = args.interval.is_none() && cutter.is_none();
+        let uneven = args.interval.is_none() && args.window.is_none();
         let mut turns = turn.map(|t| Turns::new(t, sets.len(), SEED));
         let mut length = || match (turn, &mut turns) {
             (Some(_), Some(turns)) if uneven => Some(turns.next()),
@@ -105,14 +115,22 @@ impl Measurement<'_> {
             }
             if last || due {
                 let at_s = begin.elapsed().as_secs_f64();
-                let mut w = counting.turn(at_s, last)?;
+                // what the kernel reads need not be read
+                let mut w = match by_overflow && !last {
+                    true => None,
+                    false => Some(counting.turn(at_s, last)?),
+                };
                 if let (Some(v), true) = (&mut virtuals, windowed || last) {
-                    w.virtual_counters = v.sample(at_s, pid);
+                    let sampled = v.sample(at_s, pid);
+                    if let Some(w) = &mut w {
+                        w.virtual_counters = sampled;
+                    }
                 }
-                let done = match &mut cutter {
-                    Some(cutter) => cutter.take(&w),
-                    None if windowed => vec![w],
-                    None => Vec::new(),
+                let done = match (w, &mut cutter) {
+                    _ if by_overflow => counting.overflows(begin),
+                    (Some(w), Some(cutter)) => cutter.take(&w),
+                    (Some(w), None) if windowed => vec![w],
+                    _ => Vec::new(),
                 };
                 for w in done {
                     if args.json.is_none() {
@@ -135,6 +153,10 @@ impl Measurement<'_> {
         for failure in virtuals.iter().flat_map(Virtuals::failed) {
             log::warn!("-V: {failure}");
         }
+        let missed = counting.missed_overflows();
+        if let Some(missed) = missed {
+            warn_of(missed);
+        }
         let known = virtuals.as_ref().map(Virtuals::known).unwrap_or_default();
         let (mut counts, metrics) = counting.totals(&self.formulas, &known)?;
         judge(&mut counts, sets, inventory);
@@ -154,10 +176,25 @@ impl Measurement<'_> {
             metrics,
             virtual_counters: virtuals.as_ref().map(Virtuals::totals).unwrap_or_default(),
             window: args.window,
+            overflow: missed,
             intervals: windowed.then_some(windows),
             repeated: None,
         };
         Ok((report, watched.status()?))
+    }
+}
+
+/// Tells which windows there are not.
+fn warn_of(Missed { lost, throttled }: Missed) {
+    if throttled > 0 {
+        log::warn!(
+            "--overflow: the kernel paused the counters {throttled} times, because interrupts came too often; windows with a pause in them are left out. Choose a longer --window, or raise `sysctl kernel.perf_event_max_sample_rate` (with `kernel.perf_cpu_time_max_percent=0`, or the kernel lowers it again)"
+        );
+    }
+    if lost > 0 {
+        log::warn!(
+            "--overflow: {lost} windows are lost: the ends of them were not written, or the counters were paused in them. Choose a longer --window, or a shorter -i; the counts of the whole run have them"
+        );
     }
 }
 
@@ -206,7 +243,9 @@ impl Found {
         let (Some(pid), true) = (self.pid, Instant::now() >= self.next) else {
             return Ok(());
         };
-        for tid in target::task(pid) {
+        let alive: BTreeSet<i32> = target::task(pid).into_iter().collect();
+        counting.keep_buffers_of(&alive);
+        for tid in alive {
             if self.known.insert(tid) {
                 counting.adopt(tid, target::ran(tid))?;
             }

@@ -8,6 +8,9 @@ use amp_metrics::{CoreTypeId, Event, EventSpec};
 use amp_workloads::exact::Quantity;
 use anyhow::Result;
 
+/// Events of a group, at most: more than any PMU of cores has counters.
+const MOST: usize = 24;
+
 /// An event and what it is to count.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
@@ -50,9 +53,31 @@ pub(super) fn candidates(
     Ok(out)
 }
 
+/// Events that are tried together.
+pub(super) struct Tried {
+    /// The events to judge, then others that fill the group up: it is to use all counters.
+    pub candidates: Vec<Candidate>,
+    /// How many of them are to be judged.
+    pub judged: usize,
+    /// The group in several orders, in which each event is in each place once.
+    pub turns: Vec<Turn>,
+}
+
+/// A group in one order.
+pub(super) struct Turn {
+    /// Numbers of the events among [`Tried::candidates`].
+    pub order: Vec<usize>,
+    /// Their counters.
+    pub group: Group,
+}
+
 /// Shares events out over groups that fit the PMU. Events that it does not count by themselves are
 /// left out with a warning.
-pub(super) fn groups(all: Vec<Candidate>, asked: bool) -> Result<Vec<(Vec<Candidate>, Group)>> {
+///
+/// A driver that knows of no ties (PMUv3) puts an event into the first counter that is free, and so
+/// the event's place in its group decides on the counter. One that stands still in some counters
+/// is only found out by trying all places.
+pub(super) fn groups(all: Vec<Candidate>, asked: bool) -> Result<Vec<Tried>> {
     let open = |some: &[Candidate]| {
         let events: Vec<Event> = some.iter().map(|c| c.event.clone()).collect();
         let mut group = Group::open(&events, Whom::Caller, false)?;
@@ -62,7 +87,6 @@ pub(super) fn groups(all: Vec<Candidate>, asked: bool) -> Result<Vec<(Vec<Candid
         group.read()?;
         Ok::<Group, GroupError>(group)
     };
-    let mut out: Vec<(Vec<Candidate>, Group)> = Vec::new();
     let mut wanted = Vec::new();
     for c in all {
         match open(std::slice::from_ref(&c)) {
@@ -73,12 +97,67 @@ pub(super) fn groups(all: Vec<Candidate>, asked: bool) -> Result<Vec<(Vec<Candid
             Err(e) => return Err(e.into()),
         }
     }
+    let mut chunks: Vec<Vec<Candidate>> = Vec::new();
     let mut rest = &wanted[..];
     while !rest.is_empty() {
         let fits = (1..=rest.len()).take_while(|n| open(&rest[..*n]).is_ok());
         let n = fits.last().unwrap_or(1);
-        out.push((rest[..n].to_vec(), open(&rest[..n])?));
+        chunks.push(rest[..n].to_vec());
         rest = &rest[n..];
+    }
+    let mut out = Vec::new();
+    for mut candidates in chunks {
+        let judged = candidates.len();
+        fill(&mut candidates, &wanted, &open);
+        let turns = turns(&candidates, &open)?;
+        out.push(Tried {
+            candidates,
+            judged,
+            turns,
+        });
+    }
+    Ok(out)
+}
+
+/// Fills a group up with any of these events, again and again, until none fits.
+fn fill(
+    group: &mut Vec<Candidate>,
+    with: &[Candidate],
+    open: &dyn Fn(&[Candidate]) -> Result<Group, GroupError>,
+) {
+    loop {
+        let before = group.len();
+        for c in with {
+            if group.len() == MOST {
+                return;
+            }
+            group.push(c.clone());
+            if open(group).is_err() {
+                group.pop();
+            }
+        }
+        if group.len() == before {
+            return;
+        }
+    }
+}
+
+/// The group beginning with each of its events. An order in which the kernel finds no counters is
+/// left out; the first one has been tried.
+fn turns(
+    candidates: &[Candidate],
+    open: &dyn Fn(&[Candidate]) -> Result<Group, GroupError>,
+) -> Result<Vec<Turn>> {
+    let n = candidates.len();
+    let mut out = Vec::with_capacity(n);
+    for first in 0..n {
+        let order: Vec<usize> = (0..n).map(|i| (first + i) % n).collect();
+        let events: Vec<Candidate> = order.iter().map(|i| candidates[*i].clone()).collect();
+        match open(&events) {
+            Ok(group) => out.push(Turn { order, group }),
+            Err(GroupError::Refused { .. } | GroupError::Taken { .. }) if first > 0 => {}
+            Err(e) => return Err(e.into()),
+        }
     }
     Ok(out)
 }

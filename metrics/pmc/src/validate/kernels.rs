@@ -26,7 +26,7 @@ pub(super) fn kernels(caches: &Caches, partner: Option<u32>) -> Vec<Make> {
         Box::new(|| Some(Kernel::random_branches(BRANCHES, 1))),
     ];
     for traffic in Traffic::ALL {
-        for level in [Level::L1, Level::L2, Level::Memory] {
+        for level in Level::ALL {
             out.push(Box::new(move || {
                 Some(Kernel::stream(traffic, level, &caches, ACCESSES))
             }));

@@ -1,8 +1,7 @@
 //! Counts of a piece of work, and what the board's model says of it.
 
-use super::candidates::Candidate;
+use super::candidates::{Candidate, Turn};
 use amp_machine::page::{publish_hint, CpuTotals, Page, Total};
-use amp_metrics::group::Group;
 use amp_workloads::exact::Quantity;
 use anyhow::Result;
 
@@ -12,16 +11,17 @@ const EMPTY: usize = 5;
 /// What an event has counted, and what the board's model has counted meanwhile.
 pub(super) type Counted = (u64, Option<u64>);
 
-/// Counts of `work` for each of the events `tried`, which are those of the group. The model is asked
+/// Counts of `work` for each event in the order of the `turn`, whose events are of `candidates`. The model is asked
 /// after one reading of the counters and before the other: that allocates, and how much user code it
 /// takes differs from time to time. While they are on it is not asked: that would be counted.
 pub(super) fn counted(
-    group: &mut Group,
-    tried: &[Candidate],
+    turn: &mut Turn,
+    candidates: &[Candidate],
     page: Option<&Page>,
     cpu: u32,
     work: impl FnOnce(),
 ) -> Result<Vec<Counted>> {
+    let group = &mut turn.group;
     let before = group.read()?;
     let truth_before = truth(page, cpu);
     group.start()?;
@@ -45,21 +45,22 @@ pub(super) fn counted(
     let counts = after.counts.iter().zip(&before.counts);
     let counts = counts.map(|(a, b)| a.saturating_sub(*b));
     let counts = counts.chain(std::iter::repeat(0));
-    Ok(tried.iter().zip(counts).map(|(c, n)| (n, of(c))).collect())
+    let in_order = turn.order.iter().map(|i| &candidates[*i]);
+    Ok(in_order.zip(counts).map(|(c, n)| (n, of(c))).collect())
 }
 
 /// What starting and stopping alone count, at least.
 pub(super) fn empty(
-    group: &mut Group,
-    tried: &[Candidate],
+    turn: &mut Turn,
+    candidates: &[Candidate],
     page: Option<&Page>,
     cpu: u32,
 ) -> Result<Vec<Counted>> {
-    let mut least = counted(group, tried, page, cpu, || {})?;
+    let mut least = counted(turn, candidates, page, cpu, || {})?;
     for _ in 1..EMPTY {
         for (l, c) in least
             .iter_mut()
-            .zip(counted(group, tried, page, cpu, || {})?)
+            .zip(counted(turn, candidates, page, cpu, || {})?)
         {
             *l = (l.0.min(c.0), l.1.min(c.1));
         }

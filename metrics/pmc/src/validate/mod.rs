@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tabled::builder::Builder;
 use tabled::settings::{Padding, Style};
-use verdict::{compare, judge, Comparison, Findings};
+use verdict::{compare, judge, places, Comparison, Findings};
 
 /// Options of `scx_amp pmc validate`.
 #[derive(Args, Debug)]
@@ -36,7 +36,7 @@ pub struct ValidateArgs {
     /// may be repeated
     #[arg(short = 'e', long = "event", value_name = "QUANTITY=EVENT", value_parser = quantity_of)]
     events: Vec<(Quantity, String)>,
-    /// Times each kernel is run with each event
+    /// Times each kernel is run with each event, at least; each event is in each place of a set once
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
     /// Write the trust file (TOML) to FILE, or to standard output with `-`
@@ -146,34 +146,41 @@ fn core_type(
     }
     let made = kernels(&caches, partner(inventory, t, cpu));
     let bar = progress(made.len() as u64, inventory.name(t));
-    let mut all: Vec<Vec<Vec<Comparison>>> = groups
-        .iter()
-        .map(|(c, _)| vec![Vec::new(); c.len()])
-        .collect();
-    let empty: Vec<Vec<Counted>> = groups
-        .iter_mut()
-        .map(|(c, g)| empty(g, c, page, cpu))
-        .collect::<Result<_>>()?;
+    let mut all: Vec<Vec<Vec<Comparison>>> =
+        groups.iter().map(|g| vec![Vec::new(); g.judged]).collect();
+    let mut empties: Vec<Vec<Vec<Counted>>> = Vec::new();
+    for g in &mut groups {
+        let turns = g.turns.iter_mut();
+        let of_turns = turns.map(|turn| empty(turn, &g.candidates, page, cpu));
+        empties.push(of_turns.collect::<Result<_>>()?);
+    }
     for make in made {
         let Some(mut kernel) = make() else { continue };
         // one after the other: their data has the caches to itself
         bar.set_message(kernel.name.clone());
-        for ((tried, group), (out, empty)) in groups.iter_mut().zip(all.iter_mut().zip(&empty)) {
-            for _ in 0..args.repetitions {
+        for (g, (out, empties)) in groups.iter_mut().zip(all.iter_mut().zip(&empties)) {
+            // each place at least once
+            let runs = (args.repetitions as usize).max(g.turns.len());
+            for run in 0..runs {
                 if stop.load(Ordering::Relaxed) {
                     anyhow::bail!("interrupted");
                 }
+                let at = run % g.turns.len();
+                let turn = &mut g.turns[at];
                 kernel.prepare();
-                let counted = counted(group, tried, page, cpu, || kernel.run())?;
-                for (i, c) in tried.iter().enumerate() {
-                    let Some(expected) = kernel.expected(c.quantity) else {
+                let counted = counted(turn, &g.candidates, page, cpu, || kernel.run())?;
+                let results = turn.order.iter().zip(counted.iter().zip(&empties[at]));
+                for (place, (i, (got, empty))) in results.enumerate() {
+                    let expected = kernel.expected(g.candidates[*i].quantity);
+                    let (Some(out), Some(expected)) = (out.get_mut(*i), expected) else {
                         continue;
                     };
-                    let (counts, truth) = counted[i];
-                    let (of_counts, of_truth) = empty[i];
-                    let counts = counts as f64 - of_counts as f64;
-                    let truth = truth.zip(of_truth).map(|(t, e)| t.saturating_sub(e));
-                    out[i].push(compare(&kernel.name, expected, counts, truth));
+                    let counts = got.0 as f64 - empty.0 as f64;
+                    let truth = got.1.zip(empty.1).map(|(t, e)| t.saturating_sub(e));
+                    out.push(Comparison {
+                        place: place + 1,
+                        ..compare(&kernel.name, expected, counts, truth)
+                    });
                 }
             }
         }
@@ -181,8 +188,17 @@ fn core_type(
     }
     bar.finish_and_clear();
     let mut findings = Vec::new();
-    for ((tried, _), comparisons) in groups.iter().zip(all) {
-        for (c, comparisons) in tried.iter().zip(comparisons) {
+    for (g, comparisons) in groups.iter().zip(all) {
+        for (c, comparisons) in g.candidates.iter().zip(comparisons) {
+            if let Some((right, wrong)) = places(&comparisons) {
+                log::warn!(
+                    "core type {} (PMU `{pmu}`): event `{}` counts right as number {} of its set and wrong as number {}: some counters do not count it",
+                    inventory.name(t),
+                    c.event.name,
+                    numbers(&right),
+                    numbers(&wrong)
+                );
+            }
             if let Some(trust) = judge(&c.event.name, c.quantity, &comparisons) {
                 findings.push(Findings {
                     core_type: inventory.name(t).to_owned(),
@@ -205,6 +221,11 @@ fn core_type(
         events: findings.iter().map(|f| f.trust.clone()).collect(),
     };
     Ok((of_type, findings))
+}
+
+fn numbers(all: &[usize]) -> String {
+    let text: Vec<String> = all.iter().map(usize::to_string).collect();
+    text.join(", ")
 }
 
 /// A bar on a terminal, nothing elsewhere.

@@ -3,11 +3,14 @@
 use amp_metrics::trust::{EventTrust, Verdict};
 use amp_workloads::exact::{Expected, Quantity};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// How an event did in one run of a kernel.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Comparison {
     pub kernel: String,
+    /// Number of the event in its group, from 1.
+    pub place: usize,
     pub expected: f64,
     pub tolerance: f64,
     pub counted: f64,
@@ -41,6 +44,7 @@ pub(super) fn compare(kernel: &str, e: Expected, counted: f64, truth: Option<u64
     let difference = counted - e.count;
     Comparison {
         kernel: kernel.to_owned(),
+        place: 1,
         expected: e.count,
         tolerance: e.tolerance,
         counted,
@@ -68,6 +72,27 @@ pub(super) fn judge(event: &str, quantity: Quantity, all: &[Comparison]) -> Opti
         worst_kernel: worst.kernel.clone(),
         comparisons: u32::try_from(all.len()).unwrap_or(u32::MAX),
     })
+}
+
+/// Places in which an event counts right, and those in which it does not, where its place makes
+/// all the difference.
+pub(super) fn places(all: &[Comparison]) -> Option<(Vec<usize>, Vec<usize>)> {
+    let mut worst: BTreeMap<usize, f64> = BTreeMap::new();
+    for c in all {
+        let w = worst.entry(c.place).or_default();
+        *w = w.max(c.beyond);
+    }
+    let rated: Vec<(usize, Verdict)> = worst
+        .into_iter()
+        .map(|(place, beyond)| (place, Verdict::of(beyond)))
+        .collect();
+    let of = |wanted: &dyn Fn(Verdict) -> bool| -> Vec<usize> {
+        let some = rated.iter().filter(|(_, v)| wanted(*v));
+        some.map(|(place, _)| *place).collect()
+    };
+    let (right, wrong) = (of(&|v| v <= Verdict::Usable), of(&|v| v == Verdict::Broken));
+    let apart = !right.is_empty() && !wrong.is_empty() && right.len() + wrong.len() == rated.len();
+    apart.then_some((right, wrong))
 }
 
 #[cfg(test)]
@@ -120,5 +145,23 @@ mod tests {
         assert_eq!(verdict(1.0, 6e5), Verdict::Broken);
         let silent = [compare("k", expected(0.0, 0.0), 0.0, None)];
         assert!(judge("e", Quantity::Loads, &silent).is_none());
+    }
+
+    #[test]
+    fn an_event_that_some_counters_do_not_count_is_found_by_its_places() {
+        let at = |place: usize, counted: f64| Comparison {
+            place,
+            ..compare("k", expected(1e6, 0.0), counted, None)
+        };
+        let standing = [at(1, 1e6), at(2, 0.0), at(3, 1.01e6), at(2, 1e6)];
+        assert_eq!(places(&standing), Some((vec![1, 3], vec![2])));
+        assert_eq!(
+            judge("e", Quantity::Loads, &standing).unwrap().verdict,
+            Verdict::Broken
+        );
+        assert_eq!(places(&[at(1, 1e6), at(2, 1e6)]), None);
+        assert_eq!(places(&[at(1, 0.0), at(2, 0.0)]), None, "everywhere");
+        assert_eq!(places(&[at(1, 1e6), at(2, 0.0), at(3, 7e5)]), None);
+        assert_eq!(places(&[]), None);
     }
 }

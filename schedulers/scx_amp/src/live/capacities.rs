@@ -181,5 +181,11 @@ mod tests {
         // heat; a message that is no message changes nothing
         assert_eq!(step(vec![vec![7; 30], message(0, 600)]), [(1, 853)]);
         assert_eq!(step(vec![]), []);
+        // a CPU that is to be left alone is no slow one, nor is a core type of such CPUs: at capacity 1 hardly any
+        // thread without a place would wait for it, for as long as the hardware says no more
+        assert_eq!(step(vec![message(1, 0)]), []);
+        assert_eq!(step(vec![message(2, 0), message(3, 0)]), []);
+        assert_eq!(step(vec![message(0, 0)]), []);
+        assert_eq!(step(vec![message(3, 300)]), [(1, 512)]);
     }
 }

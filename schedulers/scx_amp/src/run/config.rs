@@ -20,6 +20,7 @@ const NOT_HERE: &[&str] = &[
     "help-stats",
     "monitor",
     "panic-after",
+    "wedge-after",
     "slots",
     "record",
     "record-size",

@@ -91,6 +91,9 @@ pub struct RunArgs {
     /// Test aid: panic after so many ticks
     #[arg(long, hide = true)]
     pub panic_after: Option<u64>,
+    /// Test aid: decide nothing any more after so many ticks, and hear nobody
+    #[arg(long, hide = true)]
+    pub wedge_after: Option<u64>,
     /// Test aid: room for so many threads, one less to be exact
     #[arg(long, hide = true)]
     pub slots: Option<u32>,
@@ -121,6 +124,7 @@ impl RunArgs {
             metrics: None,
             seed: None,
             panic_after: None,
+            wedge_after: None,
             slots: None,
         }
     }
@@ -173,6 +177,8 @@ pub struct RunOptions {
     pub seed: u64,
     /// Test aid: panic after so many ticks.
     pub panic_after: Option<u64>,
+    /// Test aid: stand still after so many ticks.
+    pub wedge_after: Option<u64>,
     /// Test aid: slots of the mechanism's table of threads.
     pub slots: Option<u32>,
 }
@@ -259,6 +265,7 @@ impl RunOptions {
             metrics: args.metrics.or(below.metrics),
             seed: args.seed.or(below.seed).unwrap_or(1),
             panic_after: args.panic_after,
+            wedge_after: args.wedge_after,
             slots: args.slots,
         })
     }

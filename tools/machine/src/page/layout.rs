@@ -133,6 +133,26 @@ pub struct CpuRecord {
     pub totals: [[AtomicU64; 2]; TOTAL_SLOTS],
 }
 
+/// The L2 cache that the cores of a type share.
+#[repr(C)]
+#[derive(Debug)]
+pub struct L2Record {
+    /// Ways; 0 where there is no such type.
+    pub ways: AtomicU32,
+    /// Bytes of a way.
+    pub way_bytes: AtomicU32,
+}
+
+/// Which ways of its L2 each CPU may fill: the only part of the page that the guest writes.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CacheAllocation {
+    /// By core type.
+    pub l2: [L2Record; MAX_TYPES],
+    /// By CPU, bit *n* for way *n*; 0 for all of them. What lies in other ways is found as before.
+    pub fills: [AtomicU64; MAX_CPUS],
+}
+
 /// The whole page.
 #[repr(C)]
 #[derive(Debug)]
@@ -142,6 +162,8 @@ pub struct Layout {
     _pad: [u8; 512 - size_of::<Header>()],
     /// One record per CPU; those from `nr_cpus` on are zero.
     pub cpus: [CpuRecord; MAX_CPUS],
+    /// How the caches are divided.
+    pub allocation: CacheAllocation,
 }
 
 const _: () = {
@@ -166,6 +188,8 @@ const _: () = {
     assert!(offset_of!(CpuRecord, totals) == 64);
     assert!(size_of::<CpuRecord>() == 512);
     assert!(offset_of!(Layout, cpus) == 512);
+    assert!(offset_of!(Layout, allocation) == 512 * (1 + MAX_CPUS));
+    assert!(offset_of!(CacheAllocation, fills) == 8 * MAX_TYPES);
     assert!(size_of::<Layout>() <= PAGE_BYTES);
     assert!(NR_TOTALS <= TOTAL_SLOTS);
     assert!(Total::L2WriteBack as usize == NR_TOTALS - 1);

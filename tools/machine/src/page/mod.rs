@@ -10,7 +10,10 @@
 //! offset 0      Header       magic, version, CPUs, global virtual time, host time, core types
 //! offset 512    CpuRecord 0  sequence lock, core type, state, own time, totals [user, kernel]
 //! offset 1024   CpuRecord 1  ...
+//! offset 33280  CacheAllocation  ways of each L2, and which of them each CPU may fill
 //! ```
+//!
+//! The guest writes the last one alone, through [`CacheDivider`].
 //!
 //! # How fresh a record is
 //! A CPU publishes when it goes idle, when it wakes, after every quarter of the board's quantum of
@@ -18,12 +21,14 @@
 //! reads the record of its own CPU sees its totals to the basic block; the records of other running
 //! CPUs lack at most a quarter quantum. [`Page::snapshot`] and [`Page::cpu`] execute the hint
 //! themselves.
+mod divide;
 mod energy;
 mod layout;
 mod read;
 #[cfg(test)]
 mod tests;
 
+pub use divide::{CacheDivider, L2};
 pub use energy::{energy_uj, StaticPower};
 pub use layout::*;
 pub use read::{publish_hint, CpuTotals, Page, PageError, Snapshot, Split};

@@ -2,7 +2,7 @@
 
 use super::energy::{energy_uj, StaticPower};
 use super::layout::*;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::ops::{Add, Sub};
 use std::os::fd::AsRawFd;
@@ -162,13 +162,21 @@ impl Snapshot {
     }
 }
 
+/// How a page is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    /// For what the guest writes, see [`CacheAllocation`].
+    Write,
+}
+
 /// The state page, mapped read-only.
 #[derive(Debug)]
 pub struct Page {
     layout: NonNull<Layout>,
 }
 
-// SAFETY: the mapping is only read, through atomics, and lives until drop.
+// SAFETY: the mapping is used through atomics, and lives until drop.
 unsafe impl Send for Page {}
 // SAFETY: as above; no interior state but the shared memory itself.
 unsafe impl Sync for Page {}
@@ -188,6 +196,10 @@ impl Page {
     /// # Errors
     /// As [`Page::open`].
     pub fn open_under(sysfs: &Path) -> Result<Page, PageError> {
+        Page::find(sysfs, Access::Read)
+    }
+
+    pub(super) fn find(sysfs: &Path, access: Access) -> Result<Page, PageError> {
         let none = || PageError::NoBoard {
             sysfs: sysfs.into(),
         };
@@ -206,7 +218,7 @@ impl Page {
             } else {
                 device.join("resource2")
             };
-            match Page::open_file(&bar) {
+            match Page::map(&bar, access) {
                 Err(PageError::NotAPage { .. }) => continue,
                 other => return other,
             }
@@ -219,12 +231,21 @@ impl Page {
     /// # Errors
     /// When it cannot be read or is not a page of this version.
     pub fn open_file(path: &Path) -> Result<Page, PageError> {
+        Page::map(path, Access::Read)
+    }
+
+    pub(super) fn map(path: &Path, access: Access) -> Result<Page, PageError> {
         let open = |source| PageError::Open {
             path: path.into(),
             source,
         };
         let not_a_page = || PageError::NotAPage { path: path.into() };
-        let file = File::open(path).map_err(open)?;
+        let (write, protection) = match access {
+            Access::Read => (false, libc::PROT_READ),
+            Access::Write => (true, libc::PROT_READ | libc::PROT_WRITE),
+        };
+        let file = OpenOptions::new().read(true).write(write).open(path);
+        let file = file.map_err(open)?;
         if file.metadata().map_err(open)?.len() < PAGE_BYTES as u64 {
             return Err(not_a_page());
         }
@@ -234,7 +255,7 @@ impl Page {
             libc::mmap(
                 std::ptr::null_mut(),
                 PAGE_BYTES,
-                libc::PROT_READ,
+                protection,
                 libc::MAP_SHARED,
                 file.as_raw_fd(),
                 0,
@@ -267,7 +288,7 @@ impl Page {
         Ok(page)
     }
 
-    fn layout(&self) -> &Layout {
+    pub(super) fn layout(&self) -> &Layout {
         // SAFETY: mapped for the life of `self`, page-aligned, at least `Layout` long; every field
         // is an atomic (the padding is not read), so any content is a valid value.
         unsafe { self.layout.as_ref() }

@@ -58,6 +58,27 @@ impl Kernel {
             Work::Handoff { lines, traffic, .. } => handoff(*traffic, lines.len() as u64, q),
         }
     }
+
+    /// Floating-point instructions of a run; `None` for the triangle, whose halves are not counted
+    /// that way. Not a [`Quantity`]: few PMUs count them.
+    pub fn floating_point(&self) -> Option<u64> {
+        let Work::Stream {
+            traffic,
+            lines,
+            passes,
+            ..
+        } = &self.work
+        else {
+            return (!matches!(self.work, Work::Triangle { .. })).then_some(0);
+        };
+        let per_element = match traffic {
+            Traffic::Load | Traffic::Store | Traffic::Copy => 0,
+            // x86 multiplies and adds, arm64 does both in one instruction
+            _ if cfg!(target_arch = "x86_64") => 2,
+            _ => 1,
+        };
+        Some(per_element * 8 * *lines as u64 * passes)
+    }
 }
 
 fn nops(rounds: u64, q: Quantity) -> Option<Expected> {

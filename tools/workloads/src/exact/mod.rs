@@ -121,7 +121,11 @@ pub enum Level {
 }
 
 impl Level {
-    fn name(self) -> &'static str {
+    /// All levels, the fastest first.
+    pub const ALL: [Level; 3] = [Level::L1, Level::L2, Level::Memory];
+
+    /// Its name in texts and on the command line.
+    pub fn name(self) -> &'static str {
         match self {
             Level::L1 => "L1",
             Level::L2 => "L2",

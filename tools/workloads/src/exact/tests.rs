@@ -100,7 +100,7 @@ fn every_kernel_runs() {
     };
     let mut all = vec![Kernel::nops(0), Kernel::random_branches(0, 1)];
     for t in Traffic::ALL {
-        for l in [Level::L1, Level::L2, Level::Memory] {
+        for l in Level::ALL {
             all.push(Kernel::stream(t, l, &tiny, 100_000));
         }
     }
@@ -122,4 +122,17 @@ fn every_kernel_runs() {
             .iter()
             .any(|k| k.expected(q).is_some_and(|e| e.count > 0.0)));
     }
+}
+
+#[test]
+fn floating_point_is_in_the_kernels_that_calculate() {
+    let each = if cfg!(target_arch = "x86_64") { 2 } else { 1 };
+    let fp = |traffic| Kernel::stream(traffic, Level::L1, &CACHES, 4000).floating_point();
+    let triad = Kernel::stream(Traffic::Triad, Level::L1, &CACHES, 4000);
+    let stores = count(&triad, Quantity::Stores) as u64;
+    assert_eq!(triad.floating_point(), Some(each * stores));
+    assert_eq!(fp(Traffic::Copy), Some(0));
+    assert_eq!(Kernel::nops(5).floating_point(), Some(0));
+    let half = Kernel::triangle(true, Level::L1, &CACHES, 4000, || {});
+    assert_eq!(half.unwrap().floating_point(), None);
 }

@@ -39,7 +39,7 @@ pub fn kernels() -> Vec<(String, Make)> {
         Box::new(|s| Kernel::random_branches(s.accesses, 3)),
     ];
     for traffic in Traffic::ALL {
-        for level in [Level::L1, Level::L2, Level::Memory] {
+        for level in Level::ALL {
             out.push(Box::new(move |s| {
                 Kernel::stream(traffic, level, &s.caches, s.accesses)
             }));

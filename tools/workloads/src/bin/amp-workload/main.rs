@@ -6,6 +6,7 @@
 mod bench;
 mod blocks;
 mod counters;
+mod exact;
 mod machine;
 mod meter;
 mod model;
@@ -36,6 +37,8 @@ enum Command {
     Bench(bench::Args),
     /// Run a kernel of which every basic block is known, to hold profiles against
     Blocks(blocks::Args),
+    /// Run a kernel whose counts are known, and print them as JSON
+    Exact(exact::Args),
     /// Run a program of several threads that has a performance pattern, or its twin without
     Pattern(pattern::Args),
     /// Show the kernels: unit of work, instructions per unit, what they stress
@@ -60,6 +63,7 @@ fn main() -> std::process::ExitCode {
         Command::Time(a) => time::run(&a),
         Command::Bench(a) => bench::run(&a),
         Command::Blocks(a) => blocks::run(&a),
+        Command::Exact(a) => exact::run(&a),
         Command::Pattern(a) => pattern::run(&a),
         Command::List { json } => list(json),
         Command::Inputs { dir, packages } => inputs(&dir, &packages),

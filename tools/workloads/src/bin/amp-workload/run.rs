@@ -56,6 +56,13 @@ pub const COMPOUND: [(&str, &str, &str); 8] = [
 #[error("{0}")]
 pub struct Usage(String);
 
+impl Usage {
+    /// What is wrong with the arguments.
+    pub fn new(what: String) -> Usage {
+        Usage(what)
+    }
+}
+
 #[derive(clap::Args)]
 pub struct Args {
     /// One of those that `amp-workload list` shows
