@@ -4,6 +4,7 @@ use crate::events::{open, pmus};
 use crate::Error;
 use amp_bpf::{Counts, Scheduler, Thread};
 use amp_machine::page::{self, Page, Total};
+use rustix::process::{kill_process, Pid, Signal};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -63,7 +64,19 @@ pub fn beside_the_model(
     Ok(())
 }
 
-/// A thread that is counted by BPF and by perf at the same time.
+/// What perf has counted on all PMUs.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct OfPerf {
+    count: u64,
+    /// For how long the thread ran, and for how long it was counted: less where counters were short.
+    enabled_ns: u64,
+    counted_ns: u64,
+}
+
+/// Counts by perf, by BPF, and the CPU time in ns that the latter cover.
+type Seen = (Vec<OfPerf>, Vec<u64>, u64);
+
+/// A thread that is counted by BPF and by perf at the same time. It is the first of its process.
 pub struct Watched {
     thread: Thread,
     types: usize,
@@ -71,7 +84,7 @@ pub struct Watched {
     which: Vec<usize>,
     /// Per event its descriptors, one per PMU.
     perf: Vec<Vec<OwnedFd>>,
-    before: (Vec<u64>, Vec<u64>, u64),
+    before: Seen,
     began: Instant,
 }
 
@@ -103,19 +116,56 @@ impl Watched {
         Ok(w)
     }
 
-    /// Perf's counts, ours, and the CPU time that ours cover. All of it anew where ours cannot be read: what was read before
-    /// is from another time by then.
-    fn read(&self, s: &Scheduler) -> Result<(Vec<u64>, Vec<u64>, u64), Error> {
+    /// Perf's counts, ours, and the CPU time that ours cover, while the thread's process stands still. Ours are of its last
+    /// switch or tick: those of a thread that runs are up to a tick older than perf's, and a tick may hold all that there is of
+    /// an event for a while.
+    fn read(&self, s: &Scheduler) -> Result<Seen, Error> {
+        let process = Pid::from_raw(self.thread.pid).ok_or("a process has a number above 0")?;
+        kill_process(process, Signal::STOP)?;
+        let seen = self.read_stopped(s);
+        kill_process(process, Signal::CONT)?;
+        seen
+    }
+
+    /// The same of a process that has been told to stop: it has left its CPU once it is said to have stopped and two readings
+    /// after that are the same.
+    fn read_stopped(&self, s: &Scheduler) -> Result<Seen, Error> {
+        let stat = format!("/proc/{}/stat", self.thread.pid);
+        let mut last = None;
+        for _ in 0..TRIES {
+            let state = std::fs::read_to_string(&stat)?;
+            let stopped = state
+                .rsplit(')')
+                .next()
+                .is_some_and(|s| s.starts_with(" T"));
+            let now = stopped.then(|| self.read_once(s)).transpose()?;
+            match now {
+                Some(now) if last.as_ref() == Some(&now) => return Ok(now),
+                now => last = now,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(format!("{}: it does not stop", self.thread.name()).into())
+    }
+
+    /// What is counted now. All of it anew where ours cannot be read: what was read before is from another time by then.
+    fn read_once(&self, s: &Scheduler) -> Result<Seen, Error> {
         for _ in 0..TRIES {
             let mut perf = vec![];
             for fds in &self.perf {
-                let mut sum = 0;
+                let mut of = OfPerf::default();
                 for fd in fds {
-                    let mut b = [0; 8];
+                    let mut b = [0; 24];
                     rustix::io::read(fd, &mut b)?;
-                    sum += u64::from_ne_bytes(b);
+                    let (numbers, _) = b.as_chunks::<8>();
+                    let [count, enabled, counted] =
+                        [0, 1, 2].map(|i| u64::from_ne_bytes(numbers[i]));
+                    of.count += count;
+                    // of every PMU the same time: that of the thread
+                    of.enabled_ns = of.enabled_ns.max(enabled);
+                    of.counted_ns += counted;
                 }
-                perf.push(sum);
+                perf.push(of);
             }
             let types = 0..self.types as u8;
             let read: Option<Vec<Counts>> = types.map(|t| s.counts(&self.thread, t)).collect();
@@ -139,7 +189,15 @@ impl Watched {
             (after.2 - self.before.2) as f64 / 1e9
         );
         for i in 0..self.perf.len() {
-            let (p, o) = (after.0[i] - self.before.0[i], after.1[i] - self.before.1[i]);
+            let (p, q) = (after.0[i], self.before.0[i]);
+            let ms = |ns: u64| ns as f64 / 1e6;
+            println!(
+                "PERF counted event {} for {:.3} of {:.3} ms",
+                self.which[i],
+                ms(p.counted_ns - q.counted_ns),
+                ms(p.enabled_ns - q.enabled_ns)
+            );
+            let (p, o) = (p.count - q.count, after.1[i] - self.before.1[i]);
             println!("COMPARED event {} perf {p} ours {o}", self.which[i]);
         }
         Ok(())

@@ -31,7 +31,7 @@ pub fn pmus() -> Result<BTreeMap<u32, u32>, Error> {
 }
 
 /// Opens an event; `leader` is that of its group, or -1 for a leader of its own, which begins
-/// disabled.
+/// disabled. A thread's says beside its count for how long it was enabled and counted, in ns.
 pub fn open(kind: u32, config: u64, tid: i32, cpu: i32, leader: i32) -> Result<OwnedFd, Error> {
     let mut attr = perf::bindings::perf_event_attr::default();
     attr.size = std::mem::size_of::<perf::bindings::perf_event_attr>() as u32;
@@ -39,6 +39,10 @@ pub fn open(kind: u32, config: u64, tid: i32, cpu: i32, leader: i32) -> Result<O
     if leader < 0 && tid < 0 {
         attr.set_disabled(1);
         attr.set_pinned(1);
+    }
+    if tid >= 0 {
+        attr.read_format = perf::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
+            | perf::bindings::PERF_FORMAT_TOTAL_TIME_RUNNING;
     }
     // SAFETY: `attr` is whole and lives over the call, which only reads it.
     let fd = unsafe { perf::perf_event_open(&mut attr, tid, cpu, leader, 8) };
