@@ -6,8 +6,8 @@
 //! finds "differences" by chance, so p values are corrected for their number [Holm 1979]: with
 //! nothing changed, one table in twenty or fewer says otherwise.
 
-use crate::evaluation::{BenchReport, PolicyResult, RunResult};
-use crate::report::columns::{Better, Column, COLUMNS};
+use crate::evaluation::{BenchReport, Better, PolicyResult};
+use crate::report::columns::{columns, Column};
 use amp_metrics::distributions::student_above;
 use amp_metrics::uncertainty::Measured;
 use serde::Serialize;
@@ -51,18 +51,6 @@ pub struct Change {
     pub verdict: Verdict,
 }
 
-/// A figure's value in a run.
-type InRun = fn(&RunResult) -> Option<f64>;
-
-/// The figures that are compared: key, value in a run.
-const FIGURES: [(&str, InRun); 5] = [
-    ("asp", |r| Some(r.asp)),
-    ("stp", |r| r.stp),
-    ("unfairness", |r| Some(r.unfairness)),
-    ("edp_by_work", |r| r.edp_by_work),
-    ("edp", |r| r.edp),
-];
-
 /// What changed from `first` to `second`: every policy that is in both, or the only policy of each.
 /// Nothing when there is no such pair.
 pub fn changes(first: &BenchReport, second: &BenchReport) -> Vec<Change> {
@@ -72,11 +60,8 @@ pub fn changes(first: &BenchReport, second: &BenchReport) -> Vec<Change> {
             true => a.policy.clone(),
             false => format!("{} → {}", a.policy, b.policy),
         };
-        for (key, of) in FIGURES {
-            let Some(column) = COLUMNS.iter().find(|c| c.key == key) else {
-                continue;
-            };
-            out.extend(change(&policy, column, of, a, b));
+        for column in columns().iter().filter(|c| c.is_compared) {
+            out.extend(change(&policy, column, a, b));
         }
     }
     correct(&mut out);
@@ -105,8 +90,8 @@ struct Sample {
     freedom: f64,
 }
 
-fn sample(r: &PolicyResult, of: InRun) -> Option<Sample> {
-    let values: Option<Vec<f64>> = r.runs.iter().map(of).collect();
+fn sample(r: &PolicyResult, column: &Column) -> Option<Sample> {
+    let values: Option<Vec<f64>> = r.runs.iter().map(|r| column.in_run(r)).collect();
     let values = values.filter(|v| v.len() >= 2)?;
     let mean = Measured::mean(&values)?;
     Some(Sample {
@@ -119,13 +104,12 @@ fn sample(r: &PolicyResult, of: InRun) -> Option<Sample> {
 fn change(
     policy: &str,
     column: &'static Column,
-    of: InRun,
     a: &PolicyResult,
     b: &PolicyResult,
 ) -> Option<Change> {
-    let measured = |r| Some((column.of)(r)?.measured());
+    let measured = |r| Some(column.of(r)?.measured());
     let (first, second) = (measured(a)?, measured(b)?);
-    let samples = sample(a, of).zip(sample(b, of));
+    let samples = sample(a, column).zip(sample(b, column));
     let tested = samples.map(|(x, y)| {
         // what the times alone add to the scatter of the runs
         let alone = match same_solos(a, b) {
@@ -201,7 +185,7 @@ fn correct(all: &mut [Change]) {
         least = least.max((raw(all, i) * (many - rank) as f64).min(1.0));
         let change = &mut all[i];
         change.p = Some(least);
-        let better = COLUMNS.iter().find(|c| c.key == change.figure);
+        let better = columns().iter().find(|c| c.key == change.figure);
         let up = change.difference.value > 0.0;
         change.verdict = match better.map(|c| c.better) {
             _ if least >= LEVEL => Verdict::Same,

@@ -10,12 +10,14 @@
 //! what `bench --json` writes; it can be read back, because the guest of the board writes it and
 //! the host renders it.
 
+mod figures;
 pub mod oracle;
 mod passes;
 mod protocol;
 mod results;
 mod timeline;
 
+pub use figures::{AppTimes, Better, Made, MixFigure, FIGURES};
 pub use passes::{Pass, Progress, Unfinished, WorkFrom};
 pub use protocol::{evaluate, AppRun, AppSpec, EvaluationError, Run, Solo, COMPLETIONS};
 pub use results::{

@@ -190,10 +190,9 @@ fn data(submit: impl Fn(Call) -> bool + Clone + Send + 'static) -> StatsServerDa
             Box::new(move |args: &BTreeMap<String, String>, _| {
                 go_first();
                 let answer = match args.get("request").map(|r| serde_json::from_str(r)) {
-                    Some(Ok(request)) => match Order::read_within(PATIENCE / 2, request) {
-                        Ok(order) => call(&change, order)?,
-                        Err(e) => refusal(&e),
-                    },
+                    Some(Ok(request)) => Order::read_within(PATIENCE / 2, request)
+                        .and_then(|order| call(&change, order))
+                        .unwrap_or_else(|e| refusal(&e)),
                     Some(Err(e)) => Answer::Bad(format!("request: {e}")),
                     None => Answer::Bad("`request` is missing".into()),
                 };
@@ -314,13 +313,17 @@ pub fn unexpected(answer: &Answer) -> anyhow::Error {
     anyhow!("the running scheduler's answer makes no sense (another version?): {answer:?}")
 }
 
-fn query<T: serde::de::DeserializeOwned>(
+fn query<T: serde::de::DeserializeOwned>(target: &str, args: Vec<(String, String)>) -> Result<T> {
+    query_at(&Path::new(DIR).join(SOCKET), target, args)
+}
+
+fn query_at<T: serde::de::DeserializeOwned>(
+    path: &Path,
     target: &str,
     mut args: Vec<(String, String)>,
 ) -> Result<T> {
-    let path = Path::new(DIR).join(SOCKET);
     let mut client = StatsClient::new()
-        .set_path(&path)
+        .set_path(path)
         .connect(Some(2 * PATIENCE.as_millis() as u64))
         .with_context(|| {
             format!(
@@ -329,10 +332,19 @@ fn query<T: serde::de::DeserializeOwned>(
             )
         })?;
     args.push(("target".into(), target.into()));
-    let answer: Value = client
-        .request("stats", args)
-        .context("the running scheduler does not answer")?;
+    let answer: Value = client.request("stats", args).map_err(refused)?;
     serde_json::from_value(answer).context(UNREADABLE)
+}
+
+/// Why there is no answer. The protocol has an error number with what the scheduler says, and that
+/// number says nothing.
+fn refused(e: anyhow::Error) -> anyhow::Error {
+    if e.downcast_ref::<StatsErrno>().is_none() {
+        return e.context("the running scheduler does not answer");
+    }
+    let said = e.root_cause().to_string();
+    let said = serde_json::from_str(&said).unwrap_or(said);
+    anyhow!("the running scheduler does not answer: {said}")
 }
 
 #[cfg(test)]
@@ -351,6 +363,29 @@ mod tests {
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
         let e = socket_path(&dir).unwrap_err().to_string();
         assert!(e.contains("0700"), "{e}");
+    }
+
+    #[test]
+    fn what_the_scheduler_says_is_told_without_a_number_of_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let _server = StatsServer::new(data(|_| false))
+            .set_path(&path)
+            .launch()
+            .unwrap();
+        let said = |e: anyhow::Error| format!("{e:#}");
+        let status = query_at::<Status>(&path, "top", Vec::new()).unwrap_err();
+        assert_eq!(
+            said(status),
+            "the running scheduler does not answer: the scheduler is ending"
+        );
+        let request = serde_json::to_string(&Request::Memory).unwrap();
+        let args = vec![("request".to_owned(), request)];
+        let answer = query_at::<Answer>(&path, "change", args).unwrap();
+        assert!(
+            matches!(&answer, Answer::Failed(why) if why == "the scheduler is ending"),
+            "{answer:?}"
+        );
     }
 
     /// Bug 2 of the review: the scheduling thread waited for somebody to write into a FIFO.

@@ -6,7 +6,7 @@
 use super::folder::{Folder, State};
 use super::job::Job;
 use crate::contender::PINNED;
-use crate::evaluation::{BenchReport, PolicyResult, RunResult};
+use crate::evaluation::{BenchReport, PolicyResult, RunResult, FIGURES};
 use amp_metrics::uncertainty::Measured;
 use amp_sched::policy::BASELINE;
 use std::collections::BTreeSet;
@@ -204,8 +204,8 @@ fn over_seeds(results: &[&PolicyResult]) -> Option<PolicyResult> {
     if rest.is_empty() {
         return Some(out);
     }
-    let over = |figure: fn(&PolicyResult) -> Option<Measured>,
-                of: fn(&RunResult) -> Option<f64>| {
+    let over = |figure: &dyn Fn(&PolicyResult) -> Option<Measured>,
+                of: &dyn Fn(&RunResult) -> Option<f64>| {
         let of_seed = |r: &&PolicyResult| -> Option<(Measured, Vec<f64>)> {
             let runs: Option<Vec<f64>> = r.runs.iter().map(of).collect();
             Some((figure(r)?, runs?))
@@ -213,18 +213,27 @@ fn over_seeds(results: &[&PolicyResult]) -> Option<PolicyResult> {
         let seeds: Option<Vec<_>> = results.iter().map(of_seed).collect();
         mean(&seeds?)
     };
-    out.asp = over(|r| Some(r.asp), |r| Some(r.asp))?;
-    out.asp_gm = over(|r| r.asp_gm, |r| r.asp_gm);
-    out.stp = over(|r| r.stp, |r| r.stp);
-    out.unfairness = over(|r| Some(r.unfairness), |r| Some(r.unfairness))?;
-    out.edp = over(|r| r.edp, |r| r.edp);
-    out.edp_by_work = over(|r| r.edp_by_work, |r| r.edp_by_work);
+    out.asp = over(&|r| Some(r.asp), &|r| Some(r.asp))?;
+    out.asp_gm = over(&|r| r.asp_gm, &|r| r.asp_gm);
+    out.stp = over(&|r| r.stp, &|r| r.stp);
+    out.unfairness = over(&|r| Some(r.unfairness), &|r| Some(r.unfairness))?;
+    out.edp = over(&|r| r.edp, &|r| r.edp);
+    out.edp_by_work = over(&|r| r.edp_by_work, &|r| r.edp_by_work);
+    out.figures = FIGURES
+        .iter()
+        .filter_map(|f| {
+            let all = over(&|r| r.figures.get(f.key).copied(), &|r| {
+                r.figures.get(f.key).copied()
+            });
+            Some((f.key.to_owned(), all?))
+        })
+        .collect();
     // not known run by run
     out.energy_j = None;
     out.swaps_per_s = swaps_per_s(results);
     out.runs = results
         .iter()
-        .flat_map(|r| r.runs.iter().copied())
+        .flat_map(|r| r.runs.iter().cloned())
         .collect();
     let alike =
         |same: fn(&PolicyResult, &PolicyResult) -> bool| rest.iter().all(|r| same(r, first));

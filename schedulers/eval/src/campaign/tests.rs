@@ -487,6 +487,15 @@ fn the_table_is_of_runs_by_themselves_over_all_seeds() {
     assert!((u - 3f64.sqrt() / 2.0).abs() < 1e-12, "{u}");
     assert_eq!((figures.runs.len(), hsp.done, hsp.jobs), (4, 2, 2));
     assert_eq!(figures.unfairness.value, 1.0);
+    // the slowdowns of the runs: 1 twice, 4 twice
+    let antt = figures.figures["antt"];
+    assert_eq!(
+        (
+            antt.value,
+            antt.u.map(|u| (u - 3f64.sqrt() / 2.0).abs() < 1e-12)
+        ),
+        (2.5, Some(true))
+    );
     assert_eq!(hsp.to_baseline.unwrap().value, 1.5);
     assert_eq!(hsp.to_pinned.unwrap().value, 0.5);
     // 12 swaps in 2·3·1 + 2·3·4 seconds

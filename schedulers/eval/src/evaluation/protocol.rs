@@ -15,10 +15,12 @@
 //! Nothing is pooled over runs: a policy that is unfair to another application in every run is
 //! unfair, and an application that completes often in a lucky run does not count more in it.
 
+use crate::evaluation::figures::{AppTimes, Made, FIGURES};
 use crate::evaluation::passes::{Unfinished, WorkFrom};
 use crate::evaluation::results::{AppResult, PolicyResult, RunResult};
 use amp_metrics::uncertainty::Measured;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// Completions of the longest application after which a run ends.
@@ -169,8 +171,19 @@ impl Times {
     }
 }
 
-/// A figure of a whole mix, from the completion times that `of` gives for each application.
-type Figure = fn(&[Times], &dyn Fn(&Times) -> Measured) -> Measured;
+/// A figure of a whole mix, from the times of its applications.
+type Figure = fn(&[AppTimes]) -> Measured;
+
+/// The times of all applications, those in the mix as `mix` has them.
+fn of_apps(times: &[Times], mix: impl Fn(&Times) -> Measured) -> Vec<AppTimes> {
+    let of = |t: &Times| AppTimes {
+        slow: t.slow,
+        fast: t.fast,
+        mix: mix(t),
+        weight: t.weight,
+    };
+    times.iter().map(of).collect()
+}
 
 /// The figures of `policy` from the applications' solo times and the runs of the mix; `from` says
 /// which account of unfinished passes to use.
@@ -201,35 +214,30 @@ pub fn evaluate(
         .collect::<Result<_, _>>()?;
 
     // of a run: what it did, taken for exact, so that only the scatter between runs counts
-    let of_run = |figure: Figure, r: usize| {
-        let run = |t: &Times| Measured::exact(t.by_work[r]);
-        figure(&times, &run).value
-    };
+    let in_run = |r: usize| of_apps(&times, |t| Measured::exact(t.by_work[r]));
+    let in_runs: Vec<Vec<AppTimes>> = (0..runs.len()).map(in_run).collect();
+    let in_all = of_apps(&times, Times::sched);
+    let exact_in_all = of_apps(&times, |t| Measured::exact(t.sched().value));
     let averaged = |figure: Figure, of_runs: &[f64]| {
-        let solo_part = figure(&times, &|t: &Times| Measured::exact(t.sched().value));
+        let solo_part = figure(&exact_in_all);
         match Measured::mean(of_runs) {
             Some(mean) if of_runs.len() >= 2 => Measured {
                 value: mean.value,
                 u: solo_part.with_further(mean.u).u,
             },
-            _ => figure(&times, &Times::sched),
+            _ => figure(&in_all),
         }
     };
-    let each =
-        |figure: Figure| -> Vec<f64> { (0..runs.len()).map(|r| of_run(figure, r)).collect() };
+    let each = |figure: Figure| -> Vec<f64> { in_runs.iter().map(|r| figure(r).value).collect() };
     let (asps, stps, unfairnesses) = (each(asp), each(stp), each(unfairness));
-    let geometric = |r: usize| asp(&times, &|t: &Times| Measured::exact(t.geometric[r])).value;
+    let geometric = |r: usize| asp(&of_apps(&times, |t| Measured::exact(t.geometric[r]))).value;
     let geometric: Vec<f64> = (0..runs.len()).map(geometric).collect();
     let asp_all = averaged(asp, &asps);
     let asp_gm = Measured::mean(&geometric).map(|mean| Measured {
         value: mean.value,
         u: match runs.len() {
             1 => asp_all.u,
-            _ => {
-                asp(&times, &|t: &Times| Measured::exact(t.sched().value))
-                    .with_further(mean.u)
-                    .u
-            }
+            _ => asp(&exact_in_all).with_further(mean.u).u,
         },
     });
 
@@ -251,15 +259,39 @@ pub fn evaluate(
     let all = |of: &dyn Fn(&Run) -> Option<f64>| mean(runs.iter().map(of).collect());
     let duration: f64 = runs.iter().map(|r| r.duration_s).sum();
     let swaps: Option<u64> = runs.iter().map(|r| r.swaps).sum();
-    let results = runs.iter().enumerate().map(|(r, run)| RunResult {
-        asp: asps[r],
-        asp_gm: Some(geometric[r]),
-        stp: Some(stps[r]),
-        unfairness: unfairnesses[r],
-        edp: edp(run),
-        edp_by_work: edps_by_work[r],
-        duration_s: run.duration_s,
-    });
+    let mut figures = BTreeMap::new();
+    let mut figures_of_runs = vec![BTreeMap::new(); runs.len()];
+    for f in FIGURES {
+        let (of_runs, of_all) = match f.made {
+            Made::OfTimes(figure) => {
+                let of_runs = each(figure);
+                let of_all = averaged(figure, &of_runs);
+                (of_runs, Some(of_all))
+            }
+            Made::OfRun(figure) => {
+                let of_runs: Option<Vec<f64>> = runs.iter().map(figure).collect();
+                (of_runs.clone().unwrap_or_default(), mean(of_runs))
+            }
+        };
+        figures.extend(of_all.map(|all| (f.key.to_owned(), all)));
+        for (figures, of_run) in figures_of_runs.iter_mut().zip(of_runs) {
+            figures.insert(f.key.to_owned(), of_run);
+        }
+    }
+    let results = runs
+        .iter()
+        .zip(figures_of_runs)
+        .enumerate()
+        .map(|(r, (run, figures))| RunResult {
+            asp: asps[r],
+            asp_gm: Some(geometric[r]),
+            stp: Some(stps[r]),
+            unfairness: unfairnesses[r],
+            edp: edp(run),
+            edp_by_work: edps_by_work[r],
+            duration_s: run.duration_s,
+            figures,
+        });
     Ok(PolicyResult {
         policy: policy.to_owned(),
         scheduler: None,
@@ -272,6 +304,7 @@ pub fn evaluate(
         edp_by_work: mean(edps_by_work.iter().copied().collect()),
         energy_j: all(&|r| r.energy_j),
         swaps_per_s: swaps.map(|s| s as f64 / duration),
+        figures,
         work_from: Some(from),
         apps: (0..apps.len())
             .map(|i| app_result(&apps[i], &times[i], runs, i, from))
@@ -352,17 +385,17 @@ fn sum_up(
     })
 }
 
-fn asp(times: &[Times], ct: &dyn Fn(&Times) -> Measured) -> Measured {
-    let gain = |t: &Times| t.slow / ct(t) - Measured::exact(1.0);
-    times.iter().map(gain).sum()
+fn asp(apps: &[AppTimes]) -> Measured {
+    let gain = |a: &AppTimes| a.slow / a.mix - Measured::exact(1.0);
+    apps.iter().map(gain).sum()
 }
 
-fn stp(times: &[Times], ct: &dyn Fn(&Times) -> Measured) -> Measured {
-    times.iter().map(|t| t.fast / ct(t)).sum()
+fn stp(apps: &[AppTimes]) -> Measured {
+    apps.iter().map(|a| a.fast / a.mix).sum()
 }
 
-fn unfairness(times: &[Times], ct: &dyn Fn(&Times) -> Measured) -> Measured {
-    let slowdowns = times.iter().map(|t| (ct(t) / t.fast).scale(t.weight));
+fn unfairness(apps: &[AppTimes]) -> Measured {
+    let slowdowns = apps.iter().map(|a| (a.mix / a.fast).scale(a.weight));
     let slowdowns: Vec<Measured> = slowdowns.collect();
     // Times are positive (sum_up) and weights too, so there is an extreme; a weight of 0 makes all
     // alike.

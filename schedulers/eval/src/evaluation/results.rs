@@ -203,6 +203,9 @@ pub struct PolicyResult {
     /// Pairs of threads that changed places, per second. None for the baseline.
     #[serde(default)]
     pub swaps_per_s: Option<f64>,
+    /// Further figures by their keys ([`FIGURES`](super::FIGURES)).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, Measured>,
     /// What the work of unfinished passes is known from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_from: Option<WorkFrom>,
@@ -285,7 +288,7 @@ fn default_weight() -> u32 {
 }
 
 /// The figures of one of several repeated runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// Aggregate speedup by work.
     pub asp: f64,
@@ -305,6 +308,9 @@ pub struct RunResult {
     pub edp_by_work: Option<f64>,
     /// Length of the run in seconds.
     pub duration_s: f64,
+    /// Further figures by their keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, f64>,
 }
 
 /// What the analytic oracle predicts.

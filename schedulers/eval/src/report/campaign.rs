@@ -4,7 +4,7 @@ use crate::campaign::{Job, Merged, Outcome, Row};
 use crate::contender::PINNED;
 use crate::evaluation::{BenchReport, PolicyResult};
 use crate::report::charts;
-use crate::report::columns::{Column, Figure, Shown, COLUMNS};
+use crate::report::columns::{self, Column, Figure, Shown};
 use crate::report::number::{measured, UNKNOWN};
 use crate::report::text::draw;
 use crate::report::words;
@@ -58,13 +58,12 @@ fn columns(merged: &Merged, wanted: impl Fn(&Column) -> bool) -> Vec<Shows> {
             done => format!("{done}/{}", r.jobs),
         }));
     }
-    for c in COLUMNS {
-        if !wanted(c) || !results(merged).any(|r| (c.of)(r).is_some()) {
+    for c in columns::columns() {
+        if !wanted(c) || !results(merged).any(|r| c.of(r).is_some()) {
             continue;
         }
-        let of = c.of;
         out.push(Shows::new(c.header(), move |r: &Row| {
-            let figure = r.result.as_ref().and_then(of);
+            let figure = r.result.as_ref().and_then(|r| c.of(r));
             figure.map_or_else(|| UNKNOWN.to_owned(), Figure::text)
         }));
         if c.key != "asp" {
@@ -193,8 +192,12 @@ fn notes(merged: &Merged) -> Vec<String> {
 pub fn json(name: &str, merged: &Merged) -> Value {
     let row = |r: &Row| {
         let mut figures = serde_json::Map::new();
-        for c in COLUMNS {
-            let field = r.result.as_ref().and_then(c.of).map(Figure::measured);
+        for c in columns::columns() {
+            let field = r
+                .result
+                .as_ref()
+                .and_then(|r| c.of(r))
+                .map(Figure::measured);
             figures.insert(c.key.to_owned(), json!(field));
         }
         json!({
@@ -272,7 +275,7 @@ fn mix(rows: &[&Row]) -> String {
         "<section><h2>{}</h2><div class=\"bars pair\">",
         escape(&title)
     );
-    for column in COLUMNS
+    for column in columns::columns()
         .iter()
         .filter(|c| ["asp", "unfairness"].contains(&c.key))
     {

@@ -43,7 +43,7 @@ fn shortened(text: &str, most: usize) -> String {
 /// One horizontal bar per policy with its uncertainty and the mark of the steady-state prediction,
 /// `total` CSS pixels wide.
 pub fn policy_bars(report: &BenchReport, column: &Column, chart: &Chart, total: f64) -> String {
-    let of = |r: &PolicyResult| Some((column.of)(r)?.measured().scale(chart.scale));
+    let of = |r: &PolicyResult| Some(column.of(r)?.measured().scale(chart.scale));
     let predicted = |r: &PolicyResult| column.prediction(r).map(|p| p * chart.scale);
     const ROW: f64 = 34.0;
     const BAR: f64 = 20.0;

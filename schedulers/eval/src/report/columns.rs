@@ -1,22 +1,13 @@
-//! The columns of a result, one entry each: the text table, the page's table and its charts are
-//! made from [`COLUMNS`]. A new column is a field of [`PolicyResult`] and an entry here.
+//! The columns of a result: the text table, the page's table and its charts are made from
+//! [`columns`]. They are the fields of [`PolicyResult`], one entry of [`FIELDS`] each, and behind them
+//! the entries of [`FIGURES`], where a new one goes.
 
-use crate::evaluation::{BenchReport, OracleResult, PolicyResult};
+use crate::evaluation::{
+    BenchReport, Better, MixFigure, OracleResult, PolicyResult, RunResult, FIGURES,
+};
 use crate::report::number::{measured, rounded, UNKNOWN};
 use amp_metrics::uncertainty::Measured;
-
-/// Which values are good ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    /// Large ones.
-    Higher,
-    /// Small ones.
-    Lower,
-    /// Those near 1.
-    One,
-    /// Neither: the figure describes, it does not judge.
-    Neither,
-}
+use std::sync::LazyLock;
 
 /// A figure of a policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,10 +42,22 @@ pub struct Chart {
     pub scale: f64,
 }
 
+/// A value of a run; none where it is not known run by run.
+type InRun = fn(&RunResult) -> Option<f64>;
+
+/// Where a column's values are.
+#[derive(Clone, Copy, Debug)]
+enum Values {
+    /// In a field of a policy's result, and of a run's.
+    Field(fn(&PolicyResult) -> Option<Figure>, InRun),
+    /// Under its key among the figures.
+    Figures,
+}
+
 /// A column of a result.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its field of [`PolicyResult`], and so its key in JSON.
+    /// Its field of [`PolicyResult`], or of [`PolicyResult::figures`], and so its key in JSON.
     pub key: &'static str,
     /// Title.
     pub title: &'static str,
@@ -62,8 +65,9 @@ pub struct Column {
     pub unit: &'static str,
     /// Which values are good ones.
     pub better: Better,
-    /// The figure of a policy; none where it is not known.
-    pub of: fn(&PolicyResult) -> Option<Figure>,
+    values: Values,
+    /// Whether `--compare` tests it. Each test more makes the others weaker.
+    pub is_compared: bool,
     /// The steady-state prediction of the figure, where there is one.
     pub predicted: Option<fn(&OracleResult) -> f64>,
     /// Where it is shown.
@@ -72,14 +76,15 @@ pub struct Column {
     pub chart: Option<Chart>,
 }
 
-/// Every column, in the order of the tables.
-pub const COLUMNS: &[Column] = &[
+/// Columns that are fields of their own.
+const FIELDS: &[Column] = &[
     Column {
         key: "asp",
         title: "ASP",
         unit: "",
         better: Better::Higher,
-        of: |r| Some(Figure::Measured(r.asp)),
+        values: Values::Field(|r| Some(Figure::Measured(r.asp)), |r| Some(r.asp)),
+        is_compared: true,
         predicted: Some(|o| o.asp),
         shown: Shown::Everywhere,
         chart: Some(Chart {
@@ -94,7 +99,8 @@ pub const COLUMNS: &[Column] = &[
         title: "ASP (geometric mean)",
         unit: "",
         better: Better::Higher,
-        of: |r| r.asp_gm.map(Figure::Measured),
+        values: Values::Field(|r| r.asp_gm.map(Figure::Measured), |r| r.asp_gm),
+        is_compared: false,
         predicted: None,
         shown: Shown::Page,
         chart: None,
@@ -104,7 +110,8 @@ pub const COLUMNS: &[Column] = &[
         title: "STP",
         unit: "",
         better: Better::Higher,
-        of: |r| r.stp.map(Figure::Measured),
+        values: Values::Field(|r| r.stp.map(Figure::Measured), |r| r.stp),
+        is_compared: true,
         predicted: None,
         shown: Shown::Everywhere,
         chart: None,
@@ -114,7 +121,11 @@ pub const COLUMNS: &[Column] = &[
         title: "unfairness",
         unit: "",
         better: Better::One,
-        of: |r| Some(Figure::Measured(r.unfairness)),
+        values: Values::Field(
+            |r| Some(Figure::Measured(r.unfairness)),
+            |r| Some(r.unfairness),
+        ),
+        is_compared: true,
         predicted: Some(|o| o.unfairness),
         shown: Shown::Everywhere,
         chart: Some(Chart {
@@ -129,7 +140,8 @@ pub const COLUMNS: &[Column] = &[
         title: "EDP",
         unit: "J·s",
         better: Better::Lower,
-        of: |r| r.edp_by_work.map(Figure::Measured),
+        values: Values::Field(|r| r.edp_by_work.map(Figure::Measured), |r| r.edp_by_work),
+        is_compared: true,
         predicted: None,
         shown: Shown::Everywhere,
         chart: Some(Chart {
@@ -144,7 +156,8 @@ pub const COLUMNS: &[Column] = &[
         title: "EDP by instructions",
         unit: "J·s/instr.",
         better: Better::Lower,
-        of: |r| r.edp.map(Figure::Measured),
+        values: Values::Field(|r| r.edp.map(Figure::Measured), |r| r.edp),
+        is_compared: true,
         predicted: None,
         shown: Shown::Page,
         chart: None,
@@ -154,7 +167,8 @@ pub const COLUMNS: &[Column] = &[
         title: "energy",
         unit: "J",
         better: Better::Lower,
-        of: |r| r.energy_j.map(Figure::Measured),
+        values: Values::Field(|r| r.energy_j.map(Figure::Measured), |_| None),
+        is_compared: false,
         predicted: None,
         shown: Shown::Page,
         chart: None,
@@ -164,7 +178,8 @@ pub const COLUMNS: &[Column] = &[
         title: "swaps/s",
         unit: "",
         better: Better::Neither,
-        of: |r| r.swaps_per_s.map(Figure::Number),
+        values: Values::Field(|r| r.swaps_per_s.map(Figure::Number), |_| None),
+        is_compared: false,
         predicted: None,
         shown: Shown::Everywhere,
         chart: None,
@@ -174,24 +189,16 @@ pub const COLUMNS: &[Column] = &[
         title: "runs",
         unit: "",
         better: Better::Neither,
-        of: |r| (!r.runs.is_empty()).then_some(Figure::Count(r.runs.len())),
+        values: Values::Field(
+            |r| (!r.runs.is_empty()).then_some(Figure::Count(r.runs.len())),
+            |_| None,
+        ),
+        is_compared: false,
         predicted: None,
         shown: Shown::Page,
         chart: None,
     },
 ];
-
-impl Better {
-    /// Which values are good ones, in words; nothing where neither are.
-    pub fn words(self) -> Option<&'static str> {
-        match self {
-            Better::Higher => Some("higher is better"),
-            Better::Lower => Some("lower is better"),
-            Better::One => Some("1 is ideal"),
-            Better::Neither => None,
-        }
-    }
-}
 
 impl Figure {
     /// The figure as people read it.
@@ -222,8 +229,41 @@ impl Column {
         }
     }
 
+    fn of_figure(f: &MixFigure) -> Column {
+        Column {
+            key: f.key,
+            title: f.title,
+            unit: f.unit,
+            better: f.better,
+            values: Values::Figures,
+            is_compared: f.is_headline,
+            predicted: None,
+            shown: match f.is_headline {
+                true => Shown::Everywhere,
+                false => Shown::Page,
+            },
+            chart: None,
+        }
+    }
+
+    /// The figure of a policy; none where it is not known.
+    pub fn of(&self, r: &PolicyResult) -> Option<Figure> {
+        match self.values {
+            Values::Field(of, _) => of(r),
+            Values::Figures => r.figures.get(self.key).copied().map(Figure::Measured),
+        }
+    }
+
+    /// The value of a run; none where it is not known run by run.
+    pub fn in_run(&self, r: &RunResult) -> Option<f64> {
+        match self.values {
+            Values::Field(_, of) => of(r),
+            Values::Figures => r.figures.get(self.key).copied(),
+        }
+    }
+
     fn known(&self, report: &BenchReport) -> bool {
-        report.results.iter().any(|r| (self.of)(r).is_some())
+        report.results.iter().any(|r| self.of(r).is_some())
     }
 
     /// The prediction for a policy.
@@ -232,18 +272,27 @@ impl Column {
     }
 }
 
-/// The columns that have a figure in `report`.
-pub fn known(report: &BenchReport) -> impl Iterator<Item = &'static Column> + '_ {
-    COLUMNS.iter().filter(|c| c.known(report))
+/// Every column, in the order of the tables.
+pub fn columns() -> &'static [Column] {
+    static ALL: LazyLock<Vec<Column>> = LazyLock::new(|| {
+        let further = FIGURES.iter().map(Column::of_figure);
+        FIELDS.iter().copied().chain(further).collect()
+    });
+    &ALL
 }
 
-/// Header and rows of the table of policies: what is known of `report` in the columns of `columns`,
+/// The columns that have a figure in `report`.
+pub fn known(report: &BenchReport) -> impl Iterator<Item = &'static Column> + '_ {
+    columns().iter().filter(|c| c.known(report))
+}
+
+/// Header and rows of the table of policies: what is known of `report` in the columns that are `wanted`,
 /// and at the end the predictions. A column that nothing is known for is left out.
 pub fn table(
     report: &BenchReport,
-    columns: impl Fn(&Column) -> bool,
+    wanted: impl Fn(&Column) -> bool,
 ) -> (Vec<String>, Vec<Vec<String>>) {
-    let shown: Vec<&Column> = known(report).filter(|c| columns(c)).collect();
+    let shown: Vec<&Column> = known(report).filter(|c| wanted(c)).collect();
     let is_predicted = |c: &Column| report.results.iter().any(|r| c.prediction(r).is_some());
     let predicted: Vec<&Column> = shown.iter().copied().filter(|c| is_predicted(c)).collect();
     let mut header = vec!["policy".to_owned()];
@@ -259,7 +308,7 @@ pub fn table(
         row.extend(
             shown
                 .iter()
-                .map(|c| (c.of)(r).map_or_else(unknown, Figure::text)),
+                .map(|c| c.of(r).map_or_else(unknown, Figure::text)),
         );
         let said = |c: &&Column| c.prediction(r).map_or_else(unknown, |p| rounded(p, 3));
         row.extend(predicted.iter().map(said));
@@ -271,12 +320,12 @@ pub fn table(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluation::RunResult;
 
     fn result() -> PolicyResult {
         let text = r#"{"policy":"p","asp":{"value":2.5,"u":0.1},"unfairness":{"value":1.5,"u":0.2},
             "asp_gm":{"value":2.25,"u":null},"stp":{"value":4.75,"u":0.1},
             "edp":{"value":1e-9,"u":1e-11},"edp_by_work":{"value":3.5,"u":0.5},"energy_j":{"value":40.0,"u":1.0},"swaps_per_s":1.25,"apps":[],
+            "figures":{"antt":{"value":1.25,"u":0.05}},
             "oracle":{"asp":3.0,"unfairness":1.25,"big_time_share":[],"slowdown":[]}}"#;
         let mut r: PolicyResult = serde_json::from_str(text).unwrap();
         r.runs = vec![
@@ -287,7 +336,8 @@ mod tests {
                 unfairness: 1.5,
                 edp: None,
                 edp_by_work: None,
-                duration_s: 1.0
+                duration_s: 1.0,
+                figures: Default::default(),
             };
             2
         ];
@@ -300,7 +350,7 @@ mod tests {
         let r = result();
         let json = serde_json::to_value(&r).unwrap();
         let (mut keys, mut titles) = (Vec::new(), Vec::new());
-        for c in COLUMNS {
+        for c in columns() {
             assert!(
                 !keys.contains(&c.key) && !titles.contains(&c.title),
                 "{} is there twice",
@@ -308,10 +358,13 @@ mod tests {
             );
             keys.push(c.key);
             titles.push(c.title);
-            let field = &json[c.key];
+            let field = match c.values {
+                Values::Field(..) => &json[c.key],
+                Values::Figures => &json["figures"][c.key],
+            };
             let value = field["value"].as_f64().or(field.as_f64());
             let value = value.or(field.as_array().map(|a| a.len() as f64));
-            let shown = (c.of)(&r).unwrap().measured();
+            let shown = c.of(&r).unwrap().measured();
             assert_eq!(Some(shown.value), value, "{}", c.key);
             assert_eq!(
                 field["u"].as_f64(),
@@ -355,9 +408,9 @@ mod tests {
         );
         assert_eq!(
             header[10..],
-            ["steady-state ASP", "steady-state unfairness"]
+            ["ANTT", "steady-state ASP", "steady-state unfairness"]
         );
         assert_eq!(rows[0][5], UNKNOWN);
-        assert_eq!(rows[1][10..], ["3.000", "1.250"]);
+        assert_eq!(rows[1][10..], ["1.250 ± 0.050", "3.000", "1.250"]);
     }
 }

@@ -74,6 +74,10 @@ fn a_worked_example() {
     // only b's completions scatter: u of their mean is 10 of 30; a speedup of 1 has 1/3
     assert!(close(r.apps[1].ct_sched_u.unwrap(), 10.0));
     assert!(close(r.asp.u.unwrap(), 1.0 / 3.0) && close(r.unfairness.u.unwrap(), 0.4));
+    // the mean slowdown, of which b's part alone is uncertain: 1.5/3, halved
+    let antt = r.figures["antt"];
+    assert!(close(antt.value, 1.375) && close(antt.u.unwrap(), 0.25));
+    assert!(close(r.runs[0].figures["antt"], 1.375));
     // 12 J · 60 s / 6e9
     assert!(close(r.edp.unwrap().value, 1.2e-7) && r.edp.unwrap().u.is_none());
     // 120 s and 60 s of a slow core's work were done, 50 s and 30 s are one completion of both:
