@@ -1,6 +1,7 @@
 //! Writing the state page.
 
 use crate::counts::Counts;
+use crate::decode::Class;
 use crate::model::TypeModel;
 use amp_machine::page::{Layout, MAGIC, MAX_CPUS, PAGE_BYTES, VERSION};
 use std::fs::OpenOptions;
@@ -86,6 +87,11 @@ impl PageWriter {
             record.mhz.store(t.mhz as u32, Relaxed);
             record.active_uw.store(t.power.active_uw, Relaxed);
             record.idle_uw.store(t.power.idle_uw, Relaxed);
+            let alone = t.cpi[Class::Alu as usize];
+            let thousandths = |cycles: f64| (cycles * 1000.0).round() as u16;
+            record.addition.store(thousandths(alone), Relaxed);
+            let in_chain = thousandths(alone + t.raw_stall);
+            record.addition_in_chain.store(in_chain, Relaxed);
         }
         let allocation = &self.layout().allocation;
         for (record, t) in allocation.l2.iter().zip(types) {
@@ -200,6 +206,10 @@ mod tests {
             (page.mhz(0), page.mhz(1), page.mhz(2)),
             (Some(1100), Some(850), None)
         );
+        // as juno's file has them: an ALU instruction, and with the wait for the one before it
+        assert_eq!(page.addition(0), Some((0.42, 0.54)));
+        assert_eq!(page.addition(1), Some((0.56, 0.74)));
+        assert_eq!(page.addition(2), None);
         assert_eq!(page.dilation(), 8);
         assert!(matches!(
             page.cpu(6),

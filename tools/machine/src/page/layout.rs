@@ -1,7 +1,7 @@
 //! The bytes of the page.
 
 use std::mem::{offset_of, size_of};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 /// First word of the page: `SCXAMPPG` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SCXAMPPG");
@@ -79,8 +79,10 @@ pub struct TypeRecord {
     pub active_uw: AtomicU32,
     /// Static power while idle, microwatts.
     pub idle_uw: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// What an addition costs, thousandths of a cycle; 0 where the plugin does not say.
+    pub addition: AtomicU16,
+    /// The same of one that takes the result of the one right before it.
+    pub addition_in_chain: AtomicU16,
 }
 
 /// Start of the page. Little-endian, as board and guest are.
@@ -179,6 +181,8 @@ const _: () = {
     assert!(offset_of!(Header, skipped_ps) == 48);
     assert!(offset_of!(Header, quantum_ps) == 56);
     assert!(offset_of!(Header, types) == 128);
+    assert!(offset_of!(TypeRecord, addition) == 12);
+    assert!(offset_of!(TypeRecord, addition_in_chain) == 14);
     assert!(size_of::<TypeRecord>() == 16);
     assert!(size_of::<Header>() == 256);
     assert!(offset_of!(CpuRecord, seq) == 0);

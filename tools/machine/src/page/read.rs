@@ -310,13 +310,23 @@ impl Page {
 
     /// Clock of a core type in MHz, undilated; `None` when there is no such type.
     pub fn mhz(&self, core_type: u32) -> Option<u32> {
+        Some(self.core_type(core_type)?.mhz.load(Ordering::Relaxed))
+    }
+
+    /// Cycles that an addition costs on a core type, and one that takes the result of the one right
+    /// before it, to a thousandth; `None` when there is no such type or the plugin does not say.
+    pub fn addition(&self, core_type: u32) -> Option<(f64, f64)> {
+        let t = self.core_type(core_type)?;
+        let [alone, in_chain] = [&t.addition, &t.addition_in_chain]
+            .map(|cost| f64::from(cost.load(Ordering::Relaxed)) / 1000.0);
+        (alone > 0.0 && in_chain > 0.0).then_some((alone, in_chain))
+    }
+
+    fn core_type(&self, core_type: u32) -> Option<&TypeRecord> {
         let header = self.header();
         let nr = header.nr_types.load(Ordering::Relaxed);
-        let t = header
-            .types
-            .get(core_type as usize)
-            .filter(|_| core_type < nr)?;
-        Some(t.mhz.load(Ordering::Relaxed))
+        let t = header.types.get(core_type as usize);
+        t.filter(|_| core_type < nr)
     }
 
     /// Global virtual time in picoseconds.
