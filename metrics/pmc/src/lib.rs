@@ -15,7 +15,6 @@
 // they panic where nobody reads: see `amp_host::output`
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod caches;
 mod counting;
 mod describe;
 mod formula;

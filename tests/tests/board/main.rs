@@ -39,5 +39,6 @@ mod smt;
 mod soak;
 mod survival;
 mod taken;
+mod validate;
 mod wakeups;
 mod weights;

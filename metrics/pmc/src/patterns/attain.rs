@@ -2,10 +2,9 @@
 
 use super::judge::{mean, Attainable, ThreadCounts};
 use super::signatures::{Role, SignatureEvents};
-use crate::caches;
 use crate::inventory::CounterInventory;
 use amp_metrics::group::{Group, Whom};
-use amp_workloads::exact::{Caches, Kernel, Level, Traffic};
+use amp_workloads::exact::{of_cpu, Caches, Kernel, Level, Traffic};
 use anyhow::{Context, Result};
 use rustix::thread::CpuSet;
 use std::path::Path;
@@ -77,14 +76,16 @@ fn stream(
     let mut set = CpuSet::new();
     set.set(cpu as usize);
     rustix::thread::sched_setaffinity(None, &set).with_context(|| format!("CPU {cpu}"))?;
-    let (found, _) = caches::of_cpu(Path::new("/sys"), cpu);
+    let (found, _) = of_cpu(Path::new("/sys"), cpu);
     // twice the last cache is enough, and passes are short
     let sizes = Caches {
         l1: found.l1,
         l2: found.l2 / 4,
+        l3: None,
         last: found.last / 4,
     };
-    let mut kernel = Kernel::stream(Traffic::Triad, Level::Memory, &sizes, 1);
+    let mut kernel =
+        Kernel::stream(Traffic::Triad, Level::Memory, &sizes, 1).context("a stream of memory")?;
     let events: Vec<_> = plan
         .events
         .iter()

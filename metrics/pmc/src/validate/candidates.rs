@@ -63,6 +63,13 @@ pub(super) struct Tried {
     pub turns: Vec<Turn>,
 }
 
+impl Tried {
+    /// What the events to be judged are to count.
+    pub fn quantities(&self) -> impl Iterator<Item = Quantity> + '_ {
+        self.candidates.iter().take(self.judged).map(|c| c.quantity)
+    }
+}
+
 /// A group in one order.
 pub(super) struct Turn {
     /// Numbers of the events among [`Tried::candidates`].

@@ -4,7 +4,9 @@ use crate::inventory::CounterInventory;
 use amp_host::affinity::stay_on;
 use amp_host::topology::same_core;
 use amp_metrics::CoreTypeId;
-use amp_workloads::exact::{Caches, Kernel, Level, Traffic};
+use amp_workloads::exact::{
+    AdditionCost, Arithmetic, Caches, Kernel, Level, Quantity, Reach, Traffic,
+};
 use std::path::Path;
 
 /// Loads and stores of a kernel whose data fits a cache.
@@ -13,22 +15,56 @@ const ACCESSES: u64 = 400_000;
 const ROUNDS: u64 = 20_000;
 /// Branches that go either way.
 const BRANCHES: u64 = 200_000;
+/// Additions, and floating-point instructions.
+const OPERATIONS: u64 = 400_000;
+/// Loads of which each is of another page; most of them read page tables, which takes a while.
+const PAGES: u64 = 65_536;
 
 /// What makes a kernel, for only one is to have its data in place at a time.
 pub(super) type Make = Box<dyn Fn() -> Option<Kernel>>;
 
-/// All kernels. Those that take a second thread have it on CPU `partner`, and are left out where
-/// there is none.
-pub(super) fn kernels(caches: &Caches, partner: Option<u32>) -> Vec<Make> {
+/// All kernels that say something of one of the quantities in `tried`. Those that take a second
+/// thread have it on CPU `partner`, and are left out where there is none. `cost` is what additions
+/// cost there; cycles are not compared where that is not known.
+pub(super) fn kernels(
+    caches: &Caches,
+    partner: Option<u32>,
+    cost: Option<AdditionCost>,
+    tried: &[Quantity],
+) -> Vec<Make> {
     let caches = *caches;
+    let any_of = |some: &[Quantity]| tried.iter().any(|q| some.contains(q));
     let mut out: Vec<Make> = vec![
         Box::new(|| Some(Kernel::nops(ROUNDS))),
         Box::new(|| Some(Kernel::random_branches(BRANCHES, 1))),
     ];
     for traffic in Traffic::ALL {
-        for level in Level::ALL {
+        for level in caches.levels().collect::<Vec<Level>>() {
             out.push(Box::new(move || {
-                Some(Kernel::stream(traffic, level, &caches, ACCESSES))
+                Kernel::stream(traffic, level, &caches, ACCESSES)
+            }));
+        }
+    }
+    if any_of(&[Quantity::Cycles]) {
+        for abreast in [false, true] {
+            out.push(Box::new(move || {
+                Some(Kernel::additions(OPERATIONS, abreast, cost))
+            }));
+        }
+    }
+    if any_of(&Quantity::FLOATING_POINT) {
+        for kind in Arithmetic::ALL {
+            out.push(Box::new(move || Kernel::float(kind, OPERATIONS)));
+        }
+    }
+    if any_of(&Quantity::DTLB) {
+        for reach in Reach::ALL {
+            out.push(Box::new(move || {
+                let kernel = Kernel::pages(reach, PAGES);
+                if kernel.is_none() {
+                    log::warn!("no pages that are sure to be small: data TLBs are tried with fewer kernels");
+                }
+                kernel
             }));
         }
     }

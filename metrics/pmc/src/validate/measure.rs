@@ -40,7 +40,7 @@ pub(super) fn counted(
     }
     let of = |c: &Candidate| {
         let (b, a) = (truth_before.as_ref()?, truth_after.as_ref()?);
-        Some(user(a, c.quantity).wrapping_sub(user(b, c.quantity)))
+        Some(user(a, c.quantity)?.wrapping_sub(user(b, c.quantity)?))
     };
     let counts = after.counts.iter().zip(&before.counts);
     let counts = counts.map(|(a, b)| a.saturating_sub(*b));
@@ -74,18 +74,31 @@ pub(super) fn truth(page: Option<&Page>, cpu: u32) -> Option<CpuTotals> {
     page?.cpu(cpu).ok()
 }
 
-pub(super) fn user(t: &CpuTotals, q: Quantity) -> u64 {
-    let of = |total| t.split(total).user;
+/// A quantity as the board's model has it; `None` for those that it has no total of.
+fn user(t: &CpuTotals, q: Quantity) -> Option<u64> {
+    let of = |total| Some(t.split(total).user);
     match q {
         Quantity::Instructions => of(Total::Instructions),
-        Quantity::Loads => of(Total::L1dAccess).wrapping_sub(of(Total::Stores)),
+        Quantity::Loads => Some(of(Total::L1dAccess)?.wrapping_sub(of(Total::Stores)?)),
         Quantity::Stores => of(Total::Stores),
         Quantity::Accesses => of(Total::L1dAccess),
         Quantity::L1Refills => of(Total::L1dRefill),
         Quantity::L2Accesses => of(Total::L2Access),
-        Quantity::L2Refills => of(Total::L2Refill),
-        Quantity::L2WriteBacks => of(Total::L2WriteBack),
+        // the board's machines have no L3
+        Quantity::L2Refills | Quantity::MemoryReads => of(Total::L2Refill),
+        Quantity::L2WriteBacks | Quantity::MemoryWrites => of(Total::L2WriteBack),
         Quantity::Branches => of(Total::Branches),
         Quantity::Mispredicts => of(Total::Mispredicts),
+        Quantity::Cycles => of(Total::Cycles),
+        Quantity::L3Accesses
+        | Quantity::L3Refills
+        | Quantity::L3LoadRefills
+        | Quantity::DtlbMisses
+        | Quantity::DtlbRefills
+        | Quantity::DtlbWalks
+        | Quantity::FloatingPoint
+        | Quantity::ScalarFlops
+        | Quantity::VectorFloatingPoint
+        | Quantity::Flops => None,
     }
 }

@@ -1,13 +1,26 @@
 //! The models: how much of what a run of each kernel makes.
 
+use super::additions::{AdditionCost, ADDITIONS};
+use super::float::{Arithmetic, ARITHMETIC};
 use super::plain::{NOPS, PER_RANDOM, UNROLLED_WORDS};
-use super::{triangle, Expected, Kernel, Level, Quantity, Traffic, Work};
+use super::{additions, float, pages, triangle};
+use super::{Caches, Expected, Kernel, Level, Quantity, Reach, Traffic, Work};
 
 /// Standard deviations of a random count that are allowed for.
 const SIGMAS: f64 = 4.0;
 /// Lines of whoever starts, stops and reads the counters that work pushes out of L1 and that come
 /// back while they count, at most: up to 8 in 40 runs of each kernel on the board, 10 in another.
 const COME_BACK: u64 = 16;
+/// Cycles that a round of a loop of additions may take beside these: those of its subtraction and
+/// its branch, on a core that does nothing beside them.
+const CYCLES_OF_LOOP: u64 = 2;
+/// Cycles at the end of such a loop, at most: the branch that ends it is not foreseen.
+const CYCLES_AT_END: u64 = 64;
+/// Lines of data for each line of page tables: entries of 8 bytes, pages of 64 lines at least. Where
+/// page tables are read from what comes after L2 they are in some counts.
+const LINES_PER_TABLE: u64 = 512;
+/// Loads that a core begins after the last branch before it finds out that there is no more.
+const BEGUN: u64 = 64;
 
 /// Exactly so many, out of so many that it could have been.
 fn exact(count: u64, chances: u64) -> Option<Expected> {
@@ -30,13 +43,21 @@ impl Kernel {
         match &self.work {
             Work::Nops { rounds } => nops(*rounds, q),
             Work::Random { words, .. } => random(words, q),
+            Work::Additions {
+                rounds,
+                abreast,
+                cost,
+            } => chain(*rounds, *abreast, *cost, q),
+            Work::Float { kind, rounds } => arithmetic(*kind, *rounds, q),
+            Work::Pages { reach, loads, .. } => one_per_page(*reach, *loads, q),
             Work::Stream {
                 traffic,
                 level,
+                caches,
                 lines,
                 passes,
                 ..
-            } => stream(*traffic, *level, *lines as u64, *passes, q),
+            } => stream(*traffic, *level, caches, *lines as u64, *passes, q),
             Work::Triangle {
                 data,
                 half,
@@ -58,27 +79,6 @@ impl Kernel {
             Work::Handoff { lines, traffic, .. } => handoff(*traffic, lines.len() as u64, q),
         }
     }
-
-    /// Floating-point instructions of a run; `None` for the triangle, whose halves are not counted
-    /// that way. Not a [`Quantity`]: few PMUs count them.
-    pub fn floating_point(&self) -> Option<u64> {
-        let Work::Stream {
-            traffic,
-            lines,
-            passes,
-            ..
-        } = &self.work
-        else {
-            return (!matches!(self.work, Work::Triangle { .. })).then_some(0);
-        };
-        let per_element = match traffic {
-            Traffic::Load | Traffic::Store | Traffic::Copy => 0,
-            // x86 multiplies and adds, arm64 does both in one instruction
-            _ if cfg!(target_arch = "x86_64") => 2,
-            _ => 1,
-        };
-        Some(per_element * 8 * *lines as u64 * passes)
-    }
 }
 
 fn nops(rounds: u64, q: Quantity) -> Option<Expected> {
@@ -87,7 +87,73 @@ fn nops(rounds: u64, q: Quantity) -> Option<Expected> {
         Quantity::Instructions => exact(all, all),
         Quantity::Branches => exact(rounds, rounds),
         Quantity::Mispredicts => exact(0, rounds),
+        // how many are begun per cycle differs from core to core
+        Quantity::Cycles => None,
         _ => exact(0, all),
+    }
+}
+
+fn chain(rounds: u64, abreast: bool, cost: Option<AdditionCost>, q: Quantity) -> Option<Expected> {
+    let all = rounds * (ADDITIONS + additions::PER_ROUND);
+    match q {
+        Quantity::Instructions => exact(all, all),
+        Quantity::Branches => exact(rounds, rounds),
+        // the end of the loop is learned by some predictors and not by others
+        Quantity::Mispredicts => None,
+        Quantity::Cycles => {
+            let cost = cost?;
+            let per_round = match abreast {
+                true => cost.of_pair * ADDITIONS as f64 / 2.0,
+                false => cost.in_chain * ADDITIONS as f64,
+            };
+            Some(Expected {
+                count: per_round * rounds as f64,
+                tolerance: (CYCLES_OF_LOOP * rounds + CYCLES_AT_END) as f64,
+                chances: all as f64,
+            })
+        }
+        _ => exact(0, all),
+    }
+}
+
+fn arithmetic(kind: Arithmetic, rounds: u64, q: Quantity) -> Option<Expected> {
+    let all = rounds * (ARITHMETIC + float::PER_ROUND);
+    let of_kind = rounds * ARITHMETIC;
+    let is_vector = kind == Arithmetic::Vector;
+    match q {
+        Quantity::Instructions => exact(all, all),
+        Quantity::Branches => exact(rounds, rounds),
+        // some cores count instructions on vectors with the others
+        Quantity::FloatingPoint if is_vector => None,
+        Quantity::ScalarFlops if is_vector => exact(0, all),
+        Quantity::VectorFloatingPoint if !is_vector => exact(0, all),
+        Quantity::FloatingPoint | Quantity::VectorFloatingPoint => exact(of_kind, all),
+        Quantity::ScalarFlops | Quantity::Flops => exact(of_kind * kind.operations(), all),
+        Quantity::Mispredicts | Quantity::Cycles => None,
+        _ => exact(0, all),
+    }
+}
+
+fn one_per_page(reach: Reach, loads: u64, q: Quantity) -> Option<Expected> {
+    let rounds = loads / pages::UNROLLED;
+    let all = loads * pages::PER_LOAD + rounds * pages::PER_ROUND;
+    match q {
+        Quantity::Instructions => exact(all, all),
+        Quantity::Loads | Quantity::Accesses => exact(loads, all),
+        Quantity::Stores => exact(0, all),
+        Quantity::Branches => exact(rounds, all),
+        Quantity::DtlbMisses | Quantity::DtlbRefills | Quantity::DtlbWalks => {
+            let (part, off) = reach.lacked(q)?;
+            Some(Expected {
+                count: part * loads as f64,
+                tolerance: off * loads as f64 + part * BEGUN as f64,
+                chances: loads as f64,
+            })
+        }
+        q if Quantity::FLOATING_POINT.contains(&q) => exact(0, all),
+        // The data is one line, but cores that look for it by its virtual address do not find it;
+        // page tables come from any cache.
+        _ => None,
     }
 }
 
@@ -112,6 +178,7 @@ fn random(words: &[u64], q: Quantity) -> Option<Expected> {
                 chances: branches as f64,
             })
         }
+        q if Quantity::FLOATING_POINT.contains(&q) => exact(0, all),
         _ => None,
     }
 }
@@ -119,6 +186,7 @@ fn random(words: &[u64], q: Quantity) -> Option<Expected> {
 fn stream(
     traffic: Traffic,
     level: Level,
+    caches: &Caches,
     lines: u64,
     passes: u64,
     q: Quantity,
@@ -129,6 +197,10 @@ fn stream(
     let accesses = elements * (loads + stores);
     // lines that are only written to are brought in like the others (write-allocate)
     let refilled = arrays * lines * passes;
+    // each pass changes the array that is stored to, and what is changed must leave for others to
+    // come
+    let changed = stores * lines * passes;
+    let tables = refilled.div_ceil(LINES_PER_TABLE);
     match q {
         Quantity::Instructions => exact(all, all),
         Quantity::Loads => exact(elements * loads, accesses),
@@ -141,17 +213,48 @@ fn stream(
         Quantity::L2Accesses if stores > 0 => None,
         Quantity::L2Accesses if level == Level::L1 => exact(0, accesses),
         Quantity::L2Accesses => within(refilled, COME_BACK, accesses),
-        Quantity::L2Refills if level == Level::Memory => exact(refilled, accesses),
+        Quantity::L2Refills if is_beyond_l2(level) => exact(refilled, accesses),
         Quantity::L2Refills => exact(0, accesses),
-        // each pass changes the array that is stored to, and what is changed must leave for others
-        // to come
-        Quantity::L2WriteBacks if level == Level::Memory => {
-            exact(stores * lines * passes, accesses)
-        }
+        Quantity::L2WriteBacks if is_beyond_l2(level) => exact(changed, accesses),
         Quantity::L2WriteBacks => exact(0, accesses),
+        Quantity::L3Accesses | Quantity::L3LoadRefills if stores > 0 => None,
+        Quantity::L3Accesses | Quantity::L3Refills | Quantity::L3LoadRefills
+            if caches.l3.is_none() =>
+        {
+            None
+        }
+        Quantity::L3Accesses if is_beyond_l2(level) => within(refilled, tables, accesses),
+        Quantity::L3Accesses => exact(0, accesses),
+        Quantity::L3Refills | Quantity::L3LoadRefills if level == Level::Memory => {
+            let gone = caches.l3.is_some_and(|l3| caches.gone_from(l3));
+            within(refilled, tables, accesses).filter(|_| gone)
+        }
+        Quantity::L3Refills | Quantity::L3LoadRefills => exact(0, accesses),
+        Quantity::MemoryReads | Quantity::MemoryWrites if level == Level::Memory => {
+            let count = match q {
+                Quantity::MemoryReads => within(refilled, tables, accesses),
+                _ => exact(changed, accesses),
+            };
+            count.filter(|_| caches.gone_from(caches.last.max(caches.l2)))
+        }
+        Quantity::MemoryReads | Quantity::MemoryWrites => exact(0, accesses),
+        Quantity::FloatingPoint => {
+            // x86 multiplies and adds, arm64 does both in one instruction
+            let each = if cfg!(target_arch = "x86_64") { 2 } else { 1 };
+            exact(each * elements * traffic.calculates(), all)
+        }
+        Quantity::ScalarFlops | Quantity::Flops => exact(2 * elements * traffic.calculates(), all),
+        Quantity::VectorFloatingPoint => exact(0, all),
         // the ends of loops are learned by some predictors and not by others
         Quantity::Mispredicts => None,
+        // huge pages may be behind the arrays or not
+        Quantity::DtlbMisses | Quantity::DtlbRefills | Quantity::DtlbWalks => None,
+        Quantity::Cycles => None,
     }
+}
+
+fn is_beyond_l2(level: Level) -> bool {
+    matches!(level, Level::L3 | Level::Memory)
 }
 
 /// What one of two threads has of a triangular matrix.
@@ -192,7 +295,12 @@ impl Part {
             ),
             Quantity::L2Refills => exact(0, loads + stores),
             Quantity::L2Accesses if level == Level::L1 => exact(0, loads + stores),
-            Quantity::L2Accesses | Quantity::L2WriteBacks | Quantity::Mispredicts => None,
+            // each of a line's eight elements is multiplied and added
+            Quantity::ScalarFlops | Quantity::Flops => exact(passes * 16 * self.lines, all),
+            Quantity::VectorFloatingPoint => exact(0, all),
+            // sums are set to zero by an instruction that some cores count
+            Quantity::FloatingPoint => None,
+            _ => None,
         }
     }
 }
@@ -203,6 +311,16 @@ fn handoff(traffic: Traffic, lines: u64, q: Quantity) -> Option<Expected> {
     match q {
         // with caches of their own for each core, lines come from there
         Quantity::L2Refills | Quantity::L2WriteBacks => None,
-        _ => stream(traffic, Level::L2, lines, 1, q),
+        q if Quantity::BEYOND_L2.contains(&q) => None,
+        _ => {
+            // no cache beyond L2 is asked about
+            let caches = Caches {
+                l1: 0,
+                l2: 0,
+                l3: None,
+                last: 0,
+            };
+            stream(traffic, Level::L2, &caches, lines, 1, q)
+        }
     }
 }

@@ -13,18 +13,34 @@
 //! Some kernels take a second thread ([`Kernel::triangle`], [`Kernel::handoff`]); what is known is
 //! what the thread does that calls [`Kernel::run`].
 
+mod additions;
+mod caches;
 mod counts;
+mod float;
+mod pages;
 mod partner;
 mod plain;
+mod quantity;
 mod streams;
+mod sysfs;
 mod triangle;
 
 use crate::rng::Rng;
+pub use additions::AdditionCost;
+use additions::ADDITIONS;
+use caches::GONE;
+pub use caches::{Caches, Level};
+pub use float::Arithmetic;
+use float::ARITHMETIC;
+pub use pages::Reach;
+use pages::{Pages, UNROLLED};
 use partner::{Partner, Shared};
 use plain::UNROLLED_WORDS;
+pub use quantity::{Expected, Quantity};
 use std::ops::Range;
 use std::sync::Arc;
 pub use streams::Traffic;
+pub use sysfs::{largest_of_cpu, of_cpu};
 use triangle::Triangle;
 
 /// Bytes of a cache line.
@@ -32,132 +48,6 @@ pub const LINE: usize = 64;
 /// What one array's beginning is shifted by against the one before it, in lines: not to fall into
 /// the same sets.
 const SHIFT: usize = 21;
-/// Times the size of a cache that go through it until hardly a line is left of what was there, were
-/// it replaced by lot (e⁻⁶: one of 400).
-const GONE: usize = 6;
-
-/// What a counter may count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Quantity {
-    /// Instructions retired.
-    Instructions,
-    /// Loads retired.
-    Loads,
-    /// Stores retired.
-    Stores,
-    /// Loads and stores.
-    Accesses,
-    /// Lines brought into the L1 data cache.
-    L1Refills,
-    /// Accesses to L2 for data.
-    L2Accesses,
-    /// Lines brought into L2.
-    L2Refills,
-    /// Changed lines that leave L2 for what comes after it.
-    L2WriteBacks,
-    /// Branches retired.
-    Branches,
-    /// Branches mispredicted.
-    Mispredicts,
-}
-
-impl Quantity {
-    /// All quantities.
-    pub const ALL: [Quantity; 10] = [
-        Quantity::Instructions,
-        Quantity::Loads,
-        Quantity::Stores,
-        Quantity::Accesses,
-        Quantity::L1Refills,
-        Quantity::L2Accesses,
-        Quantity::L2Refills,
-        Quantity::L2WriteBacks,
-        Quantity::Branches,
-        Quantity::Mispredicts,
-    ];
-
-    /// Its name in files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Quantity::Instructions => "instructions",
-            Quantity::Loads => "loads",
-            Quantity::Stores => "stores",
-            Quantity::Accesses => "accesses",
-            Quantity::L1Refills => "l1-refills",
-            Quantity::L2Accesses => "l2-accesses",
-            Quantity::L2Refills => "l2-refills",
-            Quantity::L2WriteBacks => "l2-write-backs",
-            Quantity::Branches => "branches",
-            Quantity::Mispredicts => "mispredicts",
-        }
-    }
-
-    /// The quantity called `name`.
-    pub fn by_name(name: &str) -> Option<Quantity> {
-        Quantity::ALL.into_iter().find(|q| q.name() == name)
-    }
-}
-
-/// How much of a quantity a run of a kernel makes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Expected {
-    /// Amount.
-    pub count: f64,
-    /// How far the true count may be from that.
-    pub tolerance: f64,
-    /// What a count where none is expected is measured against: how often it could have happened.
-    pub chances: f64,
-}
-
-/// Where a kernel's data is when it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// In the L1 data cache.
-    L1,
-    /// In L2 and not in L1.
-    L2,
-    /// In no cache.
-    Memory,
-}
-
-impl Level {
-    /// All levels, the fastest first.
-    pub const ALL: [Level; 3] = [Level::L1, Level::L2, Level::Memory];
-
-    /// Its name in texts and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::L1 => "L1",
-            Level::L2 => "L2",
-            Level::Memory => "memory",
-        }
-    }
-}
-
-/// Sizes of the caches that a core uses, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caches {
-    /// L1 data cache.
-    pub l1: usize,
-    /// L2, or what comes after L1.
-    pub l2: usize,
-    /// The last level.
-    pub last: usize,
-}
-
-impl Caches {
-    /// Largest footprint that is ever used, whatever the size of the last cache.
-    const MOST: usize = 256 << 20;
-
-    /// Bytes that all arrays of a kernel have together.
-    pub fn footprint(&self, level: Level) -> usize {
-        match level {
-            Level::L1 => self.l1 / 2,
-            Level::L2 => (self.l2 / 4).clamp(4 * self.l1, (self.l2 / 2).max(4 * self.l1)),
-            Level::Memory => (8 * self.last.max(self.l2)).min(Caches::MOST),
-        }
-    }
-}
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -171,9 +61,26 @@ enum Work {
         words: Vec<u64>,
         rng: Rng,
     },
+    Additions {
+        rounds: u64,
+        /// Whether there are two chains.
+        abreast: bool,
+        /// What they cost here, where that is known.
+        cost: Option<AdditionCost>,
+    },
+    Float {
+        kind: Arithmetic,
+        rounds: u64,
+    },
+    Pages {
+        reach: Reach,
+        data: Pages,
+        loads: u64,
+    },
     Stream {
         traffic: Traffic,
         level: Level,
+        caches: Caches,
         /// All arrays, each shifted.
         data: Vec<Line>,
         /// Lines of an array.
@@ -231,29 +138,90 @@ impl Kernel {
         }
     }
 
-    /// Walks arrays whose data is at `level`, as often as it takes for about `accesses` loads and
-    /// stores, at least once.
-    pub fn stream(traffic: Traffic, level: Level, caches: &Caches, accesses: u64) -> Kernel {
-        let (arrays, loads, stores, ..) = traffic.facts();
-        let lines = (caches.footprint(level) / LINE / arrays as usize).max(1);
-        let per_pass = 8 * (loads + stores) * lines as u64;
+    /// `additions` (rounded up to 1024) of which each waits for the one before it, or, `abreast`,
+    /// for the one before that: two chains. `None` for a `cost` that is not known: nothing is said
+    /// of cycles then.
+    pub fn additions(additions: u64, abreast: bool, cost: Option<AdditionCost>) -> Kernel {
         Kernel {
+            name: if abreast {
+                "two chains of additions"
+            } else {
+                "chain of additions"
+            }
+            .into(),
+            work: Work::Additions {
+                rounds: additions.div_ceil(ADDITIONS).max(1),
+                abreast,
+                cost,
+            },
+        }
+    }
+
+    /// `instructions` (rounded up to 64) of floating-point arithmetic on registers; `None` where
+    /// this processor has none of the kind.
+    pub fn float(kind: Arithmetic, instructions: u64) -> Option<Kernel> {
+        kind.is_there().then(|| Kernel {
+            name: format!("{} arithmetic", kind.name()),
+            work: Work::Float {
+                kind,
+                rounds: instructions.div_ceil(ARITHMETIC).max(1),
+            },
+        })
+    }
+
+    /// About so many `loads`, each of another page than those before it until all pages have had
+    /// their turn; rounded up to whole turns. `None` when the pages cannot be had, or huge
+    /// ones cannot be excluded.
+    pub fn pages(reach: Reach, loads: u64) -> Option<Kernel> {
+        Some(Kernel {
+            name: reach.name().into(),
+            work: Work::Pages {
+                reach,
+                data: Pages::new(reach.pages())?,
+                loads: loads
+                    .max(1)
+                    .next_multiple_of((reach.pages() as u64).max(UNROLLED)),
+            },
+        })
+    }
+
+    /// Addresses of the pages of a kernel that is about pages.
+    pub fn addresses(&self) -> Option<Range<usize>> {
+        match &self.work {
+            Work::Pages { data, .. } => Some(data.addresses()),
+            _ => None,
+        }
+    }
+
+    /// Walks arrays whose data is at `level`, as often as it takes for about `accesses` loads and
+    /// stores, at least once; `None` for an L3 where there is none (see [`Caches::footprint`]).
+    pub fn stream(
+        traffic: Traffic,
+        level: Level,
+        caches: &Caches,
+        accesses: u64,
+    ) -> Option<Kernel> {
+        let (arrays, loads, stores, ..) = traffic.facts();
+        let lines = (caches.footprint(level)? / LINE / arrays as usize).max(1);
+        let per_pass = 8 * (loads + stores) * lines as u64;
+        Some(Kernel {
             name: format!("{} {}", traffic.name(), level.name()),
             work: Work::Stream {
                 traffic,
                 level,
+                caches: *caches,
                 // not zero: untouched pages of zeros would all be one page
                 data: vec![Line([1; LINE / 8]); (lines + SHIFT) * arrays as usize],
                 lines,
                 passes: accesses.div_ceil(per_pass).max(1),
             },
-        }
+        })
     }
 
     /// One half of a triangular matrix times a vector, while another thread does the other half:
     /// the `first` has three times the work of the second (load imbalance). Data is in L1 or L2,
     /// `accesses` as for streams. The other thread calls `begin` first, to go to its CPU; `None`
-    /// for data in memory, for then the vector would not stay in L1.
+    /// for data beyond L2, for then the vector would not stay in L1.
     pub fn triangle(
         first: bool,
         level: Level,
@@ -265,7 +233,7 @@ impl Kernel {
             Level::L1 => Triangle::new(caches.l1 / 2),
             // of which it keeps half
             Level::L2 => Triangle::new(caches.l2 / 2),
-            Level::Memory => return None,
+            Level::L3 | Level::Memory => return None,
         };
         let blocks = data.half(first);
         let lines = data.lines_in(&blocks);
@@ -295,7 +263,7 @@ impl Kernel {
         caches: &Caches,
         begin: impl FnOnce() + Send + 'static,
     ) -> Kernel {
-        let lines = (caches.footprint(Level::L2) / LINE).max(1);
+        let lines = (caches.footprint(Level::L2).unwrap_or(caches.l2) / LINE).max(1);
         Kernel {
             name: if consumer { "consumer" } else { "producer" }.into(),
             work: Work::Handoff {
@@ -315,6 +283,12 @@ impl Kernel {
     pub fn prepare(&mut self) {
         match &mut self.work {
             Work::Nops { .. } => {}
+            // the code is in its cache then
+            Work::Additions { abreast, .. } => additions::add(1, *abreast),
+            Work::Float { kind, .. } => {
+                std::hint::black_box(float::calculate(*kind, 1));
+            }
+            Work::Pages { data, .. } => data.walk((data.number() as u64).max(UNROLLED)),
             Work::Random { words, rng } => words.iter_mut().for_each(|w| *w = rng.next()),
             Work::Stream {
                 traffic,
@@ -354,6 +328,13 @@ impl Kernel {
         match &mut self.work {
             Work::Nops { rounds } => plain::nops(*rounds),
             Work::Random { words, .. } => plain::random(words),
+            Work::Additions {
+                rounds, abreast, ..
+            } => additions::add(*rounds, *abreast),
+            Work::Float { kind, rounds } => {
+                std::hint::black_box(float::calculate(*kind, *rounds));
+            }
+            Work::Pages { data, loads, .. } => data.walk(*loads),
             Work::Stream {
                 traffic,
                 data,

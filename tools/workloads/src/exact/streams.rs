@@ -42,6 +42,14 @@ impl Traffic {
         }
     }
 
+    /// Whether each element is multiplied and added (1) or not (0).
+    pub(super) fn calculates(self) -> u64 {
+        match self {
+            Traffic::Load | Traffic::Store | Traffic::Copy => 0,
+            Traffic::Triad | Traffic::VectorTriad | Traffic::Dot => 1,
+        }
+    }
+
     /// Arrays, loads and stores per element, instructions per line, instructions per pass beside
     /// those.
     pub(super) fn facts(self) -> (u64, u64, u64, u64, u64) {

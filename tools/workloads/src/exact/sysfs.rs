@@ -1,6 +1,6 @@
-//! Sizes of the caches that a CPU uses.
+//! Sizes of the caches that a CPU uses, as the kernel has them.
 
-use amp_workloads::exact::Caches;
+use super::Caches;
 use std::path::{Path, PathBuf};
 
 /// What is taken where nothing is known.
@@ -22,8 +22,18 @@ pub fn of_cpu(sysfs: &Path, cpu: u32) -> (Caches, Vec<&'static str>) {
             guessed.push("L2");
             L2
         });
-    let last = all.iter().map(|(_, size)| *size).max().unwrap_or(0).max(l2);
-    (Caches { l1, l2, last }, guessed)
+    let l3 = of(3);
+    let last = largest(&all).unwrap_or(0).max(l2);
+    (Caches { l1, l2, l3, last }, guessed)
+}
+
+/// Bytes of the largest cache of `cpu` that the kernel lists; `None` where it lists none.
+pub fn largest_of_cpu(sysfs: &Path, cpu: u32) -> Option<usize> {
+    largest(&listed(sysfs, cpu))
+}
+
+fn largest(all: &[(u32, usize)]) -> Option<usize> {
+    all.iter().map(|(_, size)| *size).max()
 }
 
 /// Level and size of the data and unified caches that the kernel lists.
@@ -107,9 +117,12 @@ mod tests {
         }
         let (c, guessed) = of_cpu(d.path(), 3);
         assert_eq!((c.l1, c.l2, c.last), (48 << 10, 1280 << 10, 30 << 20));
+        assert_eq!(c.l3, Some(30 << 20));
+        assert_eq!(largest_of_cpu(d.path(), 3), Some(30 << 20));
         assert_eq!(guessed, [""; 0]);
         let (c, guessed) = of_cpu(d.path(), 4);
-        assert_eq!((c.l1, c.last), (L1, L2));
+        assert_eq!((c.l1, c.l3, c.last), (L1, None, L2));
+        assert_eq!(largest_of_cpu(d.path(), 4), None);
         assert_eq!(guessed, ["L1", "L2"]);
     }
 

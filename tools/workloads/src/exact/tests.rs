@@ -5,7 +5,13 @@ use super::*;
 const CACHES: Caches = Caches {
     l1: 32 << 10,
     l2: 1 << 20,
+    l3: None,
     last: 2 << 20,
+};
+const WITH_L3: Caches = Caches {
+    l3: Some(16 << 20),
+    last: 16 << 20,
+    ..CACHES
 };
 
 fn count(k: &Kernel, q: Quantity) -> f64 {
@@ -14,16 +20,27 @@ fn count(k: &Kernel, q: Quantity) -> f64 {
 
 #[test]
 fn footprints_fit_what_they_are_named_after() {
-    assert_eq!(CACHES.footprint(Level::L1), 16 << 10);
-    assert_eq!(CACHES.footprint(Level::L2), 256 << 10);
-    assert_eq!(CACHES.footprint(Level::Memory), 16 << 20);
+    assert_eq!(CACHES.footprint(Level::L1), Some(16 << 10));
+    assert_eq!(CACHES.footprint(Level::L2), Some(256 << 10));
+    assert_eq!(CACHES.footprint(Level::L3), None);
+    assert_eq!(CACHES.footprint(Level::Memory), Some(16 << 20));
+    assert_eq!(WITH_L3.footprint(Level::L3), Some(4 << 20));
+    assert_eq!(WITH_L3.footprint(Level::Memory), Some(128 << 20));
+    // half of it is not four times an L2
+    let shallow = Caches {
+        l3: Some(6 << 20),
+        ..CACHES
+    };
+    assert_eq!(shallow.footprint(Level::L3), None);
+    assert_eq!(shallow.levels().count(), 3);
+    assert_eq!(WITH_L3.levels().count(), 4);
     let small = Caches {
         l2: 64 << 10,
         last: 1 << 30,
         ..CACHES
     };
-    assert_eq!(small.footprint(Level::L2), 128 << 10);
-    assert_eq!(small.footprint(Level::Memory), Caches::MOST);
+    assert_eq!(small.footprint(Level::L2), Some(128 << 10));
+    assert_eq!(small.footprint(Level::Memory), Some(Caches::MOST));
 }
 
 #[test]
@@ -68,14 +85,17 @@ fn stores_copies_and_triads_write_what_they_should() {
 
 #[test]
 fn expectations_by_hand() {
-    let k = Kernel::stream(Traffic::Triad, Level::Memory, &CACHES, 1);
+    let stream = |traffic, level, accesses| {
+        Kernel::stream(traffic, level, &CACHES, accesses).expect("a level that is there")
+    };
+    let k = stream(Traffic::Triad, Level::Memory, 1);
     let lines = ((16 << 20) / 64 / 3) as f64;
     assert_eq!(count(&k, Quantity::Loads), 16.0 * lines);
     assert_eq!(count(&k, Quantity::Stores), 8.0 * lines);
     assert_eq!(count(&k, Quantity::L2Refills), 3.0 * lines);
     assert_eq!(count(&k, Quantity::Instructions), 37.0 * lines + 6.0);
     assert_eq!(k.expected(Quantity::L2Accesses), None);
-    let k = Kernel::stream(Traffic::Load, Level::L1, &CACHES, 20_000);
+    let k = stream(Traffic::Load, Level::L1, 20_000);
     // 256 lines of 8 loads, ten passes
     assert_eq!(count(&k, Quantity::Accesses), 20_480.0);
     assert_eq!(count(&k, Quantity::Branches), 2570.0);
@@ -96,12 +116,13 @@ fn every_kernel_runs() {
     let tiny = Caches {
         l1: 1 << 10,
         l2: 8 << 10,
-        last: 8 << 10,
+        l3: Some(64 << 10),
+        last: 64 << 10,
     };
     let mut all = vec![Kernel::nops(0), Kernel::random_branches(0, 1)];
     for t in Traffic::ALL {
         for l in Level::ALL {
-            all.push(Kernel::stream(t, l, &tiny, 100_000));
+            all.extend(Kernel::stream(t, l, &tiny, 100_000));
         }
     }
     for first in [true, false] {
@@ -111,10 +132,19 @@ fn every_kernel_runs() {
         all.push(Kernel::handoff(first, &tiny, || {}));
     }
     assert!(Kernel::triangle(true, Level::Memory, &tiny, 1, || {}).is_none());
+    for abreast in [false, true] {
+        all.push(Kernel::additions(1, abreast, Some(AdditionCost::ONE)));
+    }
+    all.extend(
+        Arithmetic::ALL
+            .into_iter()
+            .filter_map(|a| Kernel::float(a, 1)),
+    );
+    all.extend(Reach::ALL.into_iter().filter_map(|r| Kernel::pages(r, 1)));
     for k in &mut all {
         k.prepare();
         k.run();
-        assert!(count(k, Quantity::Instructions) >= 64.0, "{}", k.name);
+        assert!(count(k, Quantity::Instructions) >= 26.0, "{}", k.name);
     }
     for q in Quantity::ALL {
         assert_eq!(Quantity::by_name(q.name()), Some(q));
@@ -126,13 +156,130 @@ fn every_kernel_runs() {
 
 #[test]
 fn floating_point_is_in_the_kernels_that_calculate() {
-    let each = if cfg!(target_arch = "x86_64") { 2 } else { 1 };
-    let fp = |traffic| Kernel::stream(traffic, Level::L1, &CACHES, 4000).floating_point();
-    let triad = Kernel::stream(Traffic::Triad, Level::L1, &CACHES, 4000);
-    let stores = count(&triad, Quantity::Stores) as u64;
-    assert_eq!(triad.floating_point(), Some(each * stores));
-    assert_eq!(fp(Traffic::Copy), Some(0));
-    assert_eq!(Kernel::nops(5).floating_point(), Some(0));
-    let half = Kernel::triangle(true, Level::L1, &CACHES, 4000, || {});
-    assert_eq!(half.unwrap().floating_point(), None);
+    let each = if cfg!(target_arch = "x86_64") {
+        2.0
+    } else {
+        1.0
+    };
+    let of = |traffic, q| {
+        let k = Kernel::stream(traffic, Level::L1, &CACHES, 4000);
+        count(&k.expect("L1"), q)
+    };
+    let elements = of(Traffic::Triad, Quantity::Stores);
+    let counts = Quantity::FLOATING_POINT.map(|q| of(Traffic::Triad, q));
+    let both = 2.0 * elements;
+    assert_eq!(counts, [each * elements, both, 0.0, both]);
+    assert_eq!(
+        Quantity::FLOATING_POINT.map(|q| of(Traffic::Copy, q)),
+        [0.0; 4]
+    );
+    assert_eq!(
+        Quantity::FLOATING_POINT.map(|q| count(&Kernel::nops(5), q)),
+        [0.0; 4]
+    );
+    let half = Kernel::triangle(true, Level::L1, &CACHES, 4000, || {}).expect("L1");
+    assert_eq!(half.expected(Quantity::FloatingPoint), None);
+    // of each element of the matrix, which is loaded with one of the vector
+    assert_eq!(count(&half, Quantity::Flops), count(&half, Quantity::Loads));
+    let counts = |kind| {
+        let k = Kernel::float(kind, 1000)?;
+        Some(Quantity::FLOATING_POINT.map(|q| k.expected(q).map(|e| e.count)))
+    };
+    let n = Some(1024.0);
+    assert_eq!(counts(Arithmetic::Scalar), Some([n, n, Some(0.0), n]));
+    let twice = Some(2048.0);
+    if let Some(fused) = counts(Arithmetic::Fused) {
+        assert_eq!(fused, [n, twice, Some(0.0), twice]);
+    }
+    assert_eq!(
+        counts(Arithmetic::Vector),
+        Some([None, Some(0.0), n, twice])
+    );
+}
+
+#[test]
+fn cycles_are_those_of_the_longest_chain() {
+    let cycles = |abreast, cost| Kernel::additions(5000, abreast, cost).expected(Quantity::Cycles);
+    let e = cycles(false, Some(AdditionCost::ONE)).expect("known");
+    // five rounds of 1024
+    assert_eq!((e.count, e.tolerance), (5120.0, 74.0));
+    let e = cycles(true, Some(AdditionCost::ONE)).expect("known");
+    assert_eq!(e.count, 2560.0);
+    let board = AdditionCost {
+        in_chain: 0.5,
+        of_pair: 0.75,
+    };
+    assert_eq!(cycles(false, Some(board)).map(|e| e.count), Some(2560.0));
+    assert_eq!(cycles(true, Some(board)).map(|e| e.count), Some(1920.0));
+    assert_eq!(cycles(true, None), None);
+    // no other kernel says anything of cycles
+    assert_eq!(Kernel::nops(9).expected(Quantity::Cycles), None);
+}
+
+#[test]
+fn l3_and_memory_by_hand() {
+    let of = |caches: &Caches, traffic, level| {
+        let k = Kernel::stream(traffic, level, caches, 1).expect("a level that is there");
+        let e = |q| k.expected(q).map(|e| e.count);
+        Quantity::BEYOND_L2.map(e)
+    };
+    let lines = |bytes: u64, arrays: u64| Some((bytes / 64 / arrays * arrays) as f64);
+    let none = Some(0.0);
+    let l3 = lines(4 << 20, 1);
+    assert_eq!(
+        of(&WITH_L3, Traffic::Load, Level::L3),
+        [l3, none, none, none, none]
+    );
+    let all = lines(128 << 20, 1);
+    assert_eq!(
+        of(&WITH_L3, Traffic::Load, Level::Memory),
+        [all, all, all, all, none]
+    );
+    // what is stored to comes in, and leaves; L3 may be asked for it once or twice
+    let (both, one) = (lines(128 << 20, 2), lines(64 << 20, 1));
+    assert_eq!(
+        of(&WITH_L3, Traffic::Copy, Level::Memory),
+        [None, both, None, both, one]
+    );
+    assert_eq!(of(&WITH_L3, Traffic::Load, Level::L2), [none; 5]);
+    // without an L3 there is nothing to say of it, and memory comes after L2
+    let all = lines(16 << 20, 1);
+    assert_eq!(
+        of(&CACHES, Traffic::Load, Level::Memory),
+        [None, None, None, all, none]
+    );
+    let k = Kernel::stream(Traffic::Load, Level::L3, &WITH_L3, 1).expect("L3");
+    assert_eq!(Some(count(&k, Quantity::L2Refills)), l3);
+    assert!(Kernel::stream(Traffic::Load, Level::L3, &CACHES, 1).is_none());
+    // data of 256 MiB does not drive everything out of 64 MiB
+    let large = Caches {
+        l3: Some(64 << 20),
+        last: 64 << 20,
+        ..CACHES
+    };
+    assert_eq!(
+        of(&large, Traffic::Load, Level::Memory),
+        [lines(256 << 20, 1), None, None, None, None]
+    );
+}
+
+#[test]
+fn translations_by_hand() {
+    let of = |reach| {
+        let k = Kernel::pages(reach, 1000).expect("pages");
+        let e = |q| k.expected(q).map(|e| e.count);
+        (count(&k, Quantity::Loads), Quantity::DTLB.map(e))
+    };
+    let none = Some(0.0);
+    assert_eq!(of(Reach::Few), (1000.0, [none; 3]));
+    // four times 256: more than the first TLB has, fewer than the second
+    assert_eq!(of(Reach::Some), (1024.0, [None, Some(1024.0), none]));
+    assert_eq!(of(Reach::Many), (32768.0, [Some(32768.0); 3]));
+    let k = Kernel::pages(Reach::Few, 1).expect("pages");
+    assert_eq!(
+        k.addresses().map(|a| a.len()),
+        Some(4 * rustix::param::page_size())
+    );
+    assert_eq!(count(&k, Quantity::Loads), 8.0);
+    assert_eq!(Kernel::nops(1).addresses(), None);
 }
