@@ -15,6 +15,7 @@ mod ipc_sampling;
 mod lasting;
 mod model;
 mod neighbours;
+mod plain;
 mod programs;
 mod remembered;
 mod shipped;
@@ -34,6 +35,7 @@ pub use history::{History, HistorySettings};
 pub use ipc_sampling::{IpcSampling, IpcSamplingSettings};
 pub use lasting::{wall_clock, Finding, Found, Identify, Lasting, SharedMemory, TRUSTED_FOR};
 pub use model::{Model, PlatformModel, MAX_METRICS};
+pub use plain::platform_model;
 pub use remembered::Remembered;
 use shipped::shipped_models;
 pub use shipped::SHIPPED_MODELS;
@@ -337,6 +339,21 @@ pub fn check(
     mut provider: Box<dyn Provider>,
     context: &Context<'_>,
 ) -> Result<Prepared, ProviderError> {
+    let sets = wanted(&mut *provider, context)?;
+    if context.energy_per_core_type {
+        let types = context.pmus.core_types();
+        let cpus = types.map(|t| context.pmus.cpus_of(t).len());
+        provider = Box::new(WithEnergy::new(provider, cpus));
+    }
+    Ok(Prepared {
+        provider,
+        sets,
+        passed_over: Vec::new(),
+    })
+}
+
+/// What a provider wants counted, checked.
+fn wanted(provider: &mut dyn Provider, context: &Context<'_>) -> Result<EventSets, ProviderError> {
     let name = provider.name().to_owned();
     let event = |source| ProviderError::Event {
         provider: name.clone(),
@@ -372,16 +389,7 @@ pub fn check(
             });
         }
     }
-    if context.energy_per_core_type {
-        let types = context.pmus.core_types();
-        let cpus = types.map(|t| context.pmus.cpus_of(t).len());
-        provider = Box::new(WithEnergy::new(provider, cpus));
-    }
-    Ok(Prepared {
-        provider,
-        sets,
-        passed_over: Vec::new(),
-    })
+    Ok(sets)
 }
 
 fn auto(context: &Context<'_>) -> Result<Prepared, ProviderError> {

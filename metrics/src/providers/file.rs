@@ -52,8 +52,8 @@ pub const KINDS: &[&str] = &[
 ];
 
 #[derive(Deserialize)]
-struct Head {
-    kind: Option<toml::Spanned<String>>,
+pub(super) struct Head {
+    pub(super) kind: Option<toml::Spanned<String>>,
 }
 
 #[derive(Deserialize)]

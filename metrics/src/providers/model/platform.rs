@@ -7,6 +7,7 @@ use crate::event::EventSpec;
 use crate::ids::{CoreTypeId, Nanos};
 use crate::multiplex::PhaseRule;
 use crate::pmu::Pmus;
+use crate::provider::MetricId;
 use crate::providers::file::{read, ProviderFileError};
 use amp_machine::Locator;
 use std::path::Path;
@@ -67,6 +68,23 @@ impl PlatformModel {
         let factors = self.core_types.iter().flat_map(|t| &t.factors);
         let speedups = factors.filter(|f| matches!(f.target, Target::Speedup(_)));
         speedups.map(|f| f.error).fold(0.0, f64::max)
+    }
+
+    /// Whether it has a formula for the factor `metric` of threads that are on core type `on`. It has
+    /// none for rates of instructions.
+    pub fn predicts(&self, on: CoreTypeId, metric: MetricId) -> bool {
+        let target = match metric {
+            MetricId::SpeedupFactor(of) => Target::Speedup(of.index()),
+            MetricId::EfficiencyFactor(of) => Target::Efficiency(of.index()),
+            MetricId::Ipc(_) => return false,
+        };
+        let factors = self.core_types.get(on.index()).map(|t| &t.factors);
+        factors.is_some_and(|all| all.iter().any(|f| f.target == target))
+    }
+
+    /// CPU time on a core type below which what was counted there is no sample.
+    pub fn shortest(&self) -> Nanos {
+        Nanos(self.shortest_ns as u64)
     }
 
     /// Whether this machine is one of those that the model names, if it names any
