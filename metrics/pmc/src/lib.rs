@@ -17,6 +17,7 @@
 
 mod counting;
 mod describe;
+mod factors;
 mod formula;
 mod groups;
 mod inventory;

@@ -6,11 +6,14 @@ use amp_charts::page::{document, figure, header, keys};
 use amp_charts::{colour, Axis, XyPlot};
 use std::collections::BTreeMap;
 
+/// What stands beside the axis of a factor.
+const FACTOR: &str = "over the slowest core type";
+
 /// Points of a line, by the place that counts.
 type Lines = BTreeMap<String, Vec<(f64, f64)>>;
 
 /// A page with a plot per event: over time, what it counted per second of the time counted, or per
-/// thousand instructions in windows of instructions.
+/// thousand instructions in windows of instructions; and one per factor that was estimated.
 pub fn page(report: &Report, windows: &[Window]) -> String {
     let what = match (&report.command, report.pid) {
         (Some(c), _) => c.join(" "),
@@ -40,7 +43,29 @@ pub fn page(report: &Report, windows: &[Window]) -> String {
             body += &figure(name, unit, &plot(name, &lines, unit));
         }
     }
+    for (name, lines) in factors(windows) {
+        body += &figure(&name, FACTOR, &plot(&name, &lines, FACTOR));
+    }
     document(&what, &body)
+}
+
+/// Estimates of each factor, by the program or thread and the core type on which it was.
+fn factors(windows: &[Window]) -> BTreeMap<String, Lines> {
+    let mut out: BTreeMap<String, Lines> = BTreeMap::new();
+    for w in windows {
+        for v in &w.virtual_counters {
+            let (Some(f), Some(value)) = (&v.factor, v.value) else {
+                continue;
+            };
+            let lines = out
+                .entry(format!("{} of {}", v.counter, f.core_type))
+                .or_default();
+            let place = f.on.as_deref().unwrap_or_default();
+            let line = lines.entry(format!("{} on {place}", v.of)).or_default();
+            line.push((w.at_s, value));
+        }
+    }
+    out
 }
 
 fn lines(windows: &[Window], event: &str, window: Option<u64>) -> Lines {

@@ -6,7 +6,7 @@ use super::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_metrics::event::{split_list, SpecKind};
 use amp_metrics::group::{software, Group, GroupError, Whom, SOFTWARE};
-use amp_metrics::{CoreTypeId, Event, EventSpec};
+use amp_metrics::{CoreTypeId, Event, EventSet, EventSpec};
 use anyhow::Result;
 
 /// The events of a set that one PMU counts.
@@ -121,6 +121,9 @@ pub struct Set {
     pub units: Vec<Unit>,
     /// Events that nothing counts here.
     pub not_supported: Vec<NotSupported>,
+    /// Whether it is counted for something else than its counts: these are not told, and no formula
+    /// is of them.
+    pub hidden: bool,
 }
 
 impl Set {
@@ -134,6 +137,7 @@ impl Set {
             text: text.trim().to_owned(),
             units: Vec::new(),
             not_supported: Vec::new(),
+            hidden: false,
         };
         for part in split_list(text) {
             let spec: EventSpec = part.parse().map_err(bad_input)?;
@@ -182,6 +186,26 @@ impl Set {
         set.units
             .sort_by_key(|u| u.core_type.map_or(usize::MAX, CoreTypeId::index));
         Ok(set)
+    }
+
+    /// The hidden set of these events, resolved, of each core type.
+    pub fn hidden<'a>(
+        inventory: &CounterInventory,
+        text: String,
+        events: impl IntoIterator<Item = (CoreTypeId, &'a EventSet)>,
+    ) -> Set {
+        let mut set = Set {
+            text,
+            units: Vec::new(),
+            not_supported: Vec::new(),
+            hidden: true,
+        };
+        for (t, of) in events {
+            for event in &of.events {
+                set.put(inventory, event.clone(), Some(t), inventory.cpus(t));
+            }
+        }
+        set
     }
 
     /// Leaves the kernel's part out of events that were to have both, where only that is permitted,

@@ -5,6 +5,7 @@ mod repeat;
 mod run;
 
 use super::counting::ROUND_ROBIN;
+use super::factors::{Factor, Factors};
 use super::formula::Formula;
 use super::groups;
 use super::inventory::CounterInventory;
@@ -81,7 +82,9 @@ pub struct StatArgs {
     #[arg(long, conflicts_with_all = ["all_cpus", "per_cpu"])]
     per_thread: bool,
     /// Virtual counters beside the events, separated by commas: energy, llc (occupancy, mean),
-    /// traffic (to memory)
+    /// traffic (to memory); sf and ef, the speedup and the efficiency factor of the program, or with
+    /// --per-thread of each thread, as a platform model estimates them from events that take turns
+    /// with the others (experimental on hardware)
     #[arg(
         short = 'V',
         long = "virtual",
@@ -89,6 +92,10 @@ pub struct StatArgs {
         value_delimiter = ','
     )]
     virtuals: Vec<String>,
+    /// Platform model for -V sf and ef [default: the one for this machine, as `run --provider
+    /// model` takes it]
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
     /// Which of several sets is next: round-robin, rate-of-change, relative-error
     /// (docs/evidence/multiplexing.md)
     #[arg(long, value_name = "NAME", default_value = ROUND_ROBIN)]
@@ -117,8 +124,10 @@ pub struct StatArgs {
 struct Measurement<'a> {
     args: &'a StatArgs,
     inventory: CounterInventory,
+    /// Those that are asked for, then those of `factors`.
     sets: Vec<Set>,
     formulas: Vec<Formula>,
+    factors: Option<Factors>,
 }
 
 impl<'a> Measurement<'a> {
@@ -152,8 +161,11 @@ impl<'a> Measurement<'a> {
                 "-V llc and traffic are measured per program: give a command or -p PID, without -a",
             ));
         }
-        let beside: Vec<String> = virtuals.iter().flat_map(Virtuals::names).collect();
+        let factors = factors(args, &inventory)?;
+        let mut beside: Vec<String> = virtuals.iter().flat_map(Virtuals::names).collect();
+        beside.extend(factors.iter().flat_map(Factors::names));
         let formulas = formulas(&metrics, &sets, &beside)?;
+        sets.extend(factors.iter().flat_map(|f| f.sets().to_vec()));
         by_name(&args.strategy, sets.len()).map_err(bad_input)?;
         if !args.target.all_cpus {
             let tied = sets
@@ -190,8 +202,14 @@ impl<'a> Measurement<'a> {
             inventory,
             sets,
             formulas,
+            factors,
         };
         Ok((measurement, virtuals))
+    }
+
+    /// Number of sets that are asked for.
+    fn own_sets(&self) -> usize {
+        self.sets.iter().filter(|s| !s.hidden).count()
     }
 
     fn format(&self) -> Format {
@@ -217,14 +235,40 @@ fn can_overflow(window: Option<u64>) -> Result<()> {
 
 /// The virtual counters that are asked for.
 fn virtuals(args: &StatArgs, inventory: &CounterInventory) -> Result<Option<Virtuals>> {
-    match args.virtuals.is_empty() {
+    let others = args.virtuals.iter();
+    let others: Vec<String> = others
+        .filter(|n| Factor::named(n).is_none())
+        .cloned()
+        .collect();
+    match others.is_empty() {
         true => Ok(None),
-        false => Ok(Some(Virtuals::open(
-            inventory,
-            &args.virtuals,
-            args.per_cpu,
-        )?)),
+        false => Ok(Some(Virtuals::open(inventory, &others, args.per_cpu)?)),
     }
+}
+
+/// The factors that are asked for.
+fn factors(args: &StatArgs, inventory: &CounterInventory) -> Result<Option<Factors>> {
+    let wanted = args.virtuals.iter().filter_map(|n| Factor::named(n));
+    let wanted: Vec<Factor> = wanted.collect();
+    let Some(first) = wanted.first().map(|f| f.name()) else {
+        return match &args.model {
+            None => Ok(None),
+            Some(_) => Err(bad_input(
+                "--model: it is for -V sf and -V ef, and neither is asked for",
+            )),
+        };
+    };
+    if args.target.all_cpus {
+        return Err(bad_input(format!(
+            "-V {first} is of a program or its threads: give a command or -p PID, without -a"
+        )));
+    }
+    if args.window.is_some() {
+        return Err(bad_input(format!(
+            "-V {first}: the model's events take turns with those of -e, and --window takes one set; give -i MS instead"
+        )));
+    }
+    Factors::open(inventory, wanted, args.model.as_deref()).map(Some)
 }
 
 /// The command.

@@ -1,6 +1,7 @@
 //! Virtual counters beside the events: `-V energy,llc`.
 
 use super::counting::Known;
+use super::factors::{Factor, FactorCount};
 use super::inventory::CounterInventory;
 use amp_host::bad_input;
 use amp_metrics::virtual_counters::VirtualCounters;
@@ -12,7 +13,7 @@ use anyhow::{bail, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Names behind `-V`.
+/// Names behind `-V`, but those of [`Factor`].
 const NAMES: [(&str, VirtualCounter); 3] = [
     ("energy", VirtualCounter::Energy),
     ("llc", VirtualCounter::LlcOccupancy),
@@ -29,11 +30,12 @@ fn name(counter: VirtualCounter) -> &'static str {
 pub struct VirtualCount {
     /// Its name, as behind `-V`.
     pub counter: &'static str,
-    /// What it is of: `machine`, a core type, `CPU n`, or `program`. Energy is that of the
+    /// What it is of: `machine`, a core type, `CPU n`, `program` or a thread. Energy is that of the
     /// hardware, whoever ran there.
     pub of: String,
-    /// The value: an increment, or of a level the mean over its readings.
-    pub value: f64,
+    /// The value: an increment, of a level the mean over its readings, or a factor. `None` where a
+    /// factor has no estimate; `why` says why then.
+    pub value: Option<f64>,
     /// Its unit.
     pub unit: &'static str,
     /// Source of the value.
@@ -41,9 +43,13 @@ pub struct VirtualCount {
     /// How often a level was read; `None` for increments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readings: Option<u64>,
-    /// Standard uncertainty, of a mean over runs of a command; otherwise unknown.
+    /// Standard uncertainty: that of a factor as the model states it, and of a mean over runs of a
+    /// command; otherwise unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub u: Option<f64>,
+    /// What a factor is of; `None` for other counters.
+    #[serde(flatten)]
+    pub factor: Option<FactorCount>,
 }
 
 #[derive(Default)]
@@ -74,7 +80,8 @@ impl Virtuals {
         for n in names {
             let found = NAMES.iter().find(|(known, c)| n == known || n == c.name());
             let Some((_, counter)) = found else {
-                let known: Vec<&str> = NAMES.iter().map(|(n, _)| *n).collect();
+                let factors = Factor::ALL.iter().map(|f| f.name());
+                let known: Vec<&str> = NAMES.iter().map(|(n, _)| *n).chain(factors).collect();
                 return Err(bad_input(format!(
                     "-V {n}: there is no such virtual counter; there are {}",
                     known.join(", ")
@@ -165,11 +172,12 @@ impl Virtuals {
                 Subject::Cpu(c) => format!("CPU {c}"),
                 Subject::App(_) => "program".into(),
             },
-            value,
+            value: Some(value),
             unit: counter.unit(),
             source: source.unwrap_or("a source that has failed").to_owned(),
             readings,
             u: None,
+            factor: None,
         }
     }
 
@@ -206,7 +214,8 @@ impl Virtuals {
             Some(Known {
                 name: c.counter.to_owned(),
                 core_type,
-                value: c.value,
+                tid: None,
+                value: c.value?,
             })
         };
         all.into_iter().zip(subjects).filter_map(known).collect()
@@ -292,12 +301,12 @@ mod tests {
     #[test]
     fn increments_are_summed_and_named_by_core_type() {
         let mut v = virtuals(Subject::CoreType(CoreTypeId(1)), 2);
-        assert_eq!(v.sample(0.1, None)[0].value, 2.0);
+        assert_eq!(v.sample(0.1, None)[0].value, Some(2.0));
         v.sample(0.2, None);
         let t = &v.totals()[0];
         assert_eq!(
             (t.counter, t.of.as_str(), t.value, t.unit, t.source.as_str()),
-            ("energy", "little", 4.0, "J", "fake")
+            ("energy", "little", Some(4.0), "J", "fake")
         );
         assert_eq!(v.known()[0].core_type.as_deref(), Some("little"));
     }
@@ -322,7 +331,7 @@ mod tests {
             .err()
             .unwrap();
         assert!(
-            e.is::<amp_host::BadInput>() && e.to_string().contains("energy, llc, traffic"),
+            e.is::<amp_host::BadInput>() && e.to_string().contains("energy, llc, traffic, sf, ef"),
             "{e}"
         );
     }

@@ -40,6 +40,13 @@ fn bad_input_is_told_by_name() {
             "without `)`",
         ),
         (&["stat", "-e", "cs", "-i", "0", "--", "true"], "0"),
+        (&["stat", "-V", "sf,enery", "--", "true"], "traffic, sf, ef"),
+        (&["stat", "-V", "sf", "-a", "--", "true"], "without -a"),
+        (
+            &["stat", "-V", "ef", "--window", "1M", "--", "true"],
+            "-i ms",
+        ),
+        (&["stat", "--model", "m.toml", "--", "true"], "-v sf"),
         (&["validate", "-e", "apples=cs"], "apples"),
         (&["validate", "--repetitions", "0"], "0"),
     ] {

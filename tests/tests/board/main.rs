@@ -14,6 +14,7 @@ mod counts;
 mod crowd;
 mod daily;
 mod dvfs;
+mod factors;
 mod groups;
 mod higher_class;
 mod hot_change;

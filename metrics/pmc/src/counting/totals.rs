@@ -8,14 +8,16 @@ use amp_metrics::group::{GroupError, Whom};
 use amp_metrics::uncertainty::Measured;
 use std::collections::{HashMap, HashSet};
 
-/// A value that is known beside counts: its name, and the core type that it is of, or `None` for
-/// all of them.
+/// A value that is known beside counts: its name, and the core type and the thread that it is of, or
+/// `None` for all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
     /// Name in formulas.
     pub name: String,
     /// Core type, by name.
     pub core_type: Option<String>,
+    /// Thread, where counts are of threads.
+    pub tid: Option<i32>,
     /// The value.
     pub value: f64,
 }
@@ -161,6 +163,9 @@ impl Counting {
         let wholes: Vec<f64> = wholes.iter().map(|w| w.seconds).collect();
         let mut counts = Vec::new();
         for (p, whole) in self.parts.iter().zip(&wholes) {
+            if self.is_hidden(p) {
+                continue;
+            }
             for (i, event) in p.unit.events.iter().enumerate() {
                 let total = p.sampled.total(i, *whole);
                 let interval = total.and_then(|t| {
@@ -221,22 +226,29 @@ impl Counting {
         Ok((counts, derived))
     }
 
+    fn is_hidden(&self, p: &Part) -> bool {
+        self.sets.get(p.set).is_some_and(|s| s.hidden)
+    }
+
     /// A metric on each PMU that counts all its events; without a value where it has an event that
     /// nothing counts.
     fn derive(&self, f: &Formula, wholes: &[f64], known: &[Known]) -> Vec<Derived> {
         let mut out = Vec::new();
         let mut done: HashSet<(&str, Option<u32>, Option<i32>)> = HashSet::new();
         let mut by_key: HashMap<_, Vec<(&Part, f64)>> = HashMap::new();
-        for (p, whole) in self.parts.iter().zip(wholes) {
+        let told = |p: &&Part| !self.is_hidden(p);
+        for (p, whole) in self.parts.iter().zip(wholes).filter(|(p, _)| told(p)) {
             by_key.entry(p.key()).or_default().push((p, *whole));
         }
-        for p in &self.parts {
+        for p in self.parts.iter().filter(told) {
             if !done.insert(p.key()) {
                 continue;
             }
             let core_type = p.type_name(&self.names);
             let of = by_key.get(&p.key()).map_or(&[][..], Vec::as_slice);
-            let Some(value) = evaluate(f, of, &|n| beside(known, n, core_type.as_deref())) else {
+            let Some(value) = evaluate(f, of, &|n| {
+                beside(known, n, core_type.as_deref(), p.row.tid)
+            }) else {
                 continue;
             };
             out.push(Derived {
@@ -280,9 +292,10 @@ impl Counting {
     }
 }
 
-/// The value called `name` of a core type. The whole machine's is no core type's.
-fn beside(known: &[Known], name: &str, core_type: Option<&str>) -> Option<f64> {
+/// The value called `name` of a core type and a thread. The whole machine's is no core type's.
+fn beside(known: &[Known], name: &str, core_type: Option<&str>, tid: Option<i32>) -> Option<f64> {
     let of = known.iter().filter(|k| k.name == name);
+    let of = of.filter(|k| k.tid.is_none() || k.tid == tid);
     let mut fitting = of.filter(|k| k.core_type.is_none() || k.core_type.as_deref() == core_type);
     fitting.next().map(|k| k.value)
 }

@@ -67,6 +67,7 @@ impl Set {
                 text: names.join(","),
                 units,
                 not_supported: std::mem::take(&mut not_supported),
+                hidden: self.hidden,
             });
         }
         sets

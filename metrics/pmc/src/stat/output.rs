@@ -1,6 +1,7 @@
 //! What `pmc stat` prints.
 
 use crate::counting::{Count, Derived, Missed, Row, Window, LEVEL};
+use crate::factors::FactorCount;
 use crate::virtuals::VirtualCount;
 use serde::Serialize;
 use std::fmt::Write;
@@ -178,21 +179,22 @@ pub fn window(w: &Window, format: Format) -> String {
             // beside events: of no set, by no PMU
             Format::Csv => writeln!(
                 out,
-                "{:.6},,,{},{},{},{},,",
+                "{:.6},,,{},{},{},{},,{}",
                 w.at_s,
                 field(&v.source),
-                field(&v.of),
-                v.counter,
-                v.value
+                field(measured_on(v)),
+                field(&counter(v)),
+                maybe(v.value),
+                field(thread(v))
             ),
             Format::Table => writeln!(
                 out,
                 "{:>12.6} {:>16}  {} in {} of {} ({})",
                 w.at_s,
                 virtual_value(v),
-                v.counter,
+                counter(v),
                 v.unit,
-                v.of,
+                subject(v),
                 v.source
             ),
         };
@@ -200,16 +202,49 @@ pub fn window(w: &Window, format: Format) -> String {
     out
 }
 
-/// Joules with six digits, bytes with their thousands apart.
+/// Joules with six digits, factors with three, bytes with their thousands apart.
 fn virtual_value(v: &VirtualCount) -> String {
-    of_unit(v.value, v.unit)
+    v.value.map_or_else(|| "-".into(), |x| of_unit(x, v.unit))
 }
 
 fn of_unit(value: f64, unit: &str) -> String {
     match unit {
         "J" => format!("{value:.6}"),
+        "ratio" => format!("{value:.3}"),
         _ => grouped(value),
     }
+}
+
+/// The counter; of a factor with the core type that it is of.
+fn counter(v: &VirtualCount) -> String {
+    match &v.factor {
+        Some(f) => format!("{} of {}", v.counter, f.core_type),
+        None => v.counter.to_owned(),
+    }
+}
+
+/// What a counter is of; a factor's with the core type that it is estimated on.
+fn subject(v: &VirtualCount) -> String {
+    match v.factor.as_ref().and_then(|f| f.on.as_ref()) {
+        Some(on) => format!("{} on {on}", v.of),
+        None => v.of.clone(),
+    }
+}
+
+/// The core type of a factor's counters, or what else a counter is of.
+fn measured_on(v: &VirtualCount) -> &str {
+    match &v.factor {
+        Some(f) => f.on.as_deref().unwrap_or_default(),
+        None => &v.of,
+    }
+}
+
+/// The thread of a factor, where it is one's.
+fn thread(v: &VirtualCount) -> &str {
+    let factor = v.factor.as_ref();
+    factor
+        .and_then(|f| f.row.thread.as_deref())
+        .unwrap_or_default()
 }
 
 /// The result.
@@ -266,17 +301,23 @@ fn csv(r: &Report) -> String {
         );
     }
     if !r.virtual_counters.is_empty() {
-        out += "\nvalue,counter,unit,of,source\n";
+        out += "\nvalue,counter,unit,of,source,u,core_type,estimates,coverage,remark\n";
     }
     for v in &r.virtual_counters {
+        let factor = v.factor.as_ref();
         let _ = writeln!(
             out,
-            "{},{},{},{},{}",
-            v.value,
-            v.counter,
+            "{},{},{},{},{},{},{},{},{},{}",
+            maybe(v.value),
+            field(&counter(v)),
             v.unit,
             field(&v.of),
-            field(&v.source)
+            field(&v.source),
+            maybe(v.u),
+            field(factor.and_then(|f| f.on.as_deref()).unwrap_or_default()),
+            maybe(factor.map(|f| f.estimates)),
+            maybe(factor.and_then(|f| f.coverage).map(|c| format!("{c:.4}"))),
+            field(factor.and_then(|f| f.why.as_deref()).unwrap_or_default())
         );
     }
     out
@@ -411,14 +452,13 @@ fn table(r: &Report) -> String {
     for v in &r.virtual_counters {
         rows.push_record([
             virtual_value(v),
-            format!("{} ({})", v.counter, v.unit),
-            v.of.clone(),
-            match v.readings {
-                Some(n) => format!("mean of {n} readings, {}", v.source),
-                None => format!("as {} says, whoever ran", v.source),
-            } + &v
-                .u
-                .map_or_else(String::new, |u| format!(", ± {}", of_unit(u, v.unit))),
+            format!("{} ({})", counter(v), v.unit),
+            subject(v),
+            match (&v.factor, v.readings) {
+                (Some(f), _) => estimated(v, f),
+                (None, Some(n)) => format!("mean of {n} readings, {}{}", v.source, scatter(v)),
+                (None, None) => format!("as {} says, whoever ran{}", v.source, scatter(v)),
+            },
         ]);
     }
     let mut rows = rows.build();
@@ -434,6 +474,30 @@ fn table(r: &Report) -> String {
     let u = r.repeated.as_ref().and_then(|r| r.elapsed_u);
     let u = u.map_or_else(String::new, |u| format!(" ± {u:.6}"));
     let _ = writeln!(out, "\n {:.6}{u} seconds elapsed\n", r.elapsed_s);
+    out
+}
+
+fn scatter(v: &VirtualCount) -> String {
+    let u = v.u.map(|u| format!(", ± {}", of_unit(u, v.unit)));
+    u.unwrap_or_default()
+}
+
+/// What a factor rests on, or why there is none.
+fn estimated(v: &VirtualCount, f: &FactorCount) -> String {
+    if let Some(why) = &f.why {
+        return why.clone();
+    }
+    let mut out = match v.u {
+        Some(u) => format!("± {} (standard uncertainty)", of_unit(u, v.unit)),
+        None => "± unknown".into(),
+    };
+    let _ = write!(out, ", {}: {} estimates", v.source, f.estimates);
+    if let Some(part) = f.coverage {
+        let _ = write!(out, " of {:.1} % of the time there", part * 100.0);
+    }
+    if f.extrapolated > 0 {
+        let _ = write!(out, ", {} beyond the model's data", f.extrapolated);
+    }
     out
 }
 
@@ -558,6 +622,72 @@ mod tests {
         assert_eq!(
             field("cpu/event=1,umask=\"2\"/"),
             "\"cpu/event=1,umask=\"\"2\"\"/\""
+        );
+    }
+
+    fn factor(value: Option<f64>) -> VirtualCount {
+        VirtualCount {
+            counter: "sf",
+            of: "alu-7".into(),
+            value,
+            unit: "ratio",
+            source: "model juno".into(),
+            readings: None,
+            u: value.map(|_| 0.125),
+            factor: Some(FactorCount {
+                row: Row {
+                    cpu: None,
+                    tid: Some(7),
+                    thread: Some("alu-7".into()),
+                },
+                core_type: "big".into(),
+                on: Some("little".into()),
+                estimates: value.map_or(0, |_| 3),
+                extrapolated: value.map_or(0, |_| 1),
+                coverage: Some(0.5),
+                why: value.is_none().then(|| "nothing, really".into()),
+            }),
+        }
+    }
+
+    #[test]
+    fn factors_say_what_they_rest_on_and_why_there_is_none() {
+        let mut report = one(&["a"], vec![]);
+        report.virtual_counters = vec![factor(Some(2.5)), factor(None)];
+        let text = table(&report);
+        for part in [
+            "2.500  sf of big (ratio)  alu-7 on little  ± 0.125 (standard uncertainty), model juno: 3 estimates of 50.0 % of the time there, 1 beyond the model's data\n",
+            "    -  sf of big (ratio)  alu-7 on little  nothing, really\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let text = csv(&report);
+        let rows: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(
+            rows,
+            [
+                "value,counter,unit,of,source,u,core_type,estimates,coverage,remark",
+                "2.5,sf of big,ratio,alu-7,model juno,0.125,little,3,0.5000,",
+                ",sf of big,ratio,alu-7,model juno,,little,0,0.5000,\"nothing, really\"",
+            ]
+        );
+        let json = serde_json::to_value(&report).unwrap();
+        let of = &json["virtual_counters"];
+        assert_eq!((&of[0]["tid"], &of[0]["on"]), (&7.into(), &"little".into()));
+        assert!(of[1]["value"].is_null() && of[1]["why"].is_string(), "{of}");
+        let w = Window {
+            at_s: 0.25,
+            set: 2,
+            counts: vec![],
+            virtual_counters: vec![factor(Some(2.5))],
+        };
+        assert_eq!(
+            window(&w, Format::Csv),
+            "0.250000,,,model juno,little,sf of big,2.5,,alu-7\n"
+        );
+        assert_eq!(
+            window(&w, Format::Table),
+            "    0.250000            2.500  sf of big in ratio of alu-7 on little (model juno)\n"
         );
     }
 

@@ -3,6 +3,7 @@
 use super::output::{Repeated, Report};
 use super::{virtuals, Measurement, Shown};
 use crate::counting::{Count, Derived, LEVEL};
+use crate::factors::FactorCount;
 use crate::virtuals::{VirtualCount, Virtuals};
 use amp_metrics::uncertainty::{coverage_factor, Measured};
 use anyhow::Result;
@@ -156,22 +157,55 @@ fn means_of_metrics(runs: &[Vec<Derived>]) -> Vec<Derived> {
 
 fn means_of_virtuals(runs: &[Vec<VirtualCount>]) -> Vec<VirtualCount> {
     let same = |a: &VirtualCount, b: &VirtualCount| {
-        (a.counter, &a.of, &a.source) == (b.counter, &b.of, &b.source)
+        let types = |v: &VirtualCount| {
+            v.factor
+                .as_ref()
+                .map(|f| (f.core_type.clone(), f.on.clone()))
+        };
+        (a.counter, &a.of, &a.source) == (b.counter, &b.of, &b.source) && types(a) == types(b)
     };
     let of_kind = |kind: &VirtualCount| {
         let found: Vec<_> = runs.iter().flatten().filter(|v| same(v, kind)).collect();
-        let values: Vec<f64> = found.iter().map(|v| v.value).collect();
+        let values: Vec<f64> = found.iter().filter_map(|v| v.value).collect();
         let mean = Measured::mean(&values);
+        let factor = mean_of_factors(&found);
         VirtualCount {
-            value: mean.map_or(kind.value, |m| m.value),
-            u: mean.and_then(|m| m.u),
+            value: mean.map(|m| m.value),
+            u: match factor {
+                None => mean.and_then(|m| m.u),
+                Some(_) => mean.and_then(|m| with_stated(m, &found)),
+            },
             readings: kind
                 .readings
                 .map(|_| found.iter().filter_map(|v| v.readings).sum()),
+            factor,
             ..kind.clone()
         }
     };
     kinds(runs, same).into_iter().map(of_kind).collect()
+}
+
+/// Standard uncertainty of a mean of factors: their scatter, and what the model states, which is the
+/// same program's in each run, so that no number of runs makes it less. Unknown where the model
+/// states none.
+fn with_stated(mean: Measured, found: &[&VirtualCount]) -> Option<f64> {
+    let stated: Vec<f64> = found.iter().filter_map(|v| v.u).collect();
+    let stated = Measured::mean(&stated)?.value;
+    Some(stated.hypot(mean.u.unwrap_or(0.0)))
+}
+
+/// What the factors of all runs rest on; `None` where they are none. A run without an estimate is no
+/// reason for there being none.
+fn mean_of_factors(found: &[&VirtualCount]) -> Option<FactorCount> {
+    let all: Vec<&FactorCount> = found.iter().filter_map(|v| v.factor.as_ref()).collect();
+    let with = all.iter().find(|f| f.why.is_none()).or(all.first())?;
+    let coverages: Vec<f64> = all.iter().filter_map(|f| f.coverage).collect();
+    Some(FactorCount {
+        estimates: all.iter().map(|f| f.estimates).sum(),
+        extrapolated: all.iter().map(|f| f.extrapolated).sum(),
+        coverage: Measured::mean(&coverages).map(|m| m.value),
+        ..(*with).clone()
+    })
 }
 
 #[cfg(test)]
@@ -243,14 +277,48 @@ mod tests {
         let energy = |v: f64| VirtualCount {
             counter: "energy",
             of: "machine".into(),
-            value: v,
+            value: Some(v),
             unit: "J",
             source: "board".into(),
             readings: None,
             u: None,
+            factor: None,
         };
+        let factor = |value: Option<f64>, on: &str| VirtualCount {
+            counter: "sf",
+            unit: "ratio",
+            value,
+            u: value.map(|_| 0.3),
+            factor: Some(FactorCount {
+                row: Row::default(),
+                core_type: "big".into(),
+                on: Some(on.into()),
+                estimates: value.map_or(0, |_| 5),
+                extrapolated: 0,
+                coverage: Some(0.5),
+                why: value.is_none().then(|| "too short".into()),
+            }),
+            ..energy(0.0)
+        };
+        let out = means_of_virtuals(&[
+            vec![factor(None, "big"), factor(Some(9.0), "little")],
+            vec![factor(Some(2.0), "big")],
+            vec![factor(Some(2.8), "big")],
+        ]);
+        let of = |v: &VirtualCount| {
+            let f = v.factor.as_ref().unwrap();
+            (f.estimates, f.coverage, f.why.clone())
+        };
+        assert_eq!((out.len(), out[0].value), (2, Some(2.4)));
+        // the scatter is 0.4, and what the model states does not get less
+        assert!((out[0].u.unwrap() - 0.5).abs() < 1e-12);
+        assert_eq!(of(&out[0]), (10, Some(0.5), None));
+        assert_eq!((out[1].value, out[1].u), (Some(9.0), Some(0.3)));
+        let none = means_of_virtuals(&[vec![factor(None, "big")], vec![factor(None, "big")]]);
+        assert_eq!((none[0].value, none[0].u), (None, None));
+        assert_eq!(of(&none[0]).2.as_deref(), Some("too short"));
         let out = means_of_virtuals(&[vec![energy(2.0)], vec![energy(4.0)]]);
-        assert_eq!((out[0].value, out[0].u), (3.0, Some(1.0)));
+        assert_eq!((out[0].value, out[0].u), (Some(3.0), Some(1.0)));
         let ipc = |v: Option<f64>| Derived {
             metric: "ipc".into(),
             formula: "i/c".into(),

@@ -3,6 +3,7 @@
 use super::output::{self, Multiplexing, Report};
 use super::{refused, Measurement, Shown};
 use crate::counting::{Count, Counting, Missed, Overflows, Rows, Scope, Window};
+use crate::factors::Estimates;
 use crate::inventory::CounterInventory;
 use crate::sets::Set;
 use crate::target;
@@ -41,6 +42,7 @@ impl Measurement<'_> {
     ) -> Result<(Report, ExitCode)> {
         let (args, inventory, sets) = (self.args, &self.inventory, &self.sets);
         let strategy = by_name(&args.strategy, sets.len()).map_err(bad_input)?;
+        let mut estimates = self.factors.as_ref().map(|f| f.begin(self.own_sets()));
         let (mut cutter, mut overflows) = (None, None);
         if let Some(size) = args.window.and_then(NonZeroU64::new) {
             if args.overflow {
@@ -126,6 +128,10 @@ impl Measurement<'_> {
                         w.virtual_counters = sampled;
                     }
                 }
+                if let (Some(e), Some(w)) = (&mut estimates, &mut w) {
+                    let estimated = e.take(w);
+                    w.virtual_counters.extend(estimated);
+                }
                 let done = match (w, &mut cutter) {
                     _ if by_overflow => counting.overflows(begin),
                     (Some(w), Some(cutter)) => cutter.take(&w),
@@ -157,7 +163,10 @@ impl Measurement<'_> {
         if let Some(missed) = missed {
             warn_of(missed);
         }
-        let known = virtuals.as_ref().map(Virtuals::known).unwrap_or_default();
+        let mut known = virtuals.as_ref().map(Virtuals::known).unwrap_or_default();
+        known.extend(estimates.iter().flat_map(Estimates::known));
+        let mut others = virtuals.as_ref().map(Virtuals::totals).unwrap_or_default();
+        others.extend(estimates.iter().flat_map(Estimates::totals));
         let (mut counts, metrics) = counting.totals(&self.formulas, &known)?;
         judge(&mut counts, sets, inventory);
         let report = Report {
@@ -174,7 +183,7 @@ impl Measurement<'_> {
             }),
             counts,
             metrics,
-            virtual_counters: virtuals.as_ref().map(Virtuals::totals).unwrap_or_default(),
+            virtual_counters: others,
             window: args.window,
             overflow: missed,
             intervals: windowed.then_some(windows),
