@@ -1,5 +1,5 @@
 //! What `scx_amp pmc stat -V sf,ef` says of known kernels on each core type of the board, beside
-//! what their solo runs say; beside what the scheduler's own provider says of two of them; and of a
+//! what the times and energies of the whole programs alone say; beside what the scheduler's own provider says of two of them; and of a
 //! program of two phases over time.
 //!
 //! `cargo run --release -p amp-tests --example factors-of-programs [MACHINE]`
@@ -12,15 +12,15 @@ use std::fmt::Write as _;
 
 /// Kernels, and units of work.
 const KERNELS: [(&str, &str); 9] = [
-    ("alu", "20M"),
-    ("mul", "12M"),
-    ("fp", "3M"),
-    ("stream --size 8M", "3M"),
-    ("chase --size 8M", "600k"),
-    ("hash --size 8M", "1M"),
-    ("branchy", "2M"),
-    ("sort", "200"),
-    ("phased --phase alu=20M --phase hash@8M=1M", "2"),
+    ("alu", "5M"),
+    ("mul", "3M"),
+    ("fp", "800k"),
+    ("stream --size 8M", "800k"),
+    ("chase --size 8M", "300k"),
+    ("hash --size 8M", "600k"),
+    ("branchy", "1M"),
+    ("sort", "50"),
+    ("phased --phase alu=10M --phase hash@8M=600k", "2"),
 ];
 /// Those of them that the scheduler is asked about, too.
 const SCHEDULED: [usize; 2] = [1, 5];
@@ -46,7 +46,7 @@ fn script(cpus: [u32; 2]) -> String {
         for (c, cpu) in cpus.into_iter().enumerate() {
             let run = format!("amp-workload run {kernel} --work {work} --pin {cpu}");
             for _ in 0..RUNS {
-                let _ = writeln!(s, "echo \"solo-{k}-{c} $({run} --count --json)\"");
+                let _ = writeln!(s, "echo \"solo-{k}-{c} $(amp-workload time --pin {cpu} --count --json -- {run})\"");
             }
             for _ in 0..RUNS {
                 let _ = writeln!(s, "factors factor-{k}-{c} '-V sf,ef' {run}");
@@ -57,7 +57,7 @@ fn script(cpus: [u32; 2]) -> String {
         let (kernel, work) = KERNELS[PHASED];
         let _ = writeln!(
             s,
-            "factors phases-{c} '-V sf -i 20 -e task-clock' amp-workload run {kernel} --work {work} --pin {cpu}\n\
+            "factors phases-{c} '-V sf -i 10 -e task-clock' amp-workload run {kernel} --work {work} --pin {cpu}\n\
              awk -F, '$6 == \"sf of big\" && $5 == \"{}\" {{ print \"over-{c}\", $1, $7 }}' /seen",
             ON[c]
         );
@@ -69,7 +69,7 @@ fn script(cpus: [u32; 2]) -> String {
             let _ = writeln!(
                 s,
                 "amp-workload run {kernel} --work 1000G --pin {cpu} >/dev/null & one=$!\n\
-                 for r in 1 2 3 4 5; do sleep 1; echo \"status-{i}-{c} $one $(ask)\"; done\n\
+                 for r in 1 2 3 4 5; do sleep 0.6; echo \"status-{i}-{c} $one $(ask)\"; done\n\
                  kill $one; wait $one"
             );
         }
@@ -116,8 +116,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{machine}: factors of big, {RUNS} runs, mean ± standard deviation");
     for (k, (kernel, _)) in KERNELS.iter().enumerate() {
         let solo = |c: usize| -> Vec<(f64, f64)> {
-            let said = r.lines(&format!("solo-{k}-{c}")).map(str::to_owned);
-            let said = said.map(|l| serde_json::from_str::<Value>(&l).expect("JSON"));
+            let tag = format!("solo-{k}-{c}");
+            let said = r
+                .lines(&tag)
+                .map(|l| serde_json::from_str::<Value>(l).expect("JSON"));
             let number = |v: &Value| v.as_f64().expect("a number");
             said.map(|j| (number(&j["wall_ns"]), number(&j["model"]["energy_uj"])))
                 .collect()
@@ -174,7 +176,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     for (c, on) in ON.into_iter().enumerate() {
-        println!("{} on {on}, -i 20: time (s), sf", KERNELS[PHASED].0);
+        println!("{} on {on}, -i 10: time (s), sf", KERNELS[PHASED].0);
         for line in r.lines(&format!("over-{c}")) {
             println!("  {line}");
         }

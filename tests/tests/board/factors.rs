@@ -6,7 +6,7 @@ use serde_json::Value;
 /// Core types, and a CPU of each.
 const PLACES: [(&str, u32); 2] = [("big", 1), ("little", 4)];
 /// A kernel that gains little from a big core, and one that gains much.
-const KERNELS: [(&str, &str); 2] = [("branchy", "400k"), ("hash --size 8M", "300k")];
+const KERNELS: [(&str, &str); 2] = [("branchy", "1M"), ("mul", "3M")];
 /// Standard uncertainties of the model by which an estimate may be off.
 const UNCERTAINTIES: f64 = 3.0;
 
@@ -24,7 +24,7 @@ fn rows<'a>(of: &'a Value, factor: &str, on: &str) -> Vec<&'a Value> {
 
 #[test]
 fn factors_are_what_solo_runs_say_within_what_the_model_states() {
-    let mut script = String::from("sleep 5\n");
+    let mut script = String::from("sleep 2\n");
     let mut lab = Lab::board("juno");
     for (k, (kernel, work)) in KERNELS.iter().enumerate() {
         for (core_type, cpu) in PLACES {
@@ -37,8 +37,8 @@ fn factors_are_what_solo_runs_say_within_what_the_model_states() {
         }
     }
     script += "\
-scx_amp pmc stat --per-thread -V sf,energy -e instructions:u -m gain=sf*instructions:u --json /threads.json -- amp-workload run alu --threads 3 --work 9M >/dev/null || exit 1
-scx_amp pmc stat -V sf -i 10 -e instructions:u --json /over.json --html /over.html -- amp-workload run phased --phase branchy=200k --phase hash@8M=100k --work 2 --pin 4 >/dev/null || exit 1
+scx_amp pmc stat --per-thread -V sf,energy -e instructions:u -m gain=sf*instructions:u --json /threads.json -- amp-workload run alu --threads 3 --work 3M >/dev/null || exit 1
+scx_amp pmc stat -V sf -i 10 -e instructions:u --json /over.json --html /over.html -- amp-workload run phased --phase alu=1M --phase hash@8M=150k --work 2 --pin 4 >/dev/null || exit 1
 scx_amp pmc stat -V sf -i 10000 -e task-clock --csv -o /true.csv -- true || exit 1
 grep ',sf of big,' /true.csv | sed 's/^/short /'
 for o in '-V sf -a' '-V sf --model /no.toml' '-V sf --window 1M'; do
@@ -73,7 +73,7 @@ done
                     (&one["source"], &one["core_type"], &one["of"]),
                     (&"model juno".into(), &"big".into(), &"program".into())
                 );
-                assert!(one["estimates"].as_u64().unwrap() > 3, "{one}");
+                assert!(one["estimates"].as_u64().unwrap() > 2, "{one}");
                 assert!((value - truth).abs() < UNCERTAINTIES * u, "{one}");
             }
             // the model's sets take turns with ours, and their counts are not told
@@ -123,8 +123,8 @@ done
         "two phases: {} estimates, {least:.3} to {most:.3}",
         over.len()
     );
-    // alone they have 1.4 and 3.3
-    assert!(least < 1.8 && most > 2.7, "{over:?}");
+    // alone they have 1.8 and 3.3
+    assert!(least < 2.2 && most > 2.7, "{over:?}");
     assert!(r.file("/over.html").contains("sf of big"));
 
     // a program that is over at once has no estimate, and the report says so
@@ -132,7 +132,7 @@ done
     assert!(!short.is_empty());
     for line in short {
         assert!(
-            line.starts_with(",sf of big,") && line.contains("no estimate"),
+            line.starts_with(",sf of big,") && line.contains("nothing ran"),
             "{line}"
         );
     }

@@ -291,7 +291,7 @@ impl Estimates {
             out.extend(self.wanted.iter().map(|factor| {
                 let count = FactorCount {
                     on: None,
-                    why: Some("nothing ran that was counted on a core".to_owned()),
+                    why: Some("nothing ran while events of cores were counted".to_owned()),
                     ..count(&self.core_types, &nobody, CoreTypeId::FASTEST)
                 };
                 told(&self.model, *factor, None, count)
