@@ -33,6 +33,45 @@ pub struct FactorCount {
     pub why: Option<String>,
 }
 
+/// What some work takes on a core type.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    /// Seconds.
+    time: f64,
+    /// In seconds of the power that the core type draws on which the work was done: nobody measures
+    /// how much that is, and it is taken to be the same all the time.
+    energy: f64,
+}
+
+impl Work {
+    fn add(&mut self, other: Work) {
+        self.time += other.time;
+        self.energy += other.energy;
+    }
+}
+
+/// Factors of one core type over the slowest one; 1 where the model has none.
+#[derive(Clone, Copy, Debug)]
+struct Both {
+    speedup: f64,
+    efficiency: f64,
+}
+
+impl Both {
+    const OF_SLOWEST: Both = Both {
+        speedup: 1.0,
+        efficiency: 1.0,
+    };
+
+    /// What work takes there that takes `slowest` on the slowest core type [PMCTrack eq. 3-7].
+    fn of(self, slowest: Work) -> Work {
+        Work {
+            time: slowest.time / self.speedup,
+            energy: slowest.energy * self.speedup / self.efficiency,
+        }
+    }
+}
+
 /// The estimates of a factor of a subject so far. Each is of the CPU time since the one before.
 #[derive(Clone, Debug, Default)]
 struct Mean {
@@ -42,18 +81,17 @@ struct Mean {
     taken: Option<Nanos>,
     /// CPU time that they are of, seconds.
     seconds: f64,
-    /// Sum of factor × time.
-    sum: f64,
-    /// Time that the same work takes on the slowest core type, and on that of the factor.
-    slowest: f64,
-    there: f64,
+    /// The same work on the slowest core type, and on that of the factor.
+    slowest: Work,
+    there: Work,
     /// Sum of relative uncertainty × time; `None` once one is unknown.
     relative: Option<f64>,
 }
 
 impl Mean {
-    /// Adds an estimate that is of `seconds` on a core type whose own speedup factor is `here`.
-    fn add(&mut self, e: &Estimate, seconds: f64, here: f64, extrapolated: bool) {
+    /// Adds an estimate that is of `seconds` on a core type whose own factors are `here`, while those
+    /// of the core type that it compares are `there`.
+    fn add(&mut self, e: &Estimate, seconds: f64, [here, there]: [Both; 2], extrapolated: bool) {
         let before = match self.estimates {
             0 => Some(0.0),
             _ => self.relative,
@@ -64,22 +102,25 @@ impl Mean {
         self.estimates += 1;
         self.extrapolated += u64::from(extrapolated);
         self.seconds += seconds;
-        self.sum += e.value * seconds;
-        self.slowest += here * seconds;
-        self.there += here * seconds / e.value;
+        let slowest = Work {
+            time: seconds * here.speedup,
+            energy: seconds * here.efficiency / here.speedup,
+        };
+        self.slowest.add(slowest);
+        self.there.add(there.of(slowest));
     }
 
     /// The factor over all of the time, and its standard uncertainty.
     fn value(&self, factor: Factor) -> Option<(f64, Option<f64>)> {
-        let (above, below) = match factor {
-            // times add up, and not their ratios
-            Factor::Speedup => (self.slowest, self.there),
-            Factor::Efficiency => (self.sum, self.seconds),
-        };
-        if below <= 0.0 || self.seconds <= 0.0 {
+        if self.there.time <= 0.0 || self.there.energy <= 0.0 || self.seconds <= 0.0 {
             return None;
         }
-        let value = above / below;
+        // times and energies add up, and not their ratios
+        let speedup = self.slowest.time / self.there.time;
+        let value = match factor {
+            Factor::Speedup => speedup,
+            Factor::Efficiency => speedup * self.slowest.energy / self.there.energy,
+        };
         // a model that is off for a program is off each time: the mean of many is no better
         let u = self.relative.map(|r| r / self.seconds * value);
         Some((value, u))
@@ -213,15 +254,20 @@ impl Estimates {
         };
         let extrapolated = self.provider.caveats(key(i)).extrapolated;
         let slowest = self.core_types.len().saturating_sub(1);
-        let here = match s.on.index() == slowest {
-            true => Some(1.0),
-            false => {
-                let own = MetricId::SpeedupFactor(s.on);
-                self.provider.estimate(key(i), own).map(|e| e.value)
+        let provider = &self.provider;
+        let both = |of: CoreTypeId| {
+            let value = |factor: Factor| {
+                let e = provider.estimate(key(i), factor.of(of));
+                e.map(|e| e.value).filter(|v| *v > 0.0).unwrap_or(1.0)
+            };
+            match of.index() == slowest {
+                true => Both::OF_SLOWEST,
+                false => Both {
+                    speedup: value(Factor::Speedup),
+                    efficiency: value(Factor::Efficiency),
+                },
             }
         };
-        // where the model does not tell, time there counts as it is
-        let here = here.filter(|h| *h > 0.0).unwrap_or(1.0);
         let mut any = false;
         for factor in &self.wanted {
             for of in types(&self.core_types) {
@@ -235,7 +281,7 @@ impl Estimates {
                     continue;
                 }
                 mean.taken = Some(taken);
-                mean.add(&e, s.since, here, extrapolated);
+                mean.add(&e, s.since, [both(s.on), both(of)], extrapolated);
                 any = true;
                 let count = FactorCount {
                     estimates: 1,
@@ -255,7 +301,8 @@ impl Estimates {
     /// it ran; with a reason where there is none.
     ///
     /// A speedup factor is the time that the same work takes on the slowest core type over that on
-    /// the other one; an efficiency factor is a mean by CPU time.
+    /// the other one. An efficiency factor is the same of energy × time, if the core that it ran on
+    /// drew the same power all the time.
     pub fn totals(&self) -> Vec<VirtualCount> {
         let mut out = Vec::new();
         for s in &self.subjects {

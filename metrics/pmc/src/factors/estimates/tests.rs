@@ -266,14 +266,19 @@ fn a_core_type_without_a_factor_is_named() {
     );
 }
 
-/// Two phases of different length: each with its factor, as the time of the same work says.
+/// Two phases of different length: each with its factors, as time and energy of the same work say.
 #[test]
-fn the_whole_run_is_a_ratio_of_times() {
-    for (on, value) in [
+fn the_whole_run_is_a_ratio_of_times_and_energies() {
+    for (on, value, efficiency) in [
         // on big, times there add up by what they would be on little: (30·1.5 + 10·3.5)/40
-        ("big", (0.03 * 1.5 + 0.01 * 3.5) / 0.04),
+        (
+            "big",
+            (0.03 * 1.5 + 0.01 * 3.5) / 0.04,
+            // energy on little of what takes 1 J on big: 0.5/1.5 and 1.5/3.5
+            Some((0.03 * 0.5 / 1.5 + 0.01 * 1.5 / 3.5) / 0.04),
+        ),
         // on little, by what they would be on big: 40 / (30/1 + 10/6)
-        ("little", 0.04 / (0.03 / 1.0 + 0.01 / 6.0)),
+        ("little", 0.04 / (0.03 / 1.0 + 0.01 / 6.0), None),
     ] {
         let mut e = estimates();
         let mut first = turn(0, on, [900, 1000, 0]);
@@ -286,6 +291,11 @@ fn the_whole_run_is_a_ratio_of_times() {
         let mut fourth = turn(3, on, [900, 1000, 0]);
         fourth.counts.iter_mut().for_each(|c| c.seconds = 0.005);
         assert!(!e.take(&mut fourth).is_empty());
+        let ef = e.totals().remove(1).value;
+        match (ef, efficiency) {
+            (Some(ef), Some(by)) => assert!((ef - value * by).abs() < 1e-9, "{ef}"),
+            (ef, by) => assert_eq!(ef, by),
+        }
         let sf = e.totals().remove(0);
         assert!((sf.value.unwrap() - value).abs() < 1e-9, "{on}: {sf:?}");
         let f = sf.factor.unwrap();
