@@ -231,7 +231,7 @@ fn page_bytes() -> usize {
 /// Whether between two loads of a page all `others` are loaded from, whole turns long.
 fn each_page_in_its_turn(loads: &[u64], pages: usize) -> Result<(), String> {
     let turns = loads.chunks(pages);
-    if loads.is_empty() || loads.len() % pages != 0 {
+    if loads.is_empty() || !loads.len().is_multiple_of(pages) {
         return Err(format!("{} loads of {pages} pages", loads.len()));
     }
     for turn in turns {
