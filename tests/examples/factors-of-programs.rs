@@ -1,6 +1,6 @@
 //! What `scx_amp pmc stat -V sf,ef` says of known kernels on each core type of the board, beside
-//! what the times and energies of the whole programs alone say; beside what the scheduler's own provider says of two of them; and of a
-//! program of two phases over time.
+//! what the times and energies of the whole programs alone say; beside what the scheduler's own
+//! provider says of two of them that have run for a while; and of a program of two phases over time.
 //!
 //! `cargo run --release -p amp-tests --example factors-of-programs [MACHINE]`
 
@@ -31,10 +31,10 @@ const ON: [&str; 2] = ["big", "little"];
 const ASK: &str = "
 wait_for() { i=0; while [ \"$(cat /sys/kernel/sched_ext/state)\" != $1 ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done; }
 ask() { scx_amp ctl status | tr -d '\\n'; echo; }
-# name, options, command: the factors of the whole run
+# name, options, target: the factors of the whole run
 factors() {
     n=$1 o=$2; shift 2
-    scx_amp pmc stat --csv -o /seen $o -- \"$@\" >/dev/null || exit 1
+    scx_amp pmc stat --csv -o /seen $o \"$@\" >/dev/null || exit 1
     awk -F, -v n=$n '/^value,counter/ { on = 1; next } on { print n, $2, $1, $6, $7, $8, $9 }' /seen
 }
 sleep 5
@@ -49,7 +49,7 @@ fn script(cpus: [u32; 2]) -> String {
                 let _ = writeln!(s, "echo \"solo-{k}-{c} $(amp-workload time --pin {cpu} --count --json -- {run})\"");
             }
             for _ in 0..RUNS {
-                let _ = writeln!(s, "factors factor-{k}-{c} '-V sf,ef' {run}");
+                let _ = writeln!(s, "factors factor-{k}-{c} '-V sf,ef' -- {run}");
             }
         }
     }
@@ -57,21 +57,30 @@ fn script(cpus: [u32; 2]) -> String {
         let (kernel, work) = KERNELS[PHASED];
         let _ = writeln!(
             s,
-            "factors phases-{c} '-V sf -i 10 -e task-clock' amp-workload run {kernel} --work {work} --pin {cpu}\n\
+            "factors phases-{c} '-V sf -i 10 -e task-clock' -- amp-workload run {kernel} --work {work} --pin {cpu}\n\
              awk -F, '$6 == \"sf of big\" && $5 == \"{}\" {{ print \"over-{c}\", $1, $7 }}' /seen",
             ON[c]
         );
     }
+    let endless = |s: &mut String, k: usize, cpu: u32, each: &str| {
+        let (kernel, _) = KERNELS[k];
+        let _ = writeln!(
+            s,
+            "amp-workload run {kernel} --work 1000G --pin {cpu} >/dev/null & one=$!\nsleep 1\n\
+             for r in $(seq {RUNS}); do {each}; done\nkill $one; wait $one"
+        );
+    };
+    for (i, k) in SCHEDULED.into_iter().enumerate() {
+        for (c, cpu) in cpus.into_iter().enumerate() {
+            let each = format!("factors steady-{i}-{c} '-V sf,ef --timeout 300' -p $one");
+            endless(&mut s, k, cpu, &each);
+        }
+    }
     s += "scx_amp run --policy rr --provider model 2>/dev/null & pid=$!\nwait_for enabled\n";
     for (i, k) in SCHEDULED.into_iter().enumerate() {
         for (c, cpu) in cpus.into_iter().enumerate() {
-            let (kernel, _) = KERNELS[k];
-            let _ = writeln!(
-                s,
-                "amp-workload run {kernel} --work 1000G --pin {cpu} >/dev/null & one=$!\n\
-                 for r in 1 2 3 4 5; do sleep 0.6; echo \"status-{i}-{c} $one $(ask)\"; done\n\
-                 kill $one; wait $one"
-            );
+            let each = format!("sleep 0.6; echo \"status-{i}-{c} $one $(ask)\"");
+            endless(&mut s, k, cpu, &each);
         }
     }
     s + "kill $pid; wait $pid\n"
@@ -164,9 +173,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
             }
             for (of, name) in said.iter().zip(["sf", "ef"]) {
-                let stat = factors(&r, &format!("factor-{k}-{c}"), name, on);
+                let stat = factors(&r, &format!("steady-{i}-{c}"), name, on);
                 println!(
-                    "{:<42} {name} on {on:<6}  ctl status {} ({} looks)  pmc stat {}",
+                    "{:<42} {name} on {on:<6}  ctl status {} ({} looks)  pmc stat -p {}",
                     KERNELS[k].0,
                     shown(of),
                     of.len(),
