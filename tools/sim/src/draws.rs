@@ -54,20 +54,24 @@ fn pool(result: &mut PolicyResult, draws: &[&PolicyResult]) {
     if draws.len() < 2 {
         return;
     }
-    let known = |of: fn(&PolicyResult) -> Option<Measured>| {
+    let known = |of: &dyn Fn(&PolicyResult) -> Option<Measured>| {
         let all: Option<Vec<Measured>> = draws.iter().map(|d| of(d)).collect();
         all.and_then(|all| over(&all))
     };
-    result.asp = known(|d| Some(d.asp)).unwrap_or(result.asp);
-    result.unfairness = known(|d| Some(d.unfairness)).unwrap_or(result.unfairness);
-    result.asp_gm = known(|d| d.asp_gm);
-    result.stp = known(|d| d.stp);
-    result.edp = known(|d| d.edp);
-    result.edp_by_work = known(|d| d.edp_by_work);
-    result.energy_j = known(|d| d.energy_j);
+    result.asp = known(&|d| Some(d.asp)).unwrap_or(result.asp);
+    result.unfairness = known(&|d| Some(d.unfairness)).unwrap_or(result.unfairness);
+    result.asp_gm = known(&|d| d.asp_gm);
+    result.stp = known(&|d| d.stp);
+    result.edp = known(&|d| d.edp);
+    result.edp_by_work = known(&|d| d.edp_by_work);
+    result.energy_j = known(&|d| d.energy_j);
+    result.figures = std::mem::take(&mut result.figures)
+        .into_keys()
+        .filter_map(|key| Some((key.clone(), known(&|d| d.figures.get(&key).copied())?)))
+        .collect();
     let swaps: Option<Vec<f64>> = draws.iter().map(|d| d.swaps_per_s).collect();
     result.swaps_per_s = swaps.map(|s| s.iter().sum::<f64>() / s.len() as f64);
-    result.runs = draws.iter().flat_map(|d| d.runs.iter().copied()).collect();
+    result.runs = draws.iter().flat_map(|d| d.runs.iter().cloned()).collect();
     // the steady state of one draw is not that of the others
     result.oracle = None;
     for (i, app) in result.apps.iter_mut().enumerate() {
@@ -135,5 +139,21 @@ mod tests {
         let many = over(&draws(400)).unwrap();
         assert!((many.u.unwrap() - 0.5).abs() < 0.01);
         assert_eq!(over(&draws(4)[..1]).unwrap().u, None);
+    }
+
+    #[test]
+    fn further_figures_are_of_all_draws() {
+        let draw = |antt: f64| -> PolicyResult {
+            let m = |value: f64| serde_json::json!({"value": value, "u": null});
+            serde_json::from_value(serde_json::json!({
+                "policy": "rr", "asp": m(1.0), "unfairness": m(1.0), "apps": [],
+                "figures": {"antt": m(antt)},
+            }))
+            .unwrap()
+        };
+        let (first, second) = (draw(1.0), draw(2.0));
+        let mut all = first.clone();
+        pool(&mut all, &[&first, &second]);
+        assert_eq!(all.figures["antt"].value, 1.5);
     }
 }
