@@ -1,7 +1,7 @@
 use super::*;
 use amp_metrics::pmu::Pmus;
 use amp_metrics::virtual_counters::VirtualCounters;
-use amp_metrics::Quality;
+use amp_metrics::{MetricId, Quality};
 use std::path::Path;
 
 use crate::inventory::CounterInventory;
