@@ -41,8 +41,9 @@ pub fn open(kind: u32, config: u64, tid: i32, cpu: i32, leader: i32) -> Result<O
         attr.set_pinned(1);
     }
     if tid >= 0 {
-        attr.read_format = perf::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
+        let both = perf::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
             | perf::bindings::PERF_FORMAT_TOTAL_TIME_RUNNING;
+        attr.read_format = both.into();
     }
     // SAFETY: `attr` is whole and lives over the call, which only reads it.
     let fd = unsafe { perf::perf_event_open(&mut attr, tid, cpu, leader, 8) };

@@ -5,8 +5,8 @@ use crate::counting::{Known, Row, Window, WindowCount};
 use crate::virtuals::VirtualCount;
 use amp_metrics::providers::{Model, PlatformModel};
 use amp_metrics::{
-    AppId, CoreTypeId, CoreTypeSet, Estimate, Nanos, Provider, Reading, Snapshot,
-    ThreadKey, ThreadSample, MAX_CORE_TYPES,
+    AppId, CoreTypeId, CoreTypeSet, Estimate, Nanos, Provider, Reading, Snapshot, ThreadKey,
+    ThreadSample, MAX_CORE_TYPES,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
