@@ -126,6 +126,8 @@ mod tests {
             "armv8_cortex_a53",
             "cpu_core",
             "cpu_atom",
+            "cpu",
+            "apple_avalanche_pmu",
         ] {
             assert!(c.of(pmu).is_some_and(|e| e.len() >= 4), "{pmu}");
         }
