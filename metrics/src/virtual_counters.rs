@@ -4,7 +4,9 @@
 //! |---|---|---|
 //! | [`Powercap`] | energy | the machine (RAPL packages) |
 //! | [`PowerPmu`] | energy | the machine (perf's `power` PMU, where powercap is not readable) |
+//! | [`CorePower`] | energy | core types, without what their cores share (perf's `power_core` PMU, AMD) |
 //! | [`Hwmon`] | energy | core types whose sensors are known by label, else the machine |
+//! | [`ScmiPowercap`] | energy, from power | core types whose zones are known by name |
 //! | [`BoardEnergy`] | energy | each CPU and each core type of the virtual board |
 //! | [`Resctrl`] | LLC occupancy, memory traffic | applications |
 //! | [`ThreadDirector`] | performance and efficiency, as the hardware rates them now | core types |
@@ -14,18 +16,22 @@
 
 mod board;
 mod clock_limits;
+mod core_power;
 mod energy;
 mod hwmon;
 mod meter;
 mod resctrl;
+mod scmi;
 mod thread_director;
 
 pub use board::BoardEnergy;
 pub use clock_limits::ClockLimits;
+pub use core_power::CorePower;
 pub use energy::{PowerPmu, Powercap};
 pub use hwmon::Hwmon;
 pub use meter::EnergyMeter;
 pub use resctrl::Resctrl;
+pub use scmi::ScmiPowercap;
 pub use thread_director::{Messages, ThreadDirector};
 
 use crate::ids::{CoreTypeId, Nanos};
@@ -82,6 +88,11 @@ pub trait VirtualSource: Send {
         false
     }
 
+    /// Whether it has the energy of each core type.
+    fn by_core_type(&self) -> bool {
+        false
+    }
+
     /// Adds what it counted since the last call, at time `now`. `threads` is empty unless
     /// [`VirtualSource::by_application`].
     ///
@@ -124,8 +135,8 @@ pub struct VirtualCounters {
 
 impl VirtualCounters {
     /// Finds the sources of this machine. One of energy is taken, the most detailed there is: the
-    /// board's page, sensors per core type, RAPL through powercap, RAPL through perf. `labels` are
-    /// texts that tell a sensor's core type.
+    /// board's page, sensors of core types, SCMI's zones of them, RAPL of cores, RAPL of packages through powercap or perf.
+    /// `labels` are texts that tell a sensor's core type.
     pub fn detect(roots: &Roots, pmus: &Pmus, labels: &[(String, CoreTypeId)]) -> VirtualCounters {
         let mut all = VirtualCounters::detect_energy(roots, pmus, labels);
         let cache = VirtualCounters::detect_cache(roots);
@@ -142,10 +153,13 @@ impl VirtualCounters {
     ) -> VirtualCounters {
         let mut all = VirtualCounters::of(Vec::new());
         let sysfs = roots.sysfs.as_path();
-        let energy: [&dyn Fn() -> Result<Box<dyn VirtualSource>, VirtualError>; 4] = [
+        let powercap = sysfs.join("class/powercap");
+        let energy: [&dyn Fn() -> Result<Box<dyn VirtualSource>, VirtualError>; 6] = [
             &|| Ok(Box::new(BoardEnergy::open(sysfs)?)),
             &|| Ok(Box::new(Hwmon::open(&sysfs.join("class/hwmon"), labels)?)),
-            &|| Ok(Box::new(Powercap::open(&sysfs.join("class/powercap"))?)),
+            &|| Ok(Box::new(ScmiPowercap::open(&powercap, labels)?)),
+            &|| Ok(Box::new(CorePower::open(sysfs, pmus)?)),
+            &|| Ok(Box::new(Powercap::open(&powercap)?)),
             &|| Ok(Box::new(PowerPmu::open(sysfs, pmus)?)),
         ];
         for open in energy {
@@ -213,7 +227,7 @@ impl VirtualCounters {
 
     /// Whether a source in use measures the energy of each core type.
     pub fn energy_per_core_type(&self) -> bool {
-        self.names().any(|n| n == "board" || n == "hwmon")
+        self.sources.iter().any(|s| s.by_core_type())
     }
 
     /// Whether the hardware may say how fast its core types are: that it has said so is another matter.

@@ -33,6 +33,10 @@ impl VirtualSource for BoardEnergy {
         "board"
     }
 
+    fn by_core_type(&self) -> bool {
+        true
+    }
+
     fn sample(
         &mut self,
         now: Nanos,

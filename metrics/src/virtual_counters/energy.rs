@@ -101,6 +101,19 @@ impl VirtualSource for Powercap {
     }
 }
 
+/// Joules per count of an event, by its file below the folder of PMUs.
+pub(super) fn scale_of(sysfs: &Path, file: &str) -> Result<f64, VirtualError> {
+    let path = sysfs.join(DEVICES).join(file);
+    let text = read(&path)?;
+    let scale = text.parse::<f64>().ok();
+    let scale = scale.filter(|s| s.is_finite() && *s > 0.0);
+    scale.ok_or(VirtualError::Bad {
+        path,
+        text,
+        want: "a factor above 0",
+    })
+}
+
 /// RAPL through perf's `power` PMU.
 #[derive(Debug)]
 pub struct PowerPmu {
@@ -128,17 +141,7 @@ impl PowerPmu {
             .parse()
             .map_err(crate::perf::CounterError::from)?;
         let event = pmus.resolve_named(&spec).map_err(|e| none(e.to_string()))?;
-        let file = sysfs.join(DEVICES).join("power/events/energy-pkg.scale");
-        let text = read(&file)?;
-        let scale = text
-            .parse::<f64>()
-            .ok()
-            .filter(|s| s.is_finite() && *s > 0.0);
-        let scale = scale.ok_or(VirtualError::Bad {
-            path: file,
-            text,
-            want: "a factor above 0",
-        })?;
+        let scale = scale_of(sysfs, "power/events/energy-pkg.scale")?;
         let set = OpenSet::open(
             &EventSet {
                 events: vec![event],

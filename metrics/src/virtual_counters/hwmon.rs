@@ -86,6 +86,10 @@ impl VirtualSource for Hwmon {
         "hwmon"
     }
 
+    fn by_core_type(&self) -> bool {
+        true
+    }
+
     fn sample(
         &mut self,
         now: Nanos,
