@@ -336,15 +336,19 @@ fn query_at<T: serde::de::DeserializeOwned>(
     serde_json::from_value(answer).context(UNREADABLE)
 }
 
-/// Why there is no answer. The protocol has an error number with what the scheduler says, and that
-/// number says nothing.
+/// Why there is no answer. The protocol has an error number with what the scheduler says, which says
+/// nothing, and with `RUST_BACKTRACE` where in the scheduler it was said.
 fn refused(e: anyhow::Error) -> anyhow::Error {
     if e.downcast_ref::<StatsErrno>().is_none() {
         return e.context("the running scheduler does not answer");
     }
     let said = e.root_cause().to_string();
-    let said = serde_json::from_str(&said).unwrap_or(said);
-    anyhow!("the running scheduler does not answer: {said}")
+    let said: String = serde_json::from_str(&said).unwrap_or(said);
+    let said = said.split("\n\nStack backtrace:").next();
+    anyhow!(
+        "the running scheduler does not answer: {}",
+        said.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
