@@ -22,6 +22,7 @@ mod hwmon;
 mod meter;
 mod resctrl;
 mod scmi;
+mod sensors;
 mod thread_director;
 
 pub use board::BoardEnergy;

@@ -1,10 +1,8 @@
 //! Energy of single cores: perf's `power_core` PMU (AMD, from Linux 6.15 on).
 
-use super::energy::scale_of;
+use super::energy::EnergyEvent;
 use super::{VirtualError, VirtualSource};
-use crate::event::{EventSet, EventSpec};
 use crate::ids::{CoreTypeId, Nanos};
-use crate::perf::OpenSet;
 use crate::pmu::Pmus;
 use crate::sample::{Subject, ThreadSample, VirtualCounter, VirtualReading};
 use std::path::Path;
@@ -13,9 +11,7 @@ use std::path::Path;
 /// share.
 #[derive(Debug)]
 pub struct CorePower {
-    set: OpenSet,
-    /// Joules per count.
-    scale: f64,
+    energy: EnergyEvent,
     /// Core type of each CPU that a core is read on.
     types: Vec<(u32, CoreTypeId)>,
     /// Counts of each core type at the last sample.
@@ -30,32 +26,19 @@ impl CorePower {
     /// When there is no such PMU, the kernel refuses, or the machine has one core type: the whole
     /// package says more of that.
     pub fn open(sysfs: &Path, pmus: &Pmus) -> Result<CorePower, VirtualError> {
-        let none = |reason: String| VirtualError::None {
-            what: "energy of cores (perf)",
-            reason,
-        };
-        let pmu = pmus
-            .by_name("power_core")
-            .ok_or_else(|| none("no PMU `power_core`".to_owned()))?;
-        if pmus.core_types().count() < 2 {
-            return Err(none("the machine has one core type".to_owned()));
+        const PMU: &str = "power_core";
+        const WHAT: &str = "energy of cores (perf)";
+        if pmus.core_types().count() == 1 {
+            return Err(VirtualError::None {
+                what: WHAT,
+                reason: "the machine has one core type".to_owned(),
+            });
         }
-        let types = types(pmus, &pmu.cpus);
-        let spec: EventSpec = "power_core/energy-core/"
-            .parse()
-            .map_err(crate::perf::CounterError::from)?;
-        let event = pmus.resolve_named(&spec).map_err(|e| none(e.to_string()))?;
-        let scale = scale_of(sysfs, "power_core/events/energy-core.scale")?;
-        let set = OpenSet::open(
-            &EventSet {
-                events: vec![event],
-            },
-            &pmu.cpus,
-        )?;
+        let energy = EnergyEvent::open(sysfs, pmus, (PMU, "energy-core"), WHAT)?;
+        let cpus = pmus.by_name(PMU).map_or(&[][..], |p| &p.cpus);
         Ok(CorePower {
-            set,
-            scale,
-            types,
+            energy,
+            types: types(pmus, cpus),
             last: Vec::new(),
             at: None,
         })
@@ -100,7 +83,7 @@ impl VirtualSource for CorePower {
         _threads: &[ThreadSample],
         out: &mut Vec<VirtualReading>,
     ) -> Result<(), VirtualError> {
-        let counts = self.set.read()?;
+        let counts = self.energy.set.read()?;
         let each = counts.iter().map(|c| (c.cpu, c.counts.iter().sum()));
         let total = sums(each, &self.types);
         if let Some(at) = self.at {
@@ -108,7 +91,7 @@ impl VirtualSource for CorePower {
                 out.push(VirtualReading {
                     counter: VirtualCounter::Energy,
                     of: Subject::CoreType(CoreTypeId(t as u8)),
-                    value: now_at.saturating_sub(*before) as f64 * self.scale,
+                    value: now_at.saturating_sub(*before) as f64 * self.energy.scale,
                     over: now.saturating_sub(at),
                 });
             }

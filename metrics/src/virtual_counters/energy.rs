@@ -101,25 +101,58 @@ impl VirtualSource for Powercap {
     }
 }
 
-/// Joules per count of an event, by its file below the folder of PMUs.
-pub(super) fn scale_of(sysfs: &Path, file: &str) -> Result<f64, VirtualError> {
-    let path = sysfs.join(DEVICES).join(file);
-    let text = read(&path)?;
-    let scale = text.parse::<f64>().ok();
-    let scale = scale.filter(|s| s.is_finite() && *s > 0.0);
-    scale.ok_or(VirtualError::Bad {
-        path,
-        text,
-        want: "a factor above 0",
-    })
+/// An event of a PMU that counts energy, on each CPU that the PMU names.
+#[derive(Debug)]
+pub(super) struct EnergyEvent {
+    pub set: OpenSet,
+    /// Joules per count.
+    pub scale: f64,
+}
+
+impl EnergyEvent {
+    /// Opens `event` of `pmu`; `what` is the source, for messages.
+    ///
+    /// # Errors
+    /// When there is no such PMU, or the kernel refuses.
+    pub fn open(
+        sysfs: &Path,
+        pmus: &Pmus,
+        (pmu, event): (&str, &str),
+        what: &'static str,
+    ) -> Result<EnergyEvent, VirtualError> {
+        let none = |reason: String| VirtualError::None { what, reason };
+        let of = pmus
+            .by_name(pmu)
+            .ok_or_else(|| none(format!("no PMU `{pmu}`")))?;
+        let spec: EventSpec = format!("{pmu}/{event}/")
+            .parse()
+            .map_err(crate::perf::CounterError::from)?;
+        let resolved = pmus.resolve_named(&spec).map_err(|e| none(e.to_string()))?;
+        let path = sysfs
+            .join(DEVICES)
+            .join(format!("{pmu}/events/{event}.scale"));
+        let text = read(&path)?;
+        let scale = text.parse::<f64>().ok();
+        let scale = scale.filter(|s| s.is_finite() && *s > 0.0);
+        let scale = scale.ok_or(VirtualError::Bad {
+            path,
+            text,
+            want: "a factor above 0",
+        })?;
+        let set = EventSet {
+            events: vec![resolved],
+        };
+        Ok(EnergyEvent {
+            set: OpenSet::open(&set, &of.cpus)?,
+            scale,
+        })
+    }
 }
 
 /// RAPL through perf's `power` PMU.
 #[derive(Debug)]
 pub struct PowerPmu {
-    set: OpenSet,
-    /// Joules per count.
-    scale: f64,
+    energy: EnergyEvent,
     last: u64,
     at: Option<Nanos>,
 }
@@ -130,27 +163,8 @@ impl PowerPmu {
     /// # Errors
     /// When there is no such PMU, or the kernel refuses.
     pub fn open(sysfs: &Path, pmus: &Pmus) -> Result<PowerPmu, VirtualError> {
-        let none = |reason: String| VirtualError::None {
-            what: "RAPL (perf)",
-            reason,
-        };
-        let pmu = pmus
-            .by_name("power")
-            .ok_or_else(|| none("no PMU `power`".to_owned()))?;
-        let spec: EventSpec = "power/energy-pkg/"
-            .parse()
-            .map_err(crate::perf::CounterError::from)?;
-        let event = pmus.resolve_named(&spec).map_err(|e| none(e.to_string()))?;
-        let scale = scale_of(sysfs, "power/events/energy-pkg.scale")?;
-        let set = OpenSet::open(
-            &EventSet {
-                events: vec![event],
-            },
-            &pmu.cpus,
-        )?;
         Ok(PowerPmu {
-            set,
-            scale,
+            energy: EnergyEvent::open(sysfs, pmus, ("power", "energy-pkg"), "RAPL (perf)")?,
             last: 0,
             at: None,
         })
@@ -168,10 +182,10 @@ impl VirtualSource for PowerPmu {
         _threads: &[ThreadSample],
         out: &mut Vec<VirtualReading>,
     ) -> Result<(), VirtualError> {
-        let counts = self.set.read()?;
+        let counts = self.energy.set.read()?;
         let total: u64 = counts.iter().flat_map(|c| &c.counts).sum();
         if let Some(at) = self.at {
-            let joules = total.saturating_sub(self.last) as f64 * self.scale;
+            let joules = total.saturating_sub(self.last) as f64 * self.energy.scale;
             out.push(machine(joules, now.saturating_sub(at)));
         }
         (self.last, self.at) = (total, Some(now));

@@ -1,26 +1,15 @@
 //! Energy and power sensors below `/sys/class/hwmon`.
 
-use super::{folders, number, read, VirtualError, VirtualSource};
+use super::sensors::Sensors;
+use super::{folders, read, VirtualError, VirtualSource};
 use crate::ids::{CoreTypeId, Nanos};
-use crate::sample::{Subject, ThreadSample, VirtualCounter, VirtualReading};
-use std::path::{Path, PathBuf};
-
-#[derive(Debug)]
-struct Sensor {
-    file: PathBuf,
-    /// Cumulative energy in microjoules, else power in microwatts.
-    energy: bool,
-    of: Subject,
-    last: u64,
-}
+use crate::sample::{ThreadSample, VirtualReading};
+use std::path::Path;
 
 /// Sensors of core types, told by their labels. Energy sensors are read as they are; power is taken
 /// as constant at the mean of its values at both ends of the interval.
 #[derive(Debug)]
-pub struct Hwmon {
-    sensors: Vec<Sensor>,
-    at: Option<Nanos>,
-}
+pub struct Hwmon(Sensors);
 
 impl Hwmon {
     /// Opens the sensors below `class` whose label contains one of `labels` (in any case). Where a
@@ -29,7 +18,7 @@ impl Hwmon {
     /// # Errors
     /// When there is none, or one cannot be read.
     pub fn open(class: &Path, labels: &[(String, CoreTypeId)]) -> Result<Hwmon, VirtualError> {
-        let mut sensors: Vec<Sensor> = Vec::new();
+        let mut sensors = Sensors::default();
         for dir in folders(class) {
             let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
             let mut names: Vec<String> = entries
@@ -49,23 +38,7 @@ impl Hwmon {
                 let Ok(label) = read(&dir.join(format!("{stem}_label"))) else {
                     continue;
                 };
-                let label = label.to_lowercase();
-                let matching = labels
-                    .iter()
-                    .find(|(text, _)| label.contains(&text.to_lowercase()));
-                let Some(of) = matching.map(|(_, t)| Subject::CoreType(*t)) else {
-                    continue;
-                };
-                if sensors.iter().any(|s| s.of == of) {
-                    continue;
-                }
-                let file = dir.join(&name);
-                sensors.push(Sensor {
-                    last: number(&file)?,
-                    file,
-                    energy,
-                    of,
-                });
+                sensors.add(dir.join(&name), &label, labels, energy)?;
             }
         }
         if sensors.is_empty() {
@@ -77,7 +50,7 @@ impl Hwmon {
                 ),
             });
         }
-        Ok(Hwmon { sensors, at: None })
+        Ok(Hwmon(sensors))
     }
 }
 
@@ -96,33 +69,14 @@ impl VirtualSource for Hwmon {
         _threads: &[ThreadSample],
         out: &mut Vec<VirtualReading>,
     ) -> Result<(), VirtualError> {
-        let over = self.at.map(|at| now.saturating_sub(at));
-        for s in &mut self.sensors {
-            let value = number(&s.file)?;
-            if let Some(over) = over {
-                let micro = if s.energy {
-                    // the counter of a driver that was loaded anew starts from 0
-                    value.saturating_sub(s.last) as f64
-                } else {
-                    (value as f64 + s.last as f64) / 2.0 * over.as_secs_f64()
-                };
-                out.push(VirtualReading {
-                    counter: VirtualCounter::Energy,
-                    of: s.of,
-                    value: micro * 1e-6,
-                    over,
-                });
-            }
-            s.last = value;
-        }
-        self.at = Some(now);
-        Ok(())
+        self.0.sample(now, out)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Subject;
 
     #[test]
     fn sensors_by_label_energy_before_power() {

@@ -1,28 +1,18 @@
 //! Power of the domains that a system's firmware tells of: SCMI zones below `/sys/class/powercap`.
 
-use super::{folders, number, read, VirtualError, VirtualSource};
+use super::sensors::Sensors;
+use super::{folders, read, VirtualError, VirtualSource};
 use crate::ids::{CoreTypeId, Nanos};
-use crate::sample::{Subject, ThreadSample, VirtualCounter, VirtualReading};
-use std::path::{Path, PathBuf};
+use crate::sample::{ThreadSample, VirtualReading};
+use std::path::Path;
 
 /// What zones of SCMI are called, with a number behind it \[Linux, drivers/powercap/arm_scmi_powercap.c\].
 const ZONES: &str = "arm-scmi:";
 
-#[derive(Debug)]
-struct Zone {
-    /// The domain's average power in microwatts.
-    file: PathBuf,
-    of: CoreTypeId,
-    last: u64,
-}
-
 /// Zones of core types, told by their names. The firmware gives a mean power over a time of its own;
 /// it is taken as constant at the mean of its values at both ends of the interval.
 #[derive(Debug)]
-pub struct ScmiPowercap {
-    zones: Vec<Zone>,
-    at: Option<Nanos>,
-}
+pub struct ScmiPowercap(Sensors);
 
 impl ScmiPowercap {
     /// Opens the zones below `class` (`/sys/class/powercap`) whose name contains one of `labels` (in
@@ -34,27 +24,14 @@ impl ScmiPowercap {
         class: &Path,
         labels: &[(String, CoreTypeId)],
     ) -> Result<ScmiPowercap, VirtualError> {
-        let mut zones: Vec<Zone> = Vec::new();
+        let mut zones = Sensors::default();
         for dir in folders(class) {
             let folder = dir.file_name().unwrap_or_default().to_string_lossy();
             if !folder.starts_with(ZONES) {
                 continue;
             }
-            let name = read(&dir.join("name"))?.to_lowercase();
-            let mut matching = labels.iter();
-            let matching = matching.find(|(text, _)| name.contains(&text.to_lowercase()));
-            let Some((_, of)) = matching else {
-                continue;
-            };
-            if zones.iter().any(|z| z.of == *of) {
-                continue;
-            }
-            let file = dir.join("power_uw");
-            zones.push(Zone {
-                last: number(&file)?,
-                file,
-                of: *of,
-            });
+            let name = read(&dir.join("name"))?;
+            zones.add(dir.join("power_uw"), &name, labels, false)?;
         }
         if zones.is_empty() {
             return Err(VirtualError::None {
@@ -62,7 +39,7 @@ impl ScmiPowercap {
                 reason: format!("no {ZONES} zone of a core type under {}", class.display()),
             });
         }
-        Ok(ScmiPowercap { zones, at: None })
+        Ok(ScmiPowercap(zones))
     }
 }
 
@@ -81,28 +58,14 @@ impl VirtualSource for ScmiPowercap {
         _threads: &[ThreadSample],
         out: &mut Vec<VirtualReading>,
     ) -> Result<(), VirtualError> {
-        let over = self.at.map(|at| now.saturating_sub(at));
-        for z in &mut self.zones {
-            let value = number(&z.file)?;
-            if let Some(over) = over {
-                let microwatts = (value as f64 + z.last as f64) / 2.0;
-                out.push(VirtualReading {
-                    counter: VirtualCounter::Energy,
-                    of: Subject::CoreType(z.of),
-                    value: microwatts * over.as_secs_f64() * 1e-6,
-                    over,
-                });
-            }
-            z.last = value;
-        }
-        self.at = Some(now);
-        Ok(())
+        self.0.sample(now, out)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Subject;
 
     #[test]
     fn zones_by_name_and_power_over_time() {

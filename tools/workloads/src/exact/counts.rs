@@ -16,8 +16,8 @@ const COME_BACK: u64 = 16;
 const CYCLES_OF_LOOP: u64 = 2;
 /// Cycles at the end of such a loop, at most: the branch that ends it is not foreseen.
 const CYCLES_AT_END: u64 = 64;
-/// Branches of the call and of whoever starts and stops the counters, at most: 6 on the board. They
-/// show beside a loop with few branches of its own.
+/// Branches of the call and of whoever starts and stops the counters, at most: 6 to 8 on the board, and
+/// another machine's may be others. They show beside a loop with few branches of its own.
 const BRANCHES_AROUND: u64 = 16;
 /// Lines of data for each line of page tables: entries of 8 bytes, pages of 64 lines at least. Where
 /// page tables are read from what comes after L2 they are in some counts.

@@ -140,11 +140,11 @@ fn every_kernel_runs() {
             .into_iter()
             .filter_map(|a| Kernel::float(a, 1)),
     );
-    all.extend(Reach::ALL.into_iter().filter_map(|r| Kernel::pages(r, 1)));
+    all.extend(Reach::ALL.into_iter().filter_map(|r| Kernel::pages(r, 64)));
     for k in &mut all {
         k.prepare();
         k.run();
-        assert!(count(k, Quantity::Instructions) >= 26.0, "{}", k.name);
+        assert!(count(k, Quantity::Instructions) >= 64.0, "{}", k.name);
     }
     for q in Quantity::ALL {
         assert_eq!(Quantity::by_name(q.name()), Some(q));
