@@ -305,10 +305,14 @@ mod tests {
             for (before, after) in pair[0].iter().zip(&pair[1]) {
                 assert!(before <= after, "{readings:?}");
             }
-            // the leader's own count is where it was written
-            assert!(pair[1][1] - pair[0][1] >= 900_000, "{readings:?}");
+            assert!(pair[0][1] < pair[1][1], "{readings:?}");
         }
         let last = &readings[readings.len() - 1];
+        // The leader's own count is where it was written, and it is read once per period. A reading that
+        // comes late does not put off the next one, so that two of them may be closer.
+        let periods = last[1] as f64 / 1e6;
+        println!("{} readings in {periods:.3} periods", readings.len());
+        assert!(readings.len() as f64 <= periods + 1.0, "{readings:?}");
         assert!(last[1] <= total.counts[1] && total.counts[1] > 10_000_000);
         buffer.drain(|_| unreachable!("drained"));
     }
