@@ -459,13 +459,13 @@ fn model_for(
             &path.display().to_string(),
         );
         if let (true, Ok(m)) = (fits, model) {
-            return Ok(m);
+            return Ok(m.trusting(context.pmus, context.trust));
         }
     }
     for (name, model) in shipped_models() {
         let fits = is_it(model.as_ref().map_err(Clone::clone), name);
         if let (true, Ok(m)) = (fits, model) {
-            return Ok(m.clone());
+            return Ok(m.clone().trusting(context.pmus, context.trust));
         }
     }
     if why.is_empty() {

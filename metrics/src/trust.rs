@@ -82,6 +82,47 @@ pub struct EventTrust {
     pub comparisons: u32,
 }
 
+impl EventTrust {
+    /// What the event may be off by; `None` where nobody can say: it is broken, or its errors are no
+    /// numbers.
+    pub fn error(&self) -> Option<CountError> {
+        let (min, max) = (
+            self.error_min.min(self.error_max),
+            self.error_min.max(self.error_max),
+        );
+        let known = self.verdict != Verdict::Broken
+            && min > -1.0
+            && max.is_finite()
+            && !self.error_min.is_nan()
+            && !self.error_max.is_nan();
+        known.then_some(CountError { min, max })
+    }
+}
+
+/// How far an event's counts were from the truth, relative to it. It is the event's own: counting for
+/// longer or more often does not make it less.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CountError {
+    /// Smallest error, above −1; negative where too little is counted.
+    pub min: f64,
+    /// Largest error.
+    pub max: f64,
+}
+
+impl CountError {
+    /// What a count is to be multiplied by for the least and the largest truth that it may stand for.
+    pub fn factors(self) -> (f64, f64) {
+        (1.0 / (1.0 + self.max), 1.0 / (1.0 + self.min))
+    }
+
+    /// Relative standard uncertainty of a count that is left as it is: errors up to the larger of the
+    /// two are equally likely.
+    pub fn u(self) -> f64 {
+        let (low, high) = self.factors();
+        (1.0 - low).abs().max((high - 1.0).abs()) / 3f64.sqrt()
+    }
+}
+
 /// Verdicts on the events of a core type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -255,6 +296,26 @@ mod tests {
                 }],
             }],
         }
+    }
+
+    #[test]
+    fn an_events_error_says_what_a_count_stands_for() {
+        let mut e = trust().core_types[0].events[0].clone();
+        let error = e.error().unwrap();
+        // 102 of 100 at most are there: 98 were counted, or 101
+        let (low, high) = error.factors();
+        assert!((101.0 * low - 100.0).abs() < 1e-9 && (98.0 * high - 100.0).abs() < 1e-9);
+        assert!((error.u() - (1.0 / 0.98 - 1.0) / 3f64.sqrt()).abs() < 1e-12);
+        (e.error_min, e.error_max) = (0.0, 0.0);
+        assert_eq!(e.error().unwrap().u(), 0.0);
+        (e.error_min, e.error_max) = (-1.0, 0.0);
+        assert_eq!(e.error(), None, "nothing at all was counted");
+        (e.error_min, e.error_max) = (0.0, f64::NAN);
+        assert_eq!(e.error(), None);
+        (e.error_min, e.error_max) = (0.0, f64::INFINITY);
+        assert_eq!(e.error(), None);
+        (e.verdict, e.error_max) = (Verdict::Broken, 0.1);
+        assert_eq!(e.error(), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | [`CorePower`] | energy | core types, without what their cores share (perf's `power_core` PMU, AMD) |
 //! | [`Hwmon`] | energy | core types whose sensors are known by label, else the machine |
 //! | [`ScmiPowercap`] | energy, from power | core types whose zones are known by name |
+//! | [`EnergyModel`] | energy, as an estimate | each CPU and each core type (the kernel's energy model) |
 //! | [`BoardEnergy`] | energy | each CPU and each core type of the virtual board |
 //! | [`Resctrl`] | LLC occupancy, memory traffic | applications |
 //! | [`ThreadDirector`] | performance and efficiency, as the hardware rates them now | core types |
@@ -18,6 +19,7 @@ mod board;
 mod clock_limits;
 mod core_power;
 mod energy;
+mod energy_model;
 mod hwmon;
 mod meter;
 mod resctrl;
@@ -29,6 +31,7 @@ pub use board::BoardEnergy;
 pub use clock_limits::ClockLimits;
 pub use core_power::CorePower;
 pub use energy::{PowerPmu, Powercap};
+pub use energy_model::EnergyModel;
 pub use hwmon::Hwmon;
 pub use meter::EnergyMeter;
 pub use resctrl::Resctrl;
@@ -89,8 +92,13 @@ pub trait VirtualSource: Send {
         false
     }
 
-    /// Whether it has the energy of each core type.
+    /// Whether it measures the energy of each core type.
     fn by_core_type(&self) -> bool {
+        false
+    }
+
+    /// Whether what it says of energy is worked out, and nothing measured.
+    fn is_estimate(&self) -> bool {
         false
     }
 
@@ -112,6 +120,8 @@ pub trait VirtualSource: Send {
 pub struct Roots {
     /// `/sys`.
     pub sysfs: PathBuf,
+    /// `/proc`.
+    pub proc: PathBuf,
     /// `/sys/fs/resctrl`.
     pub resctrl: PathBuf,
 }
@@ -120,6 +130,7 @@ impl Default for Roots {
     fn default() -> Roots {
         Roots {
             sysfs: "/sys".into(),
+            proc: "/proc".into(),
             resctrl: "/sys/fs/resctrl".into(),
         }
     }
@@ -136,8 +147,8 @@ pub struct VirtualCounters {
 
 impl VirtualCounters {
     /// Finds the sources of this machine. One of energy is taken, the most detailed there is: the
-    /// board's page, sensors of core types, SCMI's zones of them, RAPL of cores, RAPL of packages through powercap or perf.
-    /// `labels` are texts that tell a sensor's core type.
+    /// board's page, sensors of core types, SCMI's zones of them, RAPL of cores, RAPL of packages through powercap or perf;
+    /// where nothing is measured, the kernel's energy model. `labels` are texts that tell a sensor's core type.
     pub fn detect(roots: &Roots, pmus: &Pmus, labels: &[(String, CoreTypeId)]) -> VirtualCounters {
         let mut all = VirtualCounters::detect_energy(roots, pmus, labels);
         let cache = VirtualCounters::detect_cache(roots);
@@ -155,13 +166,21 @@ impl VirtualCounters {
         let mut all = VirtualCounters::of(Vec::new());
         let sysfs = roots.sysfs.as_path();
         let powercap = sysfs.join("class/powercap");
-        let energy: [&dyn Fn() -> Result<Box<dyn VirtualSource>, VirtualError>; 6] = [
+        let energy: [&dyn Fn() -> Result<Box<dyn VirtualSource>, VirtualError>; 7] = [
             &|| Ok(Box::new(BoardEnergy::open(sysfs)?)),
             &|| Ok(Box::new(Hwmon::open(&sysfs.join("class/hwmon"), labels)?)),
             &|| Ok(Box::new(ScmiPowercap::open(&powercap, labels)?)),
             &|| Ok(Box::new(CorePower::open(sysfs, pmus)?)),
             &|| Ok(Box::new(Powercap::open(&powercap)?)),
             &|| Ok(Box::new(PowerPmu::open(sysfs, pmus)?)),
+            &|| {
+                let types = pmus.core_types().map(|t| pmus.cpus_of(t).to_vec());
+                Ok(Box::new(EnergyModel::open(
+                    sysfs,
+                    &roots.proc,
+                    types.collect(),
+                )?))
+            },
         ];
         for open in energy {
             match open() {

@@ -511,6 +511,7 @@ mod tests {
         }
         let roots = Roots {
             sysfs: root.path().to_owned(),
+            proc: root.path().join("proc"),
             resctrl: root.path().join("fs/resctrl"),
         };
         (root, roots)

@@ -83,6 +83,7 @@ impl CounterInventory {
             trust: None,
             roots: Roots {
                 resctrl: sysfs.join("fs/resctrl"),
+                proc: root.join("proc"),
                 sysfs,
             },
             virtual_counters: None,

@@ -3,6 +3,7 @@
 mod fit;
 
 use super::inventory::CounterInventory;
+use super::trust::Trusted;
 use amp_host::bad_input;
 use amp_metrics::event::{split_list, SpecKind};
 use amp_metrics::group::{software, Group, GroupError, Whom, SOFTWARE};
@@ -10,7 +11,7 @@ use amp_metrics::{CoreTypeId, Event, EventSet, EventSpec};
 use anyhow::Result;
 
 /// The events of a set that one PMU counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
     /// The PMU.
     pub pmu: String,
@@ -22,6 +23,8 @@ pub struct Unit {
     pub events: Vec<Event>,
     /// Other names under which this PMU counts each of them.
     aliases: Vec<Vec<String>>,
+    /// What the machine's trust file says of each of them.
+    trusted: Vec<Option<Trusted>>,
     /// Which of them counts instructions, in whichever modes.
     pub instructions: Option<usize>,
     /// Which of them counts cycles.
@@ -40,6 +43,11 @@ impl Unit {
         written.or_else(same)
     }
 
+    /// What the machine's trust file says of event number `i`; `None` where nobody tried it.
+    pub fn trusted(&self, i: usize) -> Option<Trusted> {
+        self.trusted.get(i).copied().flatten()
+    }
+
     /// Nothing yet on these CPUs.
     #[cfg(test)]
     pub fn of_cpus(pmu: &str, cpus: &[u32]) -> Unit {
@@ -53,6 +61,7 @@ impl Unit {
             cpus,
             events: Vec::new(),
             aliases: Vec::new(),
+            trusted: Vec::new(),
             instructions: None,
             cycles: None,
         }
@@ -67,6 +76,7 @@ impl Unit {
                 before => before,
             };
         }
+        self.trusted.remove(i);
         (self.events.remove(i), self.aliases.remove(i))
     }
 
@@ -80,6 +90,8 @@ impl Unit {
         self.cycles = self.cycles.or_else(|| is("cycles"));
         let aliases = self.core_type.map(|t| inventory.pmus.aliases(t, &event));
         self.aliases.push(aliases.unwrap_or_default());
+        let of_type = self.core_type.and_then(|t| inventory.trusted(t, &event));
+        self.trusted.push(of_type.map(Trusted::of));
         self.events.push(event);
     }
 }
@@ -113,7 +125,7 @@ impl NotSupported {
 }
 
 /// Events that are to be counted at the same time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Set {
     /// The formula as it was written.
     pub text: String,

@@ -1,11 +1,48 @@
 //! Which events of this machine are known to be broken: the trust file of `pmc validate`.
 
 use amp_host::bad_input;
-use amp_metrics::trust::TrustFile;
+use amp_metrics::trust::{CountError, EventTrust, TrustFile, Verdict};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+
+/// What the trust file says of an event that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Trusted {
+    /// How far the event can be trusted.
+    pub verdict: Verdict,
+    /// Smallest error that was found, relative to the truth; negative where too little is counted.
+    pub error_min: f64,
+    /// Largest error that was found.
+    pub error_max: f64,
+    /// Both of them, where they are known to bound it.
+    #[serde(skip)]
+    pub error: Option<CountError>,
+}
+
+impl Trusted {
+    /// Of an event that is in the file.
+    pub fn of(entry: &EventTrust) -> Trusted {
+        Trusted {
+            verdict: entry.verdict,
+            error_min: entry.error_min,
+            error_max: entry.error_max,
+            error: entry.error(),
+        }
+    }
+
+    /// The interval of the truth, of a count whose own interval is this.
+    pub fn widen(&self, (low, high): (f64, f64)) -> Option<(f64, f64)> {
+        let (least, most) = self.error?.factors();
+        Some((low * least, high * most))
+    }
+
+    /// Standard uncertainty of `count`, whose own one is `u`.
+    pub fn u(&self, count: f64, u: Option<f64>) -> Option<f64> {
+        Some(u?.hypot(count * self.error?.u()))
+    }
+}
 
 /// Option that names the trust file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -330,7 +330,7 @@ impl<'a> Reader<'a> {
         match kind.get_ref().as_str() {
             "declared" => Ok(Box::new(Declared::parse(path, text)?)),
             "model" => {
-                let model = PlatformModel::parse(path, text)?;
+                let mut model = PlatformModel::parse(path, text)?;
                 if let Some(context) = self.context {
                     model
                         .is_for(context.pmus)
@@ -338,6 +338,7 @@ impl<'a> Reader<'a> {
                             path: path.to_owned(),
                             why,
                         })?;
+                    model = model.trusting(context.pmus, context.trust);
                 }
                 Ok(Box::new(Model::new(model)))
             }

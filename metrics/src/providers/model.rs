@@ -190,7 +190,9 @@ impl Model {
             }
             *v = m.scale * *count as f64 / *per as f64;
         }
-        let predictions = Predictions::of(&model.factors, &model.metrics, &values);
+        let (factors, metrics) = (&model.factors, &model.metrics);
+        let predictions = Predictions::of(factors, metrics, &values);
+        let predictions = predictions.with_doubts(factors, metrics, &values, &model.doubts);
         for (target, prediction) in predictions.each(&model.factors) {
             let place = match target {
                 Target::Speedup(of) => thread.speedup.get_mut(of),

@@ -46,7 +46,7 @@ fn of_file(path: &Path, context: &Context<'_>) -> Result<PlatformModel, Provider
             path: path.to_owned(),
             why,
         })?;
-    Ok(model)
+    Ok(model.trusting(context.pmus, context.trust))
 }
 
 #[cfg(test)]

@@ -32,6 +32,11 @@ impl EnergyMeter {
         self.source.as_ref().map(|s| s.name())
     }
 
+    /// Whether the source works energy out, and measures nothing.
+    pub fn is_estimate(&self) -> bool {
+        self.source.as_ref().is_some_and(|s| s.is_estimate())
+    }
+
     /// Ends an interval at `now`. The first call begins the first interval.
     ///
     /// # Errors

@@ -3,6 +3,10 @@
 use amp_tests::Lab;
 use serde_json::Value;
 
+/// How far energy by the kernel's energy model may be from its power times the time that the program ran:
+/// what else runs on those CPUs, and a tick at either end.
+const BY_MODEL: f64 = 0.06;
+
 /// Programs alone on a core at its slowest and at its fastest clock, and what the kernel's energy
 /// model says of them.
 const ALONE: &str = r#"
@@ -21,12 +25,23 @@ for domain in 0 2; do
         amp-workload run chase --size 8M --work 120k --pin $((domain + 1)) --count --json
     done
 done
+# without the board's page nothing measures energy
+mkdir /none
+scx_amp pmc stat -V energy --json /measured.json -- amp-workload run alu --work 40M --pin 1 || exit 1
+mount --bind /none /sys/bus/pci/devices
+for cpu in 1 3; do
+    scx_amp pmc stat -V energy -e task-clock --json /modelled-$cpu.json -- amp-workload run alu --work 40M --pin $cpu || exit 1
+done
 echo "capacities $(cat /sys/devices/system/cpu/cpu0/cpu_capacity) $(cat /sys/devices/system/cpu/cpu2/cpu_capacity)"
 "#;
 
 #[test]
 fn a_slower_clock_takes_time_and_saves_energy() {
-    let r = Lab::board("juno").dvfs().run(ALONE).ok();
+    let mut lab = Lab::board("juno").dvfs();
+    for file in ["/measured.json", "/modelled-1.json", "/modelled-3.json"] {
+        lab = lab.collect(file);
+    }
+    let r = lab.run(ALONE).ok();
     let drivers: Vec<&str> = r.lines("driver").collect();
     assert_eq!(drivers, ["qcom-cpufreq-hw schedutil"; 2]);
     let clocks: Vec<f64> = r.lines("clock").map(|c| c.parse().unwrap()).collect();
@@ -73,6 +88,31 @@ fn a_slower_clock_takes_time_and_saves_energy() {
             assert!((counted / of(i, "cycles") - 1.0).abs() < 0.02, "{counted}");
         }
     }
+    let watts = [(1, "big", power[1] * 1e-6), (3, "little", power[3] * 1e-6)];
+    let energy = |file: &str, t: &str| {
+        let report: Value = serde_json::from_str(&r.file(file)).expect(file);
+        let counters = report["virtual_counters"].as_array().unwrap();
+        let found = counters.iter().find(|c| c["of"] == t).unwrap();
+        let clock = report["counts"].as_array().unwrap().iter();
+        let ran: f64 = clock
+            .filter(|c| c["event"] == "task-clock")
+            .filter_map(|c| c["count"].as_f64())
+            .sum();
+        let source = found["source"].as_str().unwrap().to_owned();
+        (source, found["value"].as_f64().unwrap(), ran * 1e-9)
+    };
+    let (source, measured, _) = energy("/measured.json", "big");
+    assert_eq!(source, "board");
+    for (cpu, core_type, watts) in watts {
+        let (source, joules, ran) = energy(&format!("/modelled-{cpu}.json"), core_type);
+        println!("{core_type}: {joules:.4} J by the energy model, {watts} W for {ran:.3} s");
+        assert_eq!(source, "energy-model");
+        assert!(ran > 0.5, "{ran} s");
+        assert!((joules / (watts * ran) - 1.0).abs() < BY_MODEL, "{joules}");
+    }
+    let (_, by_model, _) = energy("/modelled-1.json", "big");
+    // a program that computes is what the published powers are of
+    println!("big: {measured:.4} J measured, {by_model:.4} J by the energy model");
 }
 
 /// What the fast cores' clock is while nobody runs there, somebody who always runs, and somebody who

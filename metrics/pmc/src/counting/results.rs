@@ -1,6 +1,7 @@
 //! What is counted, and what has been.
 
 use super::VirtualCount;
+use crate::trust::Trusted;
 use serde::Serialize;
 
 /// What to count with.
@@ -74,9 +75,11 @@ pub struct Count {
     pub count: Option<f64>,
     /// What was really counted; `None` where nothing counts it.
     pub counted: Option<u64>,
-    /// Standard uncertainty of `count`; 0 for what was counted all the time, `None` when unknown.
+    /// Standard uncertainty of `count`: 0 for what was counted all the time, but for the error of the
+    /// event itself, where the trust file states one; `None` when unknown.
     pub u: Option<f64>,
-    /// Ends of the interval that holds the truth at [`LEVEL`](super::LEVEL).
+    /// Ends of the interval that holds the truth at [`LEVEL`](super::LEVEL), widened by the largest
+    /// errors of the event that the trust file states.
     pub low: Option<f64>,
     /// See `low`.
     pub high: Option<f64>,
@@ -88,8 +91,8 @@ pub struct Count {
     /// Number of stretches of time that is made of.
     pub windows: u64,
     /// What the machine's trust file says of the event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<&'static str>,
+    #[serde(flatten)]
+    pub trusted: Option<Trusted>,
 }
 
 /// A derived metric on a core type.
@@ -108,8 +111,11 @@ pub struct Derived {
     pub row: Row,
     /// The value; `None` when an event was not counted, or on a division by zero.
     pub value: Option<f64>,
-    /// Standard uncertainty; `None` when unknown.
+    /// Standard uncertainty, of the events' errors, too; `None` when unknown.
     pub u: Option<f64>,
+    /// Part of it that more runs do not make less: the events' errors.
+    #[serde(skip)]
+    pub u_of_events: Option<f64>,
     /// Events in it that nothing counts here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_supported: Vec<String>,

@@ -179,6 +179,15 @@ impl Counting {
                         t.value + half,
                     ))
                 });
+                let trusted = p.unit.trusted(i);
+                let u = total.and_then(|t| match &trusted {
+                    Some(of) => of.u(t.value, t.u),
+                    None => t.u,
+                });
+                let interval = interval.and_then(|i| match &trusted {
+                    Some(of) => of.widen(i),
+                    None => Some(i),
+                });
                 counts.push(Count {
                     event: event.name.clone(),
                     set: p.set + 1,
@@ -188,13 +197,13 @@ impl Counting {
                     supported: true,
                     count: total.map(|t| t.value),
                     counted: Some(p.sampled.counted(i)),
-                    u: total.and_then(|t| t.u),
+                    u,
                     low: interval.map(|i| i.0),
                     high: interval.map(|i| i.1),
                     coverage: p.sampled.coverage(*whole),
                     seconds: p.sampled.seconds(),
                     windows: p.sampled.windows(),
-                    verdict: None,
+                    trusted,
                 });
             }
         }
@@ -215,7 +224,7 @@ impl Counting {
                     coverage: None,
                     seconds: 0.0,
                     windows: 0,
-                    verdict: None,
+                    trusted: None,
                 });
             }
         }
@@ -257,8 +266,9 @@ impl Counting {
                 pmu: Some(p.unit.pmu.clone()),
                 core_type,
                 row: p.row.clone(),
-                value: value.map(|v| v.value),
-                u: value.and_then(|v| v.u),
+                value: value.map(|v| v.sampled.value),
+                u: value.and_then(|v| Some(v.sampled.u?.hypot(v.u_of_events?))),
+                u_of_events: value.and_then(|v| v.u_of_events),
                 not_supported: Vec::new(),
             });
         }
@@ -286,6 +296,7 @@ impl Counting {
                 row: Row::default(),
                 value: None,
                 u: None,
+                u_of_events: None,
                 not_supported: missing,
             });
         }
@@ -300,13 +311,24 @@ fn beside(known: &[Known], name: &str, core_type: Option<&str>, tid: Option<i32>
     fitting.next().map(|k| k.value)
 }
 
-/// The formula over parts of one PMU, with the uncertainty that comes from extrapolation: events of
-/// one set vary together, sets do not. The outer `None`: an event is not among them.
+/// What a formula gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Evaluated {
+    /// The value, with the uncertainty that comes from extrapolation.
+    sampled: Measured,
+    /// The uncertainty that comes from the errors of the events themselves; `None` where one is
+    /// broken.
+    u_of_events: Option<f64>,
+}
+
+/// The formula over parts of one PMU. What is extrapolated varies together for events of one set, and
+/// by itself for each set; the errors of events do so for each event. The outer `None`: an event is
+/// not among them.
 fn evaluate(
     f: &Formula,
     parts: &[(&Part, f64)],
     beside: &dyn Fn(&str) -> Option<f64>,
-) -> Option<Option<Measured>> {
+) -> Option<Option<Evaluated>> {
     // the set that has most of the names first: a ratio within a set is better than one across
     let mut order: Vec<usize> = (0..parts.len()).collect();
     let has = |k: &usize| {
@@ -360,8 +382,19 @@ fn evaluate(
             variance = variance.and_then(|a: f64| Some(a + v?));
         }
     }
-    Some(Some(Measured {
-        value,
-        u: variance.map(f64::sqrt),
+    let mut of_events = Some(0.0);
+    for ((at, g), value) in places.iter().zip(&gradient).zip(&values) {
+        let trusted = at.and_then(|(k, i)| parts.get(k)?.0.unit.trusted(i));
+        if let Some(trusted) = trusted {
+            let own = trusted.error.map(|e| (g * value * e.u()).powi(2));
+            of_events = of_events.and_then(|sum: f64| Some(sum + own?));
+        }
+    }
+    Some(Some(Evaluated {
+        sampled: Measured {
+            value,
+            u: variance.map(f64::sqrt),
+        },
+        u_of_events: of_events.map(f64::sqrt),
     }))
 }

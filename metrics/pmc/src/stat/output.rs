@@ -2,7 +2,9 @@
 
 use crate::counting::{Count, Derived, Missed, Row, Window, LEVEL};
 use crate::factors::FactorCount;
+use crate::trust::Trusted;
 use crate::virtuals::VirtualCount;
+use amp_metrics::trust::Verdict;
 use serde::Serialize;
 use std::fmt::Write;
 use tabled::builder::Builder;
@@ -334,10 +336,23 @@ fn remark(c: &Count, repeated: bool) -> String {
         true => scattered(c),
         false => extrapolated(c),
     };
-    match c.verdict {
-        Some("broken") if how.is_empty() => "broken, says the trust file".into(),
-        Some("broken") => format!("{how}; broken, says the trust file"),
-        _ => how,
+    let own = c.trusted.as_ref().and_then(of_the_event);
+    let parts = [Some(how), own].into_iter().flatten();
+    let parts: Vec<String> = parts.filter(|p| !p.is_empty()).collect();
+    parts.join("; ")
+}
+
+/// What the trust file says of an event that is not exact.
+fn of_the_event(t: &Trusted) -> Option<String> {
+    match t.verdict {
+        Verdict::Exact => None,
+        Verdict::Broken => Some("broken, says the trust file".to_owned()),
+        Verdict::Usable | Verdict::Qualitative => Some(format!(
+            "{}: the event itself is off by {:+.1} to {:+.1} %",
+            t.verdict.name(),
+            t.error_min * 100.0,
+            t.error_max * 100.0
+        )),
     }
 }
 
@@ -370,9 +385,11 @@ fn extrapolated(c: &Count) -> String {
     if coverage > 1.0 - 1e-9 {
         return String::new();
     }
-    let half = match (c.count, c.high) {
-        (Some(v), Some(high)) if v > 0.0 => format!("± {:.2} %", (high - v) / v * 100.0),
-        (Some(_), Some(high)) => format!("up to {high:.0}"),
+    let half = match (c.count, c.low, c.high) {
+        (Some(v), Some(low), Some(high)) if v > 0.0 => {
+            format!("± {:.2} %", (high - v).max(v - low) / v * 100.0)
+        }
+        (Some(_), _, Some(high)) => format!("up to {high:.0}"),
         _ => "± unknown".into(),
     };
     format!("{half}, counted {:.1} % of the time", coverage * 100.0)
@@ -400,10 +417,7 @@ fn table(r: &Report) -> String {
             m.turns,
             match r.repeated {
                 Some(_) => String::new(),
-                None => format!(
-                    "; ± is the {:.0} % interval of what is extrapolated",
-                    LEVEL * 100.0
-                ),
+                None => format!("; ± is the {:.0} % interval", LEVEL * 100.0),
             }
         );
         for (i, s) in r.sets.iter().enumerate() {

@@ -122,11 +122,21 @@ fn means_of_counts(runs: &[Vec<Count>]) -> Vec<Count> {
         values.resize(runs.len(), 0.0);
         let mean = mean_of(&values).filter(|_| !never && !all.iter().any(unknown));
         let coverages: Vec<f64> = all.iter().filter_map(|c| c.coverage).collect();
+        let u = mean.and_then(|m| m.0.u);
+        let interval = mean.and_then(|(m, half)| {
+            let half = half?;
+            Some(((m.value - half).max(0.0), m.value + half))
+        });
+        // the event's own error is the same in each run
+        let (u, interval) = match (&kind.trusted, mean) {
+            (Some(t), Some((m, _))) => (t.u(m.value, u), interval.and_then(|i| t.widen(i))),
+            _ => (u, interval),
+        };
         Count {
             count: mean.map(|m| m.0.value),
-            u: mean.and_then(|m| m.0.u),
-            low: mean.and_then(|m| Some((m.0.value - m.1?).max(0.0))),
-            high: mean.and_then(|m| Some(m.0.value + m.1?)),
+            u,
+            low: interval.map(|i| i.0),
+            high: interval.map(|i| i.1),
             counted: all.iter().map(|c| c.counted).sum(),
             coverage: Measured::mean(&coverages).map(|m| m.value),
             seconds: all.iter().map(|c| c.seconds).sum::<f64>() / runs.len() as f64,
@@ -144,11 +154,15 @@ fn means_of_metrics(runs: &[Vec<Derived>]) -> Vec<Derived> {
     };
     let of_kind = |kind: &Derived| {
         let found = runs.iter().flatten().filter(|d| same(d, kind));
-        let values: Vec<f64> = found.filter_map(|d| d.value).collect();
+        let found: Vec<&Derived> = found.collect();
+        let values: Vec<f64> = found.iter().filter_map(|d| d.value).collect();
         let mean = Measured::mean(&values);
+        let of_events: Vec<f64> = found.iter().filter_map(|d| d.u_of_events).collect();
+        let of_events = Measured::mean(&of_events).map(|m| m.value);
         Derived {
             value: mean.map(|m| m.value),
-            u: mean.and_then(|m| m.u),
+            u: mean.and_then(|m| Some(m.u?.hypot(of_events?))),
+            u_of_events: of_events,
             ..kind.clone()
         }
     };
@@ -212,6 +226,7 @@ fn mean_of_factors(found: &[&VirtualCount]) -> Option<FactorCount> {
 mod tests {
     use super::*;
     use crate::counting::Row;
+    use crate::trust::Trusted;
 
     fn count(core_type: &str, count: Option<f64>) -> Count {
         Count {
@@ -229,7 +244,7 @@ mod tests {
             coverage: count.map(|_| 1.0),
             seconds: 1.0,
             windows: 1,
-            verdict: None,
+            trusted: None,
         }
     }
 
@@ -249,6 +264,36 @@ mod tests {
         assert!((big.u.unwrap() - u).abs() < 1e-12);
         assert!((big.high.unwrap() - 100.0 - 4.302_653 * u).abs() < 1e-4);
         assert_eq!((out[1].count, out[1].u), (None, None));
+    }
+
+    #[test]
+    fn more_runs_do_not_mend_an_event_that_is_off() {
+        let error = amp_metrics::trust::CountError {
+            min: -0.2,
+            max: 0.0,
+        };
+        let run = |n: f64| {
+            vec![Count {
+                trusted: Some(Trusted {
+                    verdict: amp_metrics::trust::Verdict::Qualitative,
+                    error_min: error.min,
+                    error_max: error.max,
+                    error: Some(error),
+                }),
+                ..count("big", Some(n))
+            }]
+        };
+        let out = means_of_counts(&[run(99.0), run(101.0)]);
+        let c = &out[0];
+        // four of five may have been counted; the scatter is 1
+        let own = 100.0 * 0.25 / 3f64.sqrt();
+        assert!((c.u.unwrap() - own.hypot(1.0)).abs() < 1e-9, "{c:?}");
+        let half = 12.706_205;
+        assert!((c.low.unwrap() - (100.0 - half)).abs() < 1e-4, "{c:?}");
+        assert!(
+            (c.high.unwrap() - (100.0 + half) / 0.8).abs() < 1e-4,
+            "{c:?}"
+        );
     }
 
     #[test]
@@ -327,6 +372,7 @@ mod tests {
             row: Row::default(),
             value: v,
             u: Some(0.0),
+            u_of_events: Some(0.0),
             not_supported: vec![],
         };
         let out = means_of_metrics(&[vec![ipc(Some(1.0))], vec![ipc(Some(1.2))], vec![ipc(None)]]);

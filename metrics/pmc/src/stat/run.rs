@@ -2,10 +2,9 @@
 
 use super::output::{self, Multiplexing, Report};
 use super::{refused, Measurement, Shown};
-use crate::counting::{Count, Counting, Missed, Overflows, Rows, Scope, Window};
+use crate::counting::{Counting, Missed, Overflows, Rows, Scope, Window};
 use crate::factors::Estimates;
 use crate::inventory::CounterInventory;
-use crate::sets::Set;
 use crate::target;
 use crate::virtuals::Virtuals;
 use crate::windows::{self, Windows};
@@ -167,8 +166,7 @@ impl Measurement<'_> {
         known.extend(estimates.iter().flat_map(Estimates::known));
         let mut others = virtuals.as_ref().map(Virtuals::totals).unwrap_or_default();
         others.extend(estimates.iter().flat_map(Estimates::totals));
-        let (mut counts, metrics) = counting.totals(&self.formulas, &known)?;
-        judge(&mut counts, sets, inventory);
+        let (counts, metrics) = counting.totals(&self.formulas, &known)?;
         let report = Report {
             command: args.target.command(),
             pid: args.target.pid,
@@ -204,20 +202,6 @@ fn warn_of(Missed { lost, throttled }: Missed) {
         log::warn!(
             "--overflow: {lost} windows are lost: the ends of them were not written, or the counters were paused in them. Choose a longer --window, or a shorter -i; the counts of the whole run have them"
         );
-    }
-}
-
-/// Notes what the trust file says of each event, where there is one.
-fn judge(counts: &mut [Count], sets: &[Set], inventory: &CounterInventory) {
-    for c in counts {
-        let units = sets
-            .get(c.set.wrapping_sub(1))
-            .map_or(&[][..], |s| &s.units);
-        let unit = units.iter().find(|u| c.pmu.as_ref() == Some(&u.pmu));
-        c.verdict = unit.and_then(|u| {
-            let event = u.events.iter().find(|e| e.name == c.event)?;
-            Some(inventory.trusted(u.core_type?, event)?.verdict.name())
-        });
     }
 }
 

@@ -137,6 +137,7 @@ pub(super) fn check_core_type(file: CoreTypeFile, names: &[String]) -> At<CoreTy
         factors.push(factor);
     }
     Ok(CoreTypeModel {
+        doubts: Vec::new(),
         pmu: file.pmu.map(Spanned::into_inner),
         name: file.name,
         sets,

@@ -54,6 +54,40 @@ pub(super) struct Prediction {
     pub(super) outside: f64,
 }
 
+/// An event whose counts are off by themselves, by what the machine's trust file says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Doubt {
+    /// What a count may have to be multiplied by: the least and the most.
+    pub(super) factors: [f64; 2],
+    /// Metrics that are made of it, and whether it stands above or below the line.
+    pub(super) metrics: Vec<(usize, Side)>,
+}
+
+/// Where an event stands in a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// It is counted.
+    Count,
+    /// The count is divided by it.
+    Per,
+}
+
+impl Doubt {
+    /// The metrics, were its counts to be multiplied by `factor`.
+    fn apply(&self, values: &[f64; MAX_METRICS], factor: f64) -> [f64; MAX_METRICS] {
+        let mut out = *values;
+        for (m, side) in &self.metrics {
+            if let Some(v) = out.get_mut(*m) {
+                match side {
+                    Side::Count => *v *= factor,
+                    Side::Per => *v /= factor,
+                }
+            }
+        }
+        out
+    }
+}
+
 /// Most factors of a core type: two of each core type but the slowest.
 const MAX_FACTORS: usize = 2 * MAX_CORE_TYPES;
 
@@ -77,6 +111,37 @@ impl Predictions {
             out.all[i] = f.predict(metrics, values, times);
         }
         out
+    }
+
+    /// The same with what comes of events that are off by themselves: for each event the larger of
+    /// the changes that its errors make, any up to it equally likely, independent of other events.
+    /// What the model learned of them with its own training data is in the model's error as well, so
+    /// this errs on the side of too much.
+    pub(super) fn with_doubts(
+        mut self,
+        factors: &[Factor],
+        metrics: &[Metric],
+        values: &[f64; MAX_METRICS],
+        doubts: &[Doubt],
+    ) -> Predictions {
+        let mut variance = [0.0; MAX_FACTORS];
+        for d in doubts {
+            let mut most = [0.0f64; MAX_FACTORS];
+            for end in d.factors {
+                let other = Predictions::of(factors, metrics, &d.apply(values, end));
+                let both = other.all.iter().zip(&self.all);
+                for (most, (other, own)) in most.iter_mut().zip(both) {
+                    *most = most.max((other.value - own.value).abs());
+                }
+            }
+            for (variance, most) in variance.iter_mut().zip(most) {
+                *variance += most.powi(2) / 3.0;
+            }
+        }
+        for (p, variance) in self.all.iter_mut().zip(variance) {
+            p.uncertainty = p.uncertainty.hypot(variance.sqrt());
+        }
+        self
     }
 
     /// With the factors they are of.
@@ -131,5 +196,70 @@ impl Factor {
             uncertainty: self.error * (1.0 + outside) + (result - clamped).abs() / 2.0,
             outside,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_that_is_off_makes_a_factor_less_certain() {
+        let metric = |count| Metric {
+            set: 0,
+            count,
+            per: 0,
+            scale: 1.0,
+            range: (0.0, 10.0),
+        };
+        let metrics = [metric(2), metric(3)];
+        let speedup = Factor {
+            target: Target::Speedup(0),
+            times: None,
+            base: 1.0,
+            error: 0.3,
+            range: (0.0, 100.0),
+            stumps: vec![],
+            linear: vec![(0, 2.0), (1, -1.0)],
+        };
+        let efficiency = Factor {
+            target: Target::Efficiency(0),
+            times: Some(0),
+            base: 2.0,
+            error: 0.0,
+            linear: vec![],
+            ..speedup.clone()
+        };
+        let factors = [speedup, efficiency];
+        let mut values = [0.0; MAX_METRICS];
+        (values[0], values[1]) = (4.0, 3.0);
+        let doubt = |low, high, metrics: &[(usize, Side)]| Doubt {
+            factors: [low, high],
+            metrics: metrics.to_vec(),
+        };
+        let u = |doubts: &[Doubt]| {
+            let p = Predictions::of(&factors, &metrics, &values);
+            let p = p.with_doubts(&factors, &metrics, &values, doubts);
+            assert_eq!((p.all[0].value, p.all[1].value), (6.0, 12.0));
+            (p.all[0].uncertainty, p.all[1].uncertainty)
+        };
+        assert_eq!(u(&[]), (0.3, 0.0));
+        // 2 · 4 · 10 % is 0.8, and twice that of the product
+        let first = doubt(0.95, 1.1, &[(0, Side::Count)]);
+        let (speedup, efficiency) = u(std::slice::from_ref(&first));
+        let own = 0.8 / 3f64.sqrt();
+        assert!((speedup - own.hypot(0.3)).abs() < 1e-12, "{speedup}");
+        assert!((efficiency - 2.0 * own).abs() < 1e-12, "{efficiency}");
+        // events by themselves add in squares; one event in two metrics acts on both at once
+        let second = doubt(1.0, 1.1, &[(1, Side::Count)]);
+        let (_, two) = u(&[first, second]);
+        let both = (own.powi(2) + (0.3f64 / 3f64.sqrt()).powi(2)).sqrt();
+        assert!((two - 2.0 * both).abs() < 1e-12, "{two}");
+        let shared = doubt(0.8, 1.0, &[(0, Side::Per), (1, Side::Per)]);
+        let (_, one) = u(&[shared]);
+        assert!(
+            (one - 2.0 * (0.25 * 8.0 - 0.25 * 3.0) / 3f64.sqrt()).abs() < 1e-12,
+            "{one}"
+        );
     }
 }

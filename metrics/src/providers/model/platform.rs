@@ -2,13 +2,14 @@
 
 use super::check::check;
 use super::file::ModelFile;
-use super::formula::{Factor, Metric, Target};
-use crate::event::EventSpec;
+use super::formula::{Doubt, Factor, Metric, Side, Target};
+use crate::event::{Event, EventSpec};
 use crate::ids::{CoreTypeId, Nanos};
 use crate::multiplex::PhaseRule;
 use crate::pmu::Pmus;
 use crate::provider::MetricId;
 use crate::providers::file::{read, ProviderFileError};
+use crate::trust::{TrustFile, Verdict};
 use amp_machine::Locator;
 use std::path::Path;
 
@@ -20,6 +21,39 @@ pub(super) struct CoreTypeModel {
     pub(super) sets: Vec<Vec<(String, EventSpec)>>,
     pub(super) metrics: Vec<Metric>,
     pub(super) factors: Vec<Factor>,
+    /// Events of it that are off by themselves on this machine.
+    pub(super) doubts: Vec<Doubt>,
+}
+
+impl CoreTypeModel {
+    /// Which of its events `trust` calls less than exact, and which metrics are made of them.
+    fn doubts(&self, t: CoreTypeId, pmus: &Pmus, trust: &TrustFile) -> Vec<Doubt> {
+        let mut known: Vec<(Event, Doubt)> = Vec::new();
+        for (m, metric) in self.metrics.iter().enumerate() {
+            for (place, side) in [(metric.count, Side::Count), (metric.per, Side::Per)] {
+                let set = self.sets.get(metric.set);
+                let Some((_, spec)) = set.and_then(|s| s.get(place)) else {
+                    continue;
+                };
+                let Ok(event) = pmus.resolve(t, spec) else {
+                    continue;
+                };
+                if let Some((_, doubt)) = known.iter_mut().find(|(e, _)| pmus.same(e, &event)) {
+                    doubt.metrics.push((m, side));
+                    continue;
+                }
+                let entry = trust.of(pmus, t, &event);
+                let error = entry.filter(|e| e.verdict != Verdict::Exact);
+                if let Some(error) = error.and_then(|e| e.error()) {
+                    let (least, most) = error.factors();
+                    let metrics = vec![(m, side)];
+                    let factors = [least, most];
+                    known.push((event, Doubt { factors, metrics }));
+                }
+            }
+        }
+        known.into_iter().map(|(_, doubt)| doubt).collect()
+    }
 }
 
 /// A model of one platform, checked.
@@ -55,6 +89,17 @@ impl PlatformModel {
         let locator = Locator::new(path, text);
         let file: ModelFile = toml::from_str(text).map_err(|e| locator.toml(&e))?;
         check(file, path).map_err(|(offset, message)| locator.at(offset, message).into())
+    }
+
+    /// With what the machine's trust file says of the events that it counts: where they are off by
+    /// themselves, its factors are less certain.
+    #[must_use]
+    pub fn trusting(mut self, pmus: &Pmus, trust: Option<&TrustFile>) -> PlatformModel {
+        for (t, model) in self.core_types.iter_mut().enumerate() {
+            let of = |trust| model.doubts(CoreTypeId(t as u8), pmus, trust);
+            model.doubts = trust.map(of).unwrap_or_default();
+        }
+        self
     }
 
     /// PMUs that the file names, fastest core type first; `None` where it names none.
@@ -143,5 +188,79 @@ impl PlatformModel {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::{CoreTypeTrust, EventTrust, Trust, FORMAT};
+
+    const MODEL: &str = r#"
+kind = "model"
+[[core_type]]
+name = "big"
+[[core_type.event_set]]
+branches = "branches"
+[[core_type.event_set]]
+misses = "branch-misses"
+[[core_type.metric]]
+name = "branches per instruction"
+count = "0:branches"
+per = "0:instructions"
+[[core_type.metric]]
+name = "misses per instruction"
+count = "1:misses"
+per = "1:instructions"
+[[core_type]]
+name = "little"
+[[core_type.event_set]]
+"#;
+
+    #[test]
+    fn events_that_are_off_are_found_in_all_metrics_and_by_core_type() {
+        let entry = |event: &str, verdict, error_min, error_max| EventTrust {
+            event: event.into(),
+            quantity: "q".into(),
+            verdict,
+            error_min,
+            error_mean: 0.0,
+            error_max,
+            worst_kernel: "k".into(),
+            comparisons: 1,
+        };
+        let trust = TrustFile {
+            path: "t.toml".into(),
+            trust: Trust {
+                format: FORMAT,
+                kernel: "7".into(),
+                repetitions: 1,
+                core_types: vec![CoreTypeTrust {
+                    name: "big".into(),
+                    pmu: "core_type_0".into(),
+                    processor: String::new(),
+                    cpu: 0,
+                    events: vec![
+                        entry("instructions", Verdict::Usable, -0.2, 0.25),
+                        entry("branches", Verdict::Exact, -0.001, 0.0),
+                        entry("branch-misses", Verdict::Qualitative, 0.0, 0.6),
+                    ],
+                }],
+            },
+        };
+        let model = PlatformModel::parse(Path::new("m.toml"), MODEL).unwrap();
+        let pmus = Pmus::generic(&[vec![0], vec![1]], 4);
+        let trusting = model.clone().trusting(&pmus, Some(&trust));
+        let doubts = &trusting.core_types[0].doubts;
+        // the misses of the second metric, and the instructions of both
+        assert_eq!(doubts.len(), 2, "{doubts:?}");
+        let of = |side| doubts.iter().find(|d| d.metrics[0].1 == side).unwrap();
+        let (instructions, misses) = (of(Side::Per), of(Side::Count));
+        assert_eq!(instructions.metrics, [(0, Side::Per), (1, Side::Per)]);
+        assert_eq!(instructions.factors, [0.8, 1.25]);
+        assert_eq!((misses.metrics.len(), misses.metrics[0].0), (1, 1));
+        assert!((misses.factors[0] - 0.625).abs() < 1e-12);
+        assert!(trusting.core_types[1].doubts.is_empty());
+        assert!(model.trusting(&pmus, None).core_types[0].doubts.is_empty());
     }
 }

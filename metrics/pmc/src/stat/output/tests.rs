@@ -16,7 +16,7 @@ fn count(event: &str, coverage: Option<f64>) -> Count {
         coverage,
         seconds: 0.5,
         windows: 7,
-        verdict: None,
+        trusted: None,
     }
 }
 
@@ -64,6 +64,35 @@ fn a_table_names_turns_coverage_and_interval() {
 }
 
 #[test]
+fn an_event_that_is_off_by_itself_says_so() {
+    let trusted = |verdict, error_min: f64| Trusted {
+        verdict,
+        error_min,
+        error_max: 0.01,
+        error: None,
+    };
+    let of = |verdict, min| Count {
+        trusted: Some(trusted(verdict, min)),
+        ..count("a", Some(1.0))
+    };
+    let report = one(&["a"], vec![of(Verdict::Usable, -0.02)]);
+    let text = table(&report);
+    assert!(
+        text.contains("usable: the event itself is off by -2.0 to +1.0 %"),
+        "{text}"
+    );
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["counts"][0]["verdict"], "usable");
+    assert_eq!(json["counts"][0]["error_min"], -0.02);
+    let text = table(&one(&["a"], vec![of(Verdict::Exact, -0.001)]));
+    assert!(!text.contains("off by"), "{text}");
+    let text = table(&one(&["a"], vec![of(Verdict::Broken, -1.0)]));
+    assert!(text.contains("broken, says the trust file"), "{text}");
+    let json = serde_json::to_value(one(&["a"], vec![count("a", None)])).unwrap();
+    assert!(json["counts"][0].get("verdict").is_none(), "{json}");
+}
+
+#[test]
 fn what_nothing_counts_is_not_supported() {
     let not = |pmu: Option<&str>| Count {
         pmu: pmu.map(str::to_owned),
@@ -85,6 +114,7 @@ fn what_nothing_counts_is_not_supported() {
         row: Row::default(),
         value: None,
         u: None,
+        u_of_events: None,
         not_supported: vec!["a".into()],
     });
     let text = table(&report);

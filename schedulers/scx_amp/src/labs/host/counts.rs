@@ -37,6 +37,9 @@ impl Meter {
     pub fn open(inventory: &CounterInventory) -> Meter {
         let board = Page::open().ok();
         let energy = EnergyMeter::of(inventory.energy_sources());
+        if let (None, Some(source), true) = (&board, energy.name(), energy.is_estimate()) {
+            log::warn!("energy is an estimate by {source}, from clocks and busy time: no sensor of this machine is known");
+        }
         let instructions = match (&board, energy.name()) {
             (None, Some(source)) => match instructions(inventory) {
                 Ok(sets) => sets,

@@ -64,8 +64,12 @@ pub fn collect(
     let workdir = WorkDir::new(args.workdir.as_deref(), user)?;
     workdir.prepare(programs.iter().map(|p| p.command.as_slice()))?;
     let meter = EnergyMeter::of(inventory.energy_sources());
-    if meter.name().is_none() {
-        log::warn!("nobody counts energy here: there will be no model of the efficiency factor");
+    match meter.name() {
+        None => log::warn!("nobody counts energy here: there will be no model of the efficiency factor"),
+        Some(source) if meter.is_estimate() => log::warn!(
+            "nobody measures energy here, {source} works it out from clocks and busy time: a model of the efficiency factor will not know that programs take different powers"
+        ),
+        Some(_) => {}
     }
     if let Err(e) = become_real_time() {
         log::warn!("{e:#}: readings will be less regular");
