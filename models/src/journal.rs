@@ -1,8 +1,9 @@
 //! The journal of a collection: what it is to do, and every run that is done. An interrupted
 //! collection goes on from it.
 //!
-//! JSON Lines: a [`Plan`], then a [`Finished`] per run. A run that was made again stands there
-//! again; the last one counts. A last line that was cut off is not there.
+//! JSON Lines: a [`Plan`], then a [`Finished`] per run, and a [`SampleSize`] per program and core type once
+//! its runs say how many it takes. A run that was made again stands there again; the last one counts.
+//! A last line that was cut off is not there.
 
 use crate::data::{Dataset, Header, Row};
 use crate::metrology;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Version of the journal's format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What the runs of a collection have in common. Runs under another plan do not go together with
 /// these.
@@ -29,20 +30,22 @@ pub struct Plan {
     pub sigma_ref: f64,
     /// What else the figures depend on: version of the board's model, the machine.
     pub on: String,
-    /// Header of the data.
+    /// Header of the data. Run n of a program counts set n modulo the number of sets.
     pub header: Header,
-    /// Per core type, how its event sets are distributed over runs.
-    pub core_types: Vec<Runs>,
 }
 
-/// The runs of every program on a core type.
+/// How many runs of a program on a core type make a measure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Runs {
-    /// Runs in one measure, R.
+pub struct SampleSize {
+    /// Name of the program.
+    pub program: String,
+    /// What was executed.
+    pub command: Vec<String>,
+    /// Index of the core type in the header.
+    pub core_type: usize,
+    /// R, at least 1 ([`metrology::sample_size`]).
     pub r: usize,
-    /// Index of the set that each run counts.
-    pub sets: Vec<usize>,
 }
 
 /// A window of a run, as in the data: instructions, cycles, nanoseconds, joules, counts.
@@ -76,6 +79,8 @@ pub struct Journal {
     pub plan: Option<Plan>,
     /// The runs, by program, core type and number.
     pub runs: BTreeMap<(String, usize, u32), Finished>,
+    /// How many runs make a measure, by program and core type.
+    pub sizes: BTreeMap<(String, usize), SampleSize>,
     /// Runs that were made again.
     pub repeated: usize,
     /// Whether the last line was cut off.
@@ -117,8 +122,13 @@ impl Journal {
                 Dataset::new(plan.header.clone()).map_err(bad)?;
                 out.plan = Some(plan);
             } else {
-                let run: Finished = serde_json::from_str(line).map_err(|e| bad(e.to_string()))?;
-                out.add(run);
+                match serde_json::from_str::<Finished>(line) {
+                    Ok(run) => out.add(run),
+                    Err(e) => match serde_json::from_str::<SampleSize>(line) {
+                        Ok(size) => out.size(size),
+                        Err(_) => return Err(bad(e.to_string())),
+                    },
+                }
             }
         }
         Ok(out)
@@ -130,6 +140,18 @@ impl Journal {
         if self.runs.insert(key, run).is_some() {
             self.repeated += 1;
         }
+    }
+
+    /// Takes how many runs of a program make a measure.
+    pub fn size(&mut self, size: SampleSize) {
+        self.sizes
+            .insert((size.program.clone(), size.core_type), size);
+    }
+
+    /// R of a program on a core type, if it is of this command; `None` while that is not known.
+    pub fn r(&self, program: &str, command: &[String], core_type: usize) -> Option<usize> {
+        let size = self.sizes.get(&(program.to_owned(), core_type))?;
+        (size.command == command).then_some(size.r.max(1))
     }
 
     /// The runs of a program on a core type, by number, if they are of this command.
@@ -153,15 +175,19 @@ impl Journal {
         let mut data = Dataset::new(plan.header.clone())?;
         let mut missing = Vec::new();
         for (program, command) in programs {
-            let runs: Vec<&Finished> = (0..plan.core_types.len())
-                .flat_map(|t| self.of(program, command, t))
-                .collect();
-            let wanted: usize = plan.core_types.iter().map(|t| t.sets.len()).sum();
-            if runs.len() != wanted || runs.iter().any(|r| r.windows.is_empty()) {
+            let types = || plan.header.core_types.iter().enumerate();
+            let complete = types().all(|(t, of)| {
+                let there = self.of(program, command, t);
+                let r = self.r(program, command, t);
+                r.is_some_and(|r| there.len() == metrology::runs(of.sets.len(), r))
+                    && there.iter().all(|r| !r.windows.is_empty())
+            });
+            if !complete {
                 missing.push(program.to_owned());
                 continue;
             }
-            for row in runs.into_iter().flat_map(|r| rows(&plan.header, r)) {
+            let runs = types().flat_map(|(t, _)| self.of(program, command, t));
+            for row in runs.flat_map(|r| rows(&plan.header, r)) {
                 data.add(row)
                     .map_err(|e| format!("program `{program}`: {e}"))?;
             }
@@ -169,23 +195,22 @@ impl Journal {
         Ok((data, missing))
     }
 
-    /// What the runs of so many programs would have taken otherwise, summed over the core types.
-    pub fn saving(&self, programs: usize) -> metrology::Saving {
+    /// What the runs of all programs would have taken otherwise.
+    pub fn saving(&self) -> metrology::Saving {
         let mut all = metrology::Saving {
             made: self.repeated,
-            set_by_set: 0,
-            event_by_event: 0,
+            ..metrology::Saving::default()
         };
         let Some(plan) = &self.plan else { return all };
-        for (t, runs) in plan.header.core_types.iter().zip(&plan.core_types) {
-            let of_type = metrology::Plan {
-                sets: t.sets.clone(),
-                runs: runs.sets.clone(),
+        for ((program, core_type), size) in &self.sizes {
+            let Some(t) = plan.header.core_types.get(*core_type) else {
+                continue;
             };
-            let s = metrology::Saving::of(programs, &of_type, t.events_per_set, runs.r, 0);
-            all.made += s.made;
-            all.set_by_set += s.set_by_set;
-            all.event_by_event += s.event_by_event;
+            let events = t.events().count();
+            // whoever repeats each set fills them up
+            let sets = events.div_ceil(t.events_per_set.max(1)).max(1);
+            let made = self.of(program, &size.command, *core_type).len();
+            all.add(made, size.r.max(1), sets, events);
         }
         all
     }
@@ -240,13 +265,15 @@ mod tests {
                 date: None,
                 core_types: vec![t("big"), t("little")],
             },
-            core_types: vec![
-                Runs {
-                    r: 2,
-                    sets: vec![0, 1]
-                };
-                2
-            ],
+        }
+    }
+
+    fn sized(program: &str, core_type: usize, r: usize) -> SampleSize {
+        SampleSize {
+            program: program.into(),
+            command: vec!["x".into()],
+            core_type,
+            r,
         }
     }
 
@@ -256,7 +283,7 @@ mod tests {
             command: vec!["x".into()],
             core_type,
             run,
-            set: run as usize,
+            set: run as usize % 2,
             instructions: 250,
             windows: vec![Counted(100, 50, 25, Some(0.5), vec![3]); 2],
         }
@@ -266,6 +293,10 @@ mod tests {
         let mut out = serde_json::to_string(&plan()).unwrap() + "\n";
         for r in runs {
             out += &(serde_json::to_string(r).unwrap() + "\n");
+            if r.run == 1 {
+                let size = sized(&r.program, r.core_type, 1);
+                out += &(serde_json::to_string(&size).unwrap() + "\n");
+            }
         }
         out
     }
@@ -293,9 +324,16 @@ mod tests {
         let (data, missing) = j.dataset(both.into_iter()).unwrap();
         assert_eq!(missing, ["b"]);
         assert_eq!(data.programs["a"][1][1].windows.len(), 2);
-        // 4 runs each; set by set 2 · 2 on each core type, and as many events
-        let s = j.saving(3);
-        assert_eq!((s.made, s.set_by_set, s.saved()), (12, 24, 12));
+        // 4 runs of the one that is all there, of two sets of one event on each core type, once each
+        let s = j.saving();
+        assert_eq!((s.made, s.set_by_set, s.event_by_event), (4, 4, 4));
+        assert_eq!((j.r("a", &x, 1), j.r("b", &x, 0)), (Some(1), None));
+        assert_eq!(j.r("a", &["y".to_owned()], 1), None);
+        // three runs make a measure, and two of them are there
+        let mut j = j;
+        j.size(sized("a", 1, 3));
+        let (data, missing) = j.dataset(both.into_iter()).unwrap();
+        assert_eq!((data.programs.len(), missing.len()), (0, 2));
     }
 
     #[test]
@@ -307,7 +345,8 @@ mod tests {
             }
             let j = read(&whole[..cut]).unwrap();
             let lines = whole[..cut].matches('\n').count();
-            assert_eq!(j.runs.len(), lines.saturating_sub(1), "cut at {cut}");
+            let there = j.runs.len() + j.sizes.len();
+            assert_eq!(there, lines.saturating_sub(1), "cut at {cut}");
             assert_eq!(j.cut_off, cut > 0 && !whole[..cut].ends_with('\n'));
         }
         let e = read(&whole.replacen("\"run\":0", "\"run\":x", 1)).unwrap_err();
@@ -315,7 +354,7 @@ mod tests {
             e.starts_with("j: line 2: ") && e.contains("delete the file"),
             "{e}"
         );
-        assert!(read(&whole.replacen("\"journal\":1", "\"journal\":9", 1))
+        assert!(read(&whole.replacen("\"journal\":2", "\"journal\":9", 1))
             .unwrap_err()
             .contains("version 9"));
         assert!(read(&whole.replace("amp-windows", "x"))
@@ -328,9 +367,9 @@ mod tests {
     fn a_run_that_was_made_again_counts_once() {
         let mut again = run("a", 0, 0);
         again.instructions = 251;
-        let j = read(&text(&[run("a", 0, 0), again.clone()])).unwrap();
-        assert_eq!(j.of("a", &again.command, 0), [&again]);
-        assert_eq!((j.repeated, j.saving(1).made), (1, 5));
+        let j = read(&text(&[run("a", 0, 0), run("a", 0, 1), again.clone()])).unwrap();
+        assert_eq!(j.of("a", &again.command, 0), [&again, &run("a", 0, 1)]);
+        assert_eq!((j.repeated, j.saving().made), (1, 3));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Whether repeated runs were made under the same conditions, and how few runs that takes [MET §3].
 //!
-//! To count M events beside retired instructions, each program is run L times, every time with
-//! another set of events and with instructions in every set. The L counts of instructions, grouped,
+//! To count M events beside retired instructions, each program is run L times, set by set of events,
+//! and with instructions in every set. The L counts of instructions, grouped,
 //! are h = L/R measures of one quantity. If the intervals of these measures overlap, all events
 //! characterise the same workload, as if they had been counted in one run; if not, the conditions
 //! differed and runs are to be repeated.
@@ -46,39 +46,30 @@ pub fn sample_size(samples: &[f64], sigma_ref: f64) -> Option<usize> {
     })
 }
 
-/// Which event set each run counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// The sets, without instructions: a partition of the events.
-    pub sets: Vec<Vec<String>>,
-    /// Index of the set that each of the L runs counts; L is a multiple of R.
-    pub runs: Vec<usize>,
-}
-
-/// Partitions the events into L sets, L the smallest multiple of R that gives no set more than
-/// `per_set` events [MET §3 step 2 and eq. 8]. The order of the events is kept, and the sets are as
-/// equal in size as can be.
-///
-/// The report wants L ≤ M. Where there are fewer events than runs in a measure, or too few for the
-/// multiple, the sets are counted by turns until L is a multiple of R. Without events there is one
-/// set, of instructions alone. Zero for `per_set` or `r` is taken for 1.
-pub fn partition(events: &[String], per_set: usize, r: usize) -> Plan {
-    let (m, r) = (events.len(), r.max(1));
-    let runs = m.div_ceil(per_set.max(1)).max(1).div_ceil(r) * r;
-    let sets = runs.min(m).max(1);
+/// Partitions the events into as few sets of at most `per_set` events as there can be [MET §3 step 2
+/// and eq. 8]. The order of the events is kept, and the sets are as equal in size as can be. Without
+/// events there is one set, of instructions alone. Zero for `per_set` is taken for 1.
+pub fn partition(events: &[String], per_set: usize) -> Vec<Vec<String>> {
+    let m = events.len();
+    let sets = m.div_ceil(per_set.max(1)).max(1);
     let (size, longer) = (m / sets, m % sets);
     let mut rest = events;
-    let sets: Vec<Vec<String>> = (0..sets)
+    (0..sets)
         .map(|i| {
             let (set, after) = rest.split_at(size + usize::from(i < longer));
             rest = after;
             set.to_vec()
         })
-        .collect();
-    Plan {
-        runs: (0..runs).map(|i| i % sets.len()).collect(),
-        sets,
-    }
+        .collect()
+}
+
+/// Number of runs of a program, L: the smallest multiple of R that counts each of `sets` sets once, and
+/// makes two measures of R runs each: with a single one, nothing could ever disagree. Run n counts set
+/// n modulo `sets`. The report's L is the same where there are more sets than R, and it asks for as many
+/// sets as runs; R differs from program to program here, and sets are common to all.
+pub fn runs(sets: usize, r: usize) -> usize {
+    let r = r.max(1);
+    sets.max(2 * r).div_ceil(r) * r
 }
 
 /// The h = ⌊L/R⌋ measures that L counts of retired instructions make [MET §3 step 4]: of R
@@ -163,8 +154,8 @@ pub fn compatible(instructions: &[f64], rule: &Rule) -> Verdict {
     Verdict::Repeat(wrong.flat_map(|(_, g)| g).collect())
 }
 
-/// How many runs the method takes, and what others would.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How many runs the method takes, and what others would: sums over programs and core types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saving {
     /// Runs that were made, repeated ones included.
     pub made: usize,
@@ -175,18 +166,12 @@ pub struct Saving {
 }
 
 impl Saving {
-    /// Of `programs` programs under `plan`, in which `repeated` runs had to be made again;
-    /// `per_set` events fit in a set and R runs make a measure.
-    pub fn of(programs: usize, plan: &Plan, per_set: usize, r: usize, repeated: usize) -> Saving {
-        let events: usize = plan.sets.iter().map(Vec::len).sum();
-        // whoever repeats each set fills them up
-        let sets = events.div_ceil(per_set.max(1)).max(1);
-        let r = r.max(1);
-        Saving {
-            made: (programs * plan.runs.len()).saturating_add(repeated),
-            set_by_set: programs * sets * r,
-            event_by_event: programs * events.max(1) * r,
-        }
+    /// Takes in a program on a core type, of which `made` runs were made, R making a measure, with
+    /// `sets` sets of `events` events together.
+    pub fn add(&mut self, made: usize, r: usize, sets: usize, events: usize) {
+        self.made += made;
+        self.set_by_set += sets * r;
+        self.event_by_event += events.max(1) * r;
     }
 
     /// Runs saved against R runs of each set; negative when more were repeated than that.
@@ -220,27 +205,30 @@ mod tests {
 
     #[test]
     fn the_partition_of_the_report() {
-        // table 4: M = 9 events beside instructions, two at a time, R = 3: L = 6 sets, h = 2
-        let plan = partition(&events(9), 2, 3);
+        // table 4: M = 9 events beside instructions, two at a time, R = 3: L = 6 runs, h = 2
+        let sets = partition(&events(9), 2);
         assert_eq!(
-            plan.sets.iter().map(Vec::len).collect::<Vec<_>>(),
-            [2, 2, 2, 1, 1, 1]
+            sets.iter().map(Vec::len).collect::<Vec<_>>(),
+            [2, 2, 2, 2, 1]
         );
-        assert_eq!(plan.runs, [0, 1, 2, 3, 4, 5]);
-        assert_eq!(plan.sets.concat(), events(9));
+        assert_eq!((runs(sets.len(), 3), sets.concat()), (6, events(9)));
         // 28 × 6 runs instead of 28 × 3 × 9
-        let saving = Saving::of(28, &plan, 2, 3, 0);
+        let mut saving = Saving::default();
+        for _ in 0..28 {
+            saving.add(runs(sets.len(), 3), 3, sets.len(), 9);
+        }
         assert_eq!((saving.made, saving.event_by_event), (168, 756));
         assert_eq!((saving.set_by_set, saving.saved()), (28 * 5 * 3, 252));
-        assert_eq!(Saving::of(28, &plan, 2, 3, 300).saved(), -48);
+        saving.add(300, 0, 0, 0);
+        assert_eq!(saving.saved(), -48);
     }
 
     #[test]
-    fn fewer_events_than_runs() {
-        let plan = partition(&events(2), 4, 3);
-        assert_eq!((plan.sets.len(), &plan.runs[..]), (2, &[0, 1, 0][..]));
-        let none = partition(&[], 4, 3);
-        assert_eq!((none.sets, none.runs), (vec![vec![]], vec![0, 0, 0]));
+    fn fewer_sets_than_runs() {
+        assert_eq!(partition(&events(2), 4).len(), 1);
+        assert_eq!(partition(&[], 4), [Vec::<String>::new()]);
+        assert_eq!((runs(1, 3), runs(1, 2), runs(0, 0)), (6, 4, 2));
+        assert_eq!((runs(5, 2), runs(7, 3), runs(3, 1)), (6, 9, 3));
     }
 
     #[test]
@@ -306,14 +294,17 @@ mod tests {
     proptest! {
         #[test]
         fn partitions_are_partitions(m in 0usize..40, per_set in 0usize..8, r in 0usize..6) {
-            let plan = partition(&events(m), per_set, r);
-            prop_assert_eq!(plan.sets.concat(), events(m));
-            prop_assert!(plan.sets.iter().all(|s| s.len() <= per_set.max(1)));
-            prop_assert_eq!(plan.runs.len() % r.max(1), 0);
-            prop_assert!((0..plan.sets.len()).all(|s| plan.runs.contains(&s)));
-            // one multiple of R fewer would not do
-            let fewer = plan.runs.len().saturating_sub(r.max(1));
-            prop_assert!(fewer == 0 || fewer * per_set.max(1) < m);
+            let sets = partition(&events(m), per_set);
+            prop_assert_eq!(sets.concat(), events(m));
+            prop_assert!(sets.iter().all(|s| s.len() <= per_set.max(1)));
+            // one set fewer would not do
+            prop_assert!(sets.len() == 1 || (sets.len() - 1) * per_set.max(1) < m);
+            let l = runs(sets.len(), r);
+            prop_assert_eq!(l % r.max(1), 0);
+            prop_assert!(l >= sets.len() && l / r.max(1) >= 2);
+            // nor would one multiple of R
+            let fewer = l - r.max(1);
+            prop_assert!(fewer < sets.len() || fewer / r.max(1) < 2);
         }
 
         /// Counts of one workload, with an error well below σ_ref, agree; another workload's never

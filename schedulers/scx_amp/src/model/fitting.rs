@@ -4,6 +4,7 @@ use super::{scatter, tables};
 use amp_host::bad_input;
 use amp_host::progress::Progress;
 use amp_host::{print, write_out};
+use amp_metrics::trust::EXACT;
 use amp_models::data::Dataset;
 use amp_models::matching::{matched, MatchedData};
 use amp_models::metrology::{compatible, Rule, Verdict};
@@ -98,14 +99,16 @@ fn warn(data: &Dataset, matched: &MatchedData) {
             p.name
         );
     }
-    let rule = Rule {
-        runs: 1,
-        resolution: SIGMA_REF,
-        ..Rule::default()
-    };
     for (program, types) in &data.programs {
         for (t, runs) in data.header.core_types.iter().zip(types) {
             let instructions: Vec<f64> = runs.iter().map(|r| r.instructions()).collect();
+            // how many runs made a measure is not in the data: two of half of them each
+            let halves = (instructions.len() / 2).max(1);
+            let rule = Rule {
+                runs: halves,
+                resolution: if halves > 1 { EXACT / 2.0 } else { SIGMA_REF },
+                ..Rule::default()
+            };
             if let Verdict::Repeat(which) = compatible(&instructions, &rule) {
                 let which: Vec<String> =
                     which.iter().map(|i| runs[*i].number.to_string()).collect();

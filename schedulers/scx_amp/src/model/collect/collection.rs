@@ -12,11 +12,12 @@ use amp_host::progress::Progress;
 use amp_host::realtime::become_real_time;
 use amp_host::topology;
 use amp_host::user;
+use amp_metrics::trust::EXACT;
 use amp_metrics::virtual_counters::EnergyMeter;
 use amp_models::candidates::Candidates;
 use amp_models::data::Dataset;
-use amp_models::journal::{Finished, Plan, Runs, VERSION};
-use amp_models::metrology::{compatible, partition, sample_size, Rule, Verdict};
+use amp_models::journal::{Finished, Plan, SampleSize, VERSION};
+use amp_models::metrology::{compatible, partition, runs, sample_size, Rule, Verdict};
 use amp_models::programs::Program;
 use amp_pmc::CounterInventory;
 use anyhow::{Context, Result};
@@ -25,8 +26,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Most runs that the number of runs is found with.
-const MOST_PILOTS: usize = 5;
+/// Most runs that make a measure.
+const MOST: usize = 5;
+/// Fewest runs that make one: a single one has no uncertainty.
+const LEAST: usize = 2;
+/// Relative uncertainty below which no measure is believed: an exact event may be off by 0.2 %
+/// ([`amp_metrics::trust::EXACT`]), and half of that either way makes it.
+const RESOLUTION: f64 = EXACT / 2.0;
 
 /// The user wants to stop.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,9 +103,9 @@ pub fn collect(
         failed: Vec::new(),
         odd: Vec::new(),
     };
-    let pilots = all.plan(programs)?;
+    all.plan()?;
     all.programs(programs)?;
-    all.finish(programs, pilots)
+    all.finish(programs)
 }
 
 /// This thread stays on a slow CPU that no program runs on, where there is one.
@@ -136,46 +142,34 @@ impl Collection<'_> {
         )
     }
 
-    /// Decides on event sets and runs, or takes them from the journal. Gives the number of runs
-    /// that took.
-    fn plan(&mut self, programs: &[Program]) -> Result<usize> {
-        let begun = self.kept.journal.plan.clone();
-        if let Some(old) = begun {
-            let r = |i: usize| old.core_types.get(i).map_or(1, |t| t.r);
-            let new = self.planned(&(0..self.places.len()).map(r).collect::<Vec<_>>());
-            // a collection may go on over midnight
-            let same = Plan {
-                header: amp_models::data::Header {
-                    date: old.header.date.clone(),
-                    ..new.header.clone()
-                },
-                ..new
-            } == old;
-            if !same {
-                return Err(bad_input(format!(
-                    "{} was begun with other settings, events, kernel or machine: delete it to start over",
-                    self.kept.path().display()
-                )));
-            }
-            return Ok(0);
+    /// Decides on event sets, or sees that the journal's are the same.
+    fn plan(&mut self) -> Result<()> {
+        let new = self.planned();
+        let Some(old) = &self.kept.journal.plan else {
+            return self.kept.plan(new);
+        };
+        // a collection may go on over midnight
+        let same = Plan {
+            header: amp_models::data::Header {
+                date: old.header.date.clone(),
+                ..new.header.clone()
+            },
+            ..new
+        } == *old;
+        if !same {
+            return Err(bad_input(format!(
+                "{} was begun with other settings, events, kernel or machine: delete it to start over",
+                self.kept.path().display()
+            )));
         }
-        let mut made = 0;
-        let mut r = Vec::new();
-        for place in 0..self.places.len() {
-            r.push(self.sample_size(programs, place, &mut made)?);
-        }
-        let plan = self.planned(&r);
-        self.kept.plan(plan)?;
-        Ok(made)
+        Ok(())
     }
 
-    fn planned(&self, r: &[usize]) -> Plan {
-        let plans: Vec<_> = self
-            .places
-            .iter()
-            .zip(r)
-            .map(|(p, r)| partition(&p.events, p.per_set, *r))
-            .collect();
+    fn planned(&self) -> Plan {
+        let sets = |i: usize| {
+            let place = self.places.get(i);
+            place.map_or_else(Vec::new, |p: &Place| partition(&p.events, p.per_set))
+        };
         Plan {
             journal: VERSION,
             window: self.args.window.get(),
@@ -186,69 +180,56 @@ impl Collection<'_> {
                 self.args,
                 self.inventory.pmus.machine().first(),
                 &self.places,
-                |i| plans[i].sets.clone(),
+                sets,
             ),
-            core_types: plans
-                .iter()
-                .zip(r)
-                .map(|(p, r)| Runs {
-                    r: *r,
-                    sets: p.runs.clone(),
-                })
-                .collect(),
         }
     }
 
-    /// R on a core type [MET §2]: with how many runs of a program retired instructions are known to
-    /// σ_ref. The first program that runs at all serves for it.
+    /// R of a program on a core type [MET §2]: with how many of its runs, in order, retired
+    /// instructions are known to σ_ref. Makes as many runs as that takes; these count.
     fn sample_size(
         &mut self,
-        programs: &[Program],
+        program: &Program,
         place: usize,
-        made: &mut usize,
-    ) -> Result<usize> {
-        let events: Vec<String> = {
-            let p = &self.places[place];
-            p.events.iter().take(p.per_set).cloned().collect()
-        };
-        'programs: for program in programs {
-            let mut samples = Vec::new();
-            // as every program is, see `on_core_type`
-            *made += 1;
-            match self.one(program, place, &events) {
-                Ok(_) => {}
-                Err(Failed::Program(_)) => continue 'programs,
-                Err(Failed::Machine(e)) => return Err(e),
-            }
-            while samples.len() < MOST_PILOTS {
-                let name = &self.places[place].name;
-                self.progress
-                    .note(&format!("how many runs on {name}: {}", program.name));
-                *made += 1;
-                match self.one(program, place, &events) {
-                    Ok(ran) => samples.push(ran.instructions as f64),
-                    Err(Failed::Program(_)) => continue 'programs,
-                    Err(Failed::Machine(e)) => return Err(e),
-                }
-                if let Some(r) = sample_size(&samples, self.args.sigma_ref) {
-                    return Ok(r);
-                }
-            }
-            log::warn!(
-                "{}: {MOST_PILOTS} runs do not give its instructions to {}: programs are run as often",
-                program.name,
-                self.args.sigma_ref
-            );
-            return Ok(MOST_PILOTS);
+        plan: &Plan,
+    ) -> Result<usize, Failed> {
+        let (name, command) = (&program.name, &program.command);
+        if let Some(r) = self.kept.journal.r(name, command, place) {
+            return Ok(r);
         }
-        // every one fails: each will be named
-        Ok(1)
+        let sigma = self.args.sigma_ref;
+        let mut r = None;
+        for n in 0..MOST {
+            self.make(program, place, plan, n, false)?;
+            let runs = self.kept.journal.of(name, command, place);
+            let instructions: Vec<f64> = runs.iter().map(|r| r.instructions as f64).collect();
+            r = sample_size(&instructions, sigma);
+            if r.is_some() {
+                break;
+            }
+        }
+        let r = r.unwrap_or_else(|| {
+            let on = &self.places[place].name;
+            self.progress.warn(&format!(
+                "{name} on {on}: {MOST} runs do not give its instructions to {sigma}; as many make a measure"
+            ));
+            MOST
+        });
+        self.kept.size(SampleSize {
+            program: name.clone(),
+            command: command.clone(),
+            core_type: place,
+            r,
+        })?;
+        Ok(r)
     }
 
     fn programs(&mut self, programs: &[Program]) -> Result<()> {
         let plan = self.kept.journal.plan.clone().context("no plan")?;
-        let wanted: usize = plan.core_types.iter().map(|t| t.sets.len()).sum();
-        self.progress.expect((wanted * programs.len()) as u64);
+        // as many as there are at least
+        let types = plan.header.core_types.iter();
+        let least: usize = types.map(|t| runs(t.sets.len(), LEAST)).sum();
+        self.progress.expect((least * programs.len()) as u64);
         for program in programs {
             for place in 0..self.places.len() {
                 match self.on_core_type(program, place, &plan) {
@@ -268,7 +249,7 @@ impl Collection<'_> {
 
     /// All runs of a program on a core type, repeated until they are compatible, or often enough.
     fn on_core_type(&mut self, program: &Program, place: usize, plan: &Plan) -> Result<(), Failed> {
-        let sets = &plan.core_types[place].sets;
+        let sets = plan.header.core_types[place].sets.len();
         let begun = self.kept.journal.of(&program.name, &program.command, place);
         if place == 0 && begun.is_empty() {
             // The first execution finds neither its files in memory nor what earlier ones have left
@@ -276,15 +257,16 @@ impl Collection<'_> {
             self.progress.note(&format!("{}, to warm up", program.name));
             self.one(program, place, &plan.header.core_types[place].sets[0])?;
         }
-        for n in 0..sets.len() {
+        let r = self.sample_size(program, place, plan)?;
+        let all = runs(sets, r);
+        let more = all.saturating_sub(runs(sets, LEAST));
+        self.progress.expect(more as u64);
+        for n in 0..all {
             self.make(program, place, plan, n, false)?;
-            self.progress.end();
         }
-        let r = plan.core_types[place].r;
-        // with fewer than two measures of R runs each run is one, as uncertain as a measure may be
         let rule = Rule {
-            runs: if sets.len() / r.max(1) >= 2 { r } else { 1 },
-            resolution: self.args.sigma_ref,
+            runs: r,
+            resolution: RESOLUTION,
             ..Rule::default()
         };
         for attempt in 0..=self.args.repeats {
@@ -317,15 +299,10 @@ impl Collection<'_> {
         if !again && there.iter().any(|r| r.run as usize == n) {
             return Ok(());
         }
-        let (sets, t) = (&plan.core_types[place].sets, &plan.header.core_types[place]);
-        let of = sets.len();
-        self.progress.begin(&format!(
-            "{} on {}, run {} of {of}",
-            program.name,
-            t.name,
-            n + 1
-        ));
-        let set = sets[n];
+        let t = &plan.header.core_types[place];
+        self.progress
+            .begin(&format!("{} on {}, run {}", program.name, t.name, n + 1));
+        let set = n % t.sets.len().max(1);
         let ran = self.one(program, place, &t.sets[set])?;
         self.kept.add(Finished {
             program: program.name.clone(),
@@ -336,11 +313,14 @@ impl Collection<'_> {
             instructions: ran.instructions,
             windows: ran.windows,
         })?;
+        if !again {
+            self.progress.end();
+        }
         Ok(())
     }
 
     /// Writes the data and says what was done.
-    fn finish(self, programs: &[Program], pilots: usize) -> Result<Outcome> {
+    fn finish(self, programs: &[Program]) -> Result<Outcome> {
         drop(self.progress);
         let good = || {
             programs
@@ -360,7 +340,7 @@ impl Collection<'_> {
                 .map(|p| (p, "not all of its runs are there".to_owned())),
         );
         write_data(&self.args.out, &data)?;
-        let saving = self.kept.journal.saving(data.programs.len());
+        let saving = self.kept.journal.saving();
         let mut said = String::new();
         let windows: usize = data
             .programs
@@ -377,26 +357,30 @@ impl Collection<'_> {
             self.meter.name().unwrap_or("none")
         );
         if let Some(plan) = &self.kept.journal.plan {
-            for (t, runs) in plan.header.core_types.iter().zip(&plan.core_types) {
-                let (m, l, r) = (t.events().count(), runs.sets.len(), runs.r);
+            for (i, t) in plan.header.core_types.iter().enumerate() {
+                let (m, sets) = (t.events().count(), t.sets.len());
+                let sizes = self.kept.journal.sizes.values();
+                let of = sizes.filter(|s| s.core_type == i).map(|s| s.r);
+                let (least, most) = of.fold((usize::MAX, 0), |(a, b), r| (a.min(r), b.max(r)));
                 let _ = writeln!(
                     said,
-                    "{}: {m} events, {} at once: L = {l} runs per program, R = {r} for {} of instructions, h = {} measures",
+                    "{}: {m} events, {} at once: {sets} sets; R = {} for {} of instructions, L = {} runs per program",
                     t.name,
                     t.events_per_set,
+                    range(least.min(most), most),
                     plan.sigma_ref,
-                    l / r.max(1)
+                    range(runs(sets, least.min(most)), runs(sets, most)),
                 );
             }
         }
         let _ = writeln!(
             said,
-            "{} runs were made, {} of them again, and {pilots} to find R; {} set by set, {} event by event: {} saved against one set at a time",
+            "{} runs were made, {} of them again; {} set by set, {} event by event: {} saved against one set at a time",
             saving.made,
             self.kept.journal.repeated,
             saving.set_by_set,
             saving.event_by_event,
-            saving.saved() - pilots as i64
+            saving.saved()
         );
         if !self.odd.is_empty() {
             let _ = writeln!(
@@ -414,6 +398,14 @@ impl Collection<'_> {
             }
         }
         Ok(Outcome { failed })
+    }
+}
+
+/// From the least to the most, or the only one.
+fn range(least: usize, most: usize) -> String {
+    match least == most {
+        true => most.to_string(),
+        false => format!("{least} to {most}"),
     }
 }
 

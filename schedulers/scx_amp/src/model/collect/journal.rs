@@ -1,7 +1,7 @@
 //! The journal's file.
 
 use amp_host::bad_input;
-use amp_models::journal::{Finished, Journal, Plan};
+use amp_models::journal::{Finished, Journal, Plan, SampleSize};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::Write;
@@ -56,6 +56,9 @@ impl JournalFile {
             for run in self.journal.runs.values() {
                 text += &(serde_json::to_string(run)? + "\n");
             }
+            for size in self.journal.sizes.values() {
+                text += &(serde_json::to_string(size)? + "\n");
+            }
             let mut aside = self.path.as_os_str().to_owned();
             aside.push(".new");
             std::fs::write(&aside, text).with_context(what)?;
@@ -93,13 +96,28 @@ impl JournalFile {
     /// # Errors
     /// When the file cannot be written.
     pub fn add(&mut self, run: Finished) -> Result<()> {
-        let line = serde_json::to_string(&run)?;
+        self.tell(&run)?;
+        self.journal.add(run);
+        Ok(())
+    }
+
+    /// Notes how many runs of a program make a measure.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn size(&mut self, size: SampleSize) -> Result<()> {
+        self.tell(&size)?;
+        self.journal.size(size);
+        Ok(())
+    }
+
+    /// Writes a line, and prints it where a host listens.
+    fn tell(&mut self, what: &impl serde::Serialize) -> Result<()> {
+        let line = serde_json::to_string(what)?;
         if self.console {
             amp_host::write_out("-".as_ref(), &format!("{MARK}{line}\n"))?;
         }
-        self.write(&line)?;
-        self.journal.add(run);
-        Ok(())
+        self.write(&line)
     }
 
     /// Takes what a guest's console line says, if it is one of ours and whole.
@@ -116,9 +134,15 @@ impl JournalFile {
             self.journal.plan = Some(plan);
             return self.write("");
         }
-        match serde_json::from_str::<Finished>(text) {
-            Ok(run) if self.journal.plan.is_some() => self.add(run),
-            _ => Ok(()),
+        if self.journal.plan.is_none() {
+            return Ok(());
+        }
+        if let Ok(run) = serde_json::from_str::<Finished>(text) {
+            return self.add(run);
+        }
+        match serde_json::from_str::<SampleSize>(text) {
+            Ok(size) => self.size(size),
+            Err(_) => Ok(()),
         }
     }
 
@@ -153,13 +177,12 @@ mod tests {
     fn plan() -> Plan {
         let header = r#"{"format":"amp-windows","version":1,"platform":"p","core_types":[{"name":"b","events_per_set":1,"sets":[["x"]]},{"name":"l","events_per_set":1,"sets":[["x"]]}]}"#;
         Plan {
-            journal: 1,
+            journal: amp_models::journal::VERSION,
             window: 10,
             sample_ms: 1,
             sigma_ref: 0.01,
             on: String::new(),
             header: serde_json::from_str(header).unwrap(),
-            core_types: Vec::new(),
         }
     }
 
@@ -183,6 +206,13 @@ mod tests {
         assert!(k.journal.plan.is_none());
         k.plan(plan()).unwrap();
         k.add(run(0)).unwrap();
+        let size = SampleSize {
+            program: "p".into(),
+            command: vec!["p".into()],
+            core_type: 0,
+            r: 3,
+        };
+        k.size(size.clone()).unwrap();
         k.add(run(1)).unwrap();
         drop(k);
         // the last line is cut off
@@ -200,6 +230,7 @@ mod tests {
             (k.journal.runs.len(), k.journal.repeated, k.journal.cut_off),
             (2, 0, false)
         );
+        assert_eq!(k.journal.r("p", &size.command, 0), Some(3));
         k.done();
         assert!(!path.exists());
         std::fs::write(&path, "no journal\n").unwrap();
