@@ -4,7 +4,6 @@ use super::output::{self, Multiplexing, Report};
 use super::{refused, Measurement, Shown};
 use crate::counting::{Counting, Missed, Overflows, Rows, Scope, Window};
 use crate::factors::Estimates;
-use crate::inventory::CounterInventory;
 use crate::target;
 use crate::virtuals::Virtuals;
 use crate::windows::{self, Windows};

@@ -206,12 +206,12 @@ branches = "branches"
 misses = "branch-misses"
 [[core_type.metric]]
 name = "branches per instruction"
-count = "0:branches"
-per = "0:instructions"
+count = "branches"
+per = "instructions"
 [[core_type.metric]]
 name = "misses per instruction"
-count = "1:misses"
-per = "1:instructions"
+count = "misses"
+per = "instructions"
 [[core_type]]
 name = "little"
 [[core_type.event_set]]
