@@ -113,8 +113,11 @@ fn a_slower_clock_takes_time_and_saves_energy() {
         assert!((joules / (watts * ran) - 1.0).abs() < BY_MODEL, "{joules}");
     }
     let (_, by_model, _) = energy("/modelled-1.json", "big");
-    // a program that computes is what the published powers are of
-    println!("big: {measured:.4} J measured, {by_model:.4} J by the energy model");
+    // the board's time is eight times juno's, and its page has juno's joules
+    println!(
+        "big: {measured:.4} J measured, {:.4} J by the energy model",
+        by_model / 8.0
+    );
 }
 
 /// What the fast cores' clock is while nobody runs there, somebody who always runs, and somebody who
