@@ -80,6 +80,14 @@ pub enum Whom {
 }
 
 impl Whom {
+    /// The CPU, where it is one.
+    pub fn cpu(self) -> Option<u32> {
+        match self {
+            Whom::Cpu(cpu) => Some(cpu),
+            _ => None,
+        }
+    }
+
     fn observe(self, b: &mut Builder<'_>) {
         match self {
             Whom::Task(tid) => b.observe_pid(tid).any_cpu().inherit(true),

@@ -13,7 +13,7 @@ use super::sets::{Set, Unit};
 use super::virtuals::VirtualCount;
 use amp_metrics::group::{Group, GroupCounts, GroupError, Whom};
 use amp_metrics::multiplex::{Observation, Sampled, Strategy};
-use amp_metrics::CoreTypeId;
+use amp_metrics::{CoreTypeId, Event};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -133,11 +133,15 @@ impl Counting {
                 for (row, whom) in split(unit) {
                     let on_exec = on_exec && (s == self.active || unit.is_always_on());
                     // one interruption of whoever is counted per reading, not one per event
-                    let open = |w| match (&self.overflows, unit.instructions) {
-                        (Some(o), Some(leader)) => o.open(&unit.events, leader, w, on_exec),
-                        _ => Group::open_at_once(&unit.events, w, on_exec),
+                    let open = |events: &[Event], w| match (&self.overflows, unit.instructions) {
+                        (Some(o), Some(leader)) => o.open(events, leader, w, on_exec),
+                        _ => Group::open_at_once(events, w, on_exec),
                     };
-                    let groups = open_all(&whom, open)?;
+                    let each = |w: &Whom| {
+                        let w = *w;
+                        unit.opened_on(w.cpu()).into_iter().map(move |e| (e, w))
+                    };
+                    let groups = open_all(whom.iter().flat_map(each), |(e, w)| open(&e, w))?;
                     parts.push(Part {
                         set: s,
                         unit: unit.clone(),
@@ -149,7 +153,7 @@ impl Counting {
                 }
             }
         }
-        let clocks = open_all(whom, |w| Group::clock(w, on_exec))?;
+        let clocks = open_all(whom, |w| Group::clock(*w, on_exec))?;
         if let Some(o) = &mut self.overflows {
             o.watch(&parts, self.parts.len())?;
         }
@@ -383,6 +387,10 @@ impl Part {
                 *sum = sum.wrapping_add(c);
             }
         }
+        if self.unit.is_beside_cores() {
+            // the time that passed, and not as often as there are memory controllers
+            now.0 /= self.groups.len().max(1) as f64;
+        }
         let before = std::mem::replace(&mut self.last, now.clone());
         let counts = now.1.iter().zip(&before.1);
         Ok((
@@ -424,13 +432,14 @@ fn split(unit: &Unit, all: &[u32], rows: Rows) -> Vec<(Row, Vec<Whom>)> {
     }
 }
 
-fn open_all(
-    whom: &[Whom],
-    open: impl Fn(Whom) -> Result<Group, GroupError>,
+/// Opens a group on each; threads that are gone are left out, unless they are all.
+fn open_all<W>(
+    whom: impl IntoIterator<Item = W>,
+    open: impl Fn(W) -> Result<Group, GroupError>,
 ) -> Result<Vec<Group>, GroupError> {
-    let mut groups = Vec::with_capacity(whom.len());
+    let mut groups = Vec::new();
     let mut gone = None;
-    for &w in whom {
+    for w in whom {
         match open(w) {
             Ok(g) => groups.push(g),
             Err(e @ GroupError::Gone { .. }) => gone = Some(e),

@@ -36,6 +36,9 @@ pub struct Variant {
     /// Metrics, as behind `-m`.
     #[serde(default)]
     pub metrics: Vec<String>,
+    /// Virtual counters, as behind `-V`, for metrics that have them.
+    #[serde(default)]
+    pub virtuals: Vec<String>,
 }
 
 fn read(name: &str) -> Result<File> {
@@ -80,6 +83,7 @@ pub fn is_group(text: &str) -> bool {
     parse("mutant.toml", text).is_ok_and(|file| {
         file.variant.iter().all(|v| {
             let names = v.events.iter().flat_map(|e| e.split(','));
+            let names = names.chain(v.virtuals.iter().map(String::as_str));
             let known: Vec<String> = names.map(str::to_owned).collect();
             let read = |m: &String| Formula::parse_with(m, &known, &[]).is_ok();
             v.metrics.iter().all(read)
@@ -205,7 +209,14 @@ impl Variant {
 fn side_by_side(suited: &[(&str, &Variant)]) -> Variant {
     let most = suited.iter().map(|(_, v)| v.events.len()).max();
     let mut sets: Vec<Vec<String>> = vec![Vec::new(); most.unwrap_or(0)];
-    let mut metrics: Vec<String> = Vec::new();
+    let (mut metrics, mut virtuals): (Vec<String>, Vec<String>) = Default::default();
+    let add = |to: &mut Vec<String>, from: &[String]| {
+        for text in from {
+            if !to.contains(text) {
+                to.push(text.clone());
+            }
+        }
+    };
     for (pmu, v) in suited {
         for (set, events) in sets.iter_mut().zip(v.sets()) {
             for event in events {
@@ -215,15 +226,13 @@ fn side_by_side(suited: &[(&str, &Variant)]) -> Variant {
                 }
             }
         }
-        for metric in &v.metrics {
-            if !metrics.contains(metric) {
-                metrics.push(metric.clone());
-            }
-        }
+        add(&mut metrics, &v.metrics);
+        add(&mut virtuals, &v.virtuals);
     }
     Variant {
         events: sets.iter().map(|s| s.join(",")).collect(),
         metrics,
+        virtuals,
     }
 }
 
@@ -260,6 +269,7 @@ pub(crate) mod tests {
                     .iter()
                     .flat_map(|e| e.split(','))
                     .map(str::to_owned)
+                    .chain(v.virtuals.iter().cloned())
                     .collect();
                 for m in &v.metrics {
                     super::super::formula::Formula::parse(m, &known)
@@ -411,6 +421,47 @@ pub(crate) mod tests {
         let flops = found(&meteor, "flops");
         let by = |pmu: &str| flops.iter().any(|(n, by)| n == "flops" && by == &[pmu]);
         assert!(by("cpu_core") && by("cpu_atom"), "{flops:?}");
+    }
+
+    #[test]
+    fn memory_controllers_are_counted_together() {
+        let (core, atom) = (
+            (0..16).collect::<Vec<u32>>(),
+            (16..24).collect::<Vec<u32>>(),
+        );
+        let alder = machine("alderlake", &intel(151), &[&core, &atom]);
+        let metrics = found(&alder, "bandwidth");
+        assert_eq!(metrics.len(), 3, "{metrics:?}");
+        assert!(metrics.iter().all(|(_, by)| by == &["uncore_imc"]));
+        let all: Vec<u32> = (0..16).collect();
+        let zen = machine("zen", &amd(25, 97), &[&all]);
+        let metrics = found(&zen, "bandwidth");
+        assert!(metrics.iter().all(|(_, by)| by == &["amd_umc"]));
+        // two that are read on CPU 0
+        let set = Set::parse(&alder, "uncore_imc_free_running/data_read/").unwrap();
+        let [unit] = &set.units[..] else {
+            panic!("{set:?}");
+        };
+        assert_eq!(
+            (unit.cpus.as_slice(), unit.is_beside_cores()),
+            (&[0][..], true)
+        );
+        let types = |cpu| -> Vec<u32> {
+            let opened = unit.opened_on(Some(cpu));
+            opened.iter().map(|e| e[0].attr.type_).collect()
+        };
+        assert_eq!((types(0), types(1)), (vec![20, 21], vec![]));
+        let one = Set::parse(&alder, "uncore_imc_free_running_1/data_read/").unwrap();
+        assert_eq!(one.units[0].opened_on(Some(0)).len(), 1);
+        let e = Set::parse(&alder, "uncore_imc_free_running/no_such/").unwrap_err();
+        assert!(e.is::<amp_host::BadInput>(), "{e:#}");
+    }
+
+    #[test]
+    fn energy_is_beside_instructions() {
+        let juno = machine("juno", "", &[&[1, 2], &[0, 3, 4, 5]]);
+        let v = find(&juno, "energy").unwrap();
+        assert_eq!(v.virtuals, ["energy"]);
     }
 
     #[test]

@@ -7,10 +7,19 @@ use super::trust::Trusted;
 use amp_host::bad_input;
 use amp_metrics::event::{split_list, SpecKind};
 use amp_metrics::group::{software, Group, GroupError, Whom, SOFTWARE};
-use amp_metrics::{CoreTypeId, Event, EventSet, EventSpec};
+use amp_metrics::{CoreTypeId, Event, EventSet, EventSpec, Pmu};
 use anyhow::Result;
 
-/// The events of a set that one PMU counts.
+/// One of several PMUs with a name in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Instance {
+    /// Its number for the kernel.
+    type_: u32,
+    /// CPUs on which it is read.
+    cpus: Vec<u32>,
+}
+
+/// The events of a set that one PMU counts, or several ones that are counted as one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
     /// The PMU.
@@ -25,6 +34,8 @@ pub struct Unit {
     aliases: Vec<Vec<String>>,
     /// What the machine's trust file says of each of them.
     trusted: Vec<Option<Trusted>>,
+    /// The PMUs that are called `pmu` together, where there are several; their counts are added up.
+    instances: Vec<Instance>,
     /// Which of them counts instructions, in whichever modes.
     pub instructions: Option<usize>,
     /// Which of them counts cycles.
@@ -48,6 +59,25 @@ impl Unit {
         self.trusted.get(i).copied().flatten()
     }
 
+    /// Whether it counts what no CPU does, on CPUs that only stand for it.
+    pub fn is_beside_cores(&self) -> bool {
+        self.core_type.is_none() && !self.cpus.is_empty()
+    }
+
+    /// What is to be opened on `cpu`: the events, once for each PMU that is read there.
+    pub fn opened_on(&self, cpu: Option<u32>) -> Vec<Vec<Event>> {
+        if self.instances.is_empty() {
+            return vec![self.events.clone()];
+        }
+        let here = |i: &&Instance| cpu.is_none_or(|c| i.cpus.contains(&c));
+        let of = |i: &Instance| {
+            let mut events = self.events.clone();
+            events.iter_mut().for_each(|e| e.attr.type_ = i.type_);
+            events
+        };
+        self.instances.iter().filter(here).map(of).collect()
+    }
+
     /// Nothing yet on these CPUs.
     #[cfg(test)]
     pub fn of_cpus(pmu: &str, cpus: &[u32]) -> Unit {
@@ -62,6 +92,7 @@ impl Unit {
             events: Vec::new(),
             aliases: Vec::new(),
             trusted: Vec::new(),
+            instances: Vec::new(),
             instructions: None,
             cycles: None,
         }
@@ -161,6 +192,14 @@ impl Set {
                 if let Some(other) = inventory.pmus.by_name(pmu).filter(|p| !p.core) {
                     let event = inventory.pmus.resolve_named(&spec).map_err(bad_input)?;
                     set.put(inventory, event, None, other.cpus.clone());
+                    continue;
+                }
+                let many: Vec<&Pmu> = match inventory.pmus.by_name(pmu) {
+                    Some(_) => Vec::new(),
+                    None => inventory.pmus.instances(pmu).collect(),
+                };
+                if !many.is_empty() {
+                    set.put_all(inventory, &spec, pmu, &many)?;
                     continue;
                 }
             }
@@ -306,6 +345,59 @@ impl Set {
         let mut unit = Unit::new(&event.pmu, core_type, cpus);
         unit.add(inventory, event);
         self.units.push(unit);
+    }
+
+    /// Adds an event of all of these PMUs, which are called `name` together.
+    ///
+    /// # Errors
+    /// [`amp_host::BadInput`] where one has no such event, or they count it by different codes.
+    fn put_all(
+        &mut self,
+        inventory: &CounterInventory,
+        spec: &EventSpec,
+        name: &str,
+        many: &[&Pmu],
+    ) -> Result<()> {
+        let mut first: Option<Event> = None;
+        let mut instances = Vec::new();
+        let mut cpus: Vec<u32> = Vec::new();
+        for p in many {
+            let resolved = inventory.pmus.resolve_named(&spec.of_pmu(&p.name));
+            let event = resolved.map_err(bad_input)?.named(&spec.to_string());
+            instances.push(Instance {
+                type_: event.attr.type_,
+                cpus: p.cpus.clone(),
+            });
+            cpus.extend(&p.cpus);
+            match &mut first {
+                None => {
+                    first = Some(Event {
+                        pmu: name.to_owned(),
+                        ..event
+                    });
+                }
+                Some(f) => {
+                    let mut same = event.attr;
+                    same.type_ = f.attr.type_;
+                    if same != f.attr {
+                        return Err(bad_input(format!(
+                            "event `{spec}`: `{}` counts it by another code than `{}`: name one of them",
+                            p.name, many[0].name
+                        )));
+                    }
+                }
+            }
+        }
+        cpus.sort_unstable();
+        cpus.dedup();
+        if let Some(event) = first {
+            self.put(inventory, event, None, cpus);
+            let unit = self.units.iter_mut().find(|u| u.pmu == name);
+            if let Some(u) = unit {
+                u.instances = instances;
+            }
+        }
+        Ok(())
     }
 
     /// Names of all events, as they were written.

@@ -128,6 +128,8 @@ struct Measurement<'a> {
     sets: Vec<Set>,
     formulas: Vec<Formula>,
     factors: Option<Factors>,
+    /// Virtual counters that are asked for, but for factors.
+    virtuals: Vec<String>,
 }
 
 impl<'a> Measurement<'a> {
@@ -138,7 +140,11 @@ impl<'a> Measurement<'a> {
             can_overflow(args.window)?;
         }
         let inventory = CounterInventory::detect()?.with_trust(args.trust.find()?);
-        let (texts, metrics) = asked(args, &inventory)?;
+        let Asked {
+            sets: texts,
+            metrics,
+            virtuals: names,
+        } = asked(args, &inventory)?;
         let mut sets: Vec<Set> = texts
             .iter()
             .map(|t| Set::parse(&inventory, t))
@@ -155,7 +161,7 @@ impl<'a> Measurement<'a> {
         if args.window.is_none() {
             sets = sets.into_iter().flat_map(fitting).collect();
         }
-        let virtuals = virtuals(args, &inventory)?;
+        let virtuals = virtuals(args, &names, &inventory)?;
         if args.target.all_cpus && virtuals.as_ref().is_some_and(Virtuals::needs_program) {
             return Err(bad_input(
                 "-V llc and traffic are measured per program: give a command or -p PID, without -a",
@@ -203,6 +209,7 @@ impl<'a> Measurement<'a> {
             sets,
             formulas,
             factors,
+            virtuals: names,
         };
         Ok((measurement, virtuals))
     }
@@ -233,16 +240,15 @@ fn can_overflow(window: Option<u64>) -> Result<()> {
     }
 }
 
-/// The virtual counters that are asked for.
-fn virtuals(args: &StatArgs, inventory: &CounterInventory) -> Result<Option<Virtuals>> {
-    let others = args.virtuals.iter();
-    let others: Vec<String> = others
-        .filter(|n| Factor::named(n).is_none())
-        .cloned()
-        .collect();
-    match others.is_empty() {
-        true => Ok(None),
-        false => Ok(Some(Virtuals::open(inventory, &others, args.per_cpu)?)),
+/// The virtual counters with these names.
+fn virtuals(
+    args: &StatArgs,
+    names: &[String],
+    inventory: &CounterInventory,
+) -> Result<Option<Virtuals>> {
+    match names {
+        [] => Ok(None),
+        names => Ok(Some(Virtuals::open(inventory, names, args.per_cpu)?)),
     }
 }
 
@@ -317,14 +323,28 @@ pub fn is_to_stdout(outputs: &[&Option<PathBuf>]) -> bool {
     outputs.any(|p| p.as_os_str() == "-")
 }
 
-/// Sets and metrics that are asked for, by themselves and by groups; the usual ones when nothing
-/// is.
-fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<(Vec<String>, Vec<String>)> {
+/// What is asked for, by itself and by groups.
+struct Asked {
+    sets: Vec<String>,
+    metrics: Vec<String>,
+    /// Virtual counters but for factors.
+    virtuals: Vec<String>,
+}
+
+/// What is asked for; the usual events and metric when none is.
+fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<Asked> {
     let (mut sets, mut metrics) = (args.sets.clone(), args.metrics.clone());
+    let mut virtuals = args.virtuals.clone();
+    virtuals.retain(|n| Factor::named(n).is_none());
     for g in &args.groups {
         let group = groups::find(inventory, g)?;
         sets.extend(group.events);
         metrics.extend(group.metrics);
+        for name in group.virtuals {
+            if !virtuals.contains(&name) {
+                virtuals.push(name);
+            }
+        }
     }
     if sets.is_empty() {
         sets.push(USUAL.to_owned());
@@ -332,7 +352,11 @@ fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<(Vec<String>, 
             metrics.push(USUAL_METRIC.to_owned());
         }
     }
-    Ok((sets, metrics))
+    Ok(Asked {
+        sets,
+        metrics,
+        virtuals,
+    })
 }
 
 /// The set in as many as can be counted at once; says so where that is more than one.

@@ -86,6 +86,16 @@ pub struct EventSpec {
 }
 
 impl EventSpec {
+    /// The same event of another PMU, where it names one (`pmu/…/`); else itself.
+    #[must_use]
+    pub fn of_pmu(&self, name: &str) -> EventSpec {
+        let mut out = self.clone();
+        if let SpecKind::Terms { pmu, .. } = &mut out.kind {
+            name.clone_into(pmu);
+        }
+        out
+    }
+
     /// The text it was parsed from.
     pub fn as_str(&self) -> &str {
         &self.text

@@ -117,6 +117,12 @@ pub fn processor(root: &Path, cpu: u32) -> Option<Cpu> {
 }
 
 impl Pmus {
+    /// PMUs that count no cores and of which there are several, by what their names have in common:
+    /// `uncore_imc`, or `imc`, is `uncore_imc_0`, `uncore_imc_1` and so on, as perf understands it.
+    pub fn instances<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Pmu> {
+        self.iter().filter(move |p| !p.core && is_of(name, p))
+    }
+
     /// The same with the events that the vendors' tables have for the PMUs of the machine whose
     /// `/sys` and `/proc` are below `root`. Where sysfs has an event of the same name, that one is
     /// used: it is what this kernel says of this machine.

@@ -187,6 +187,7 @@ scx_amp pmc stat -a -A -e instructions:u --json /cpus.json -- amp-workload bench
 scx_amp pmc stat -e instructions:u --json /forked-stat.json -- amp-workload run alu --threads 1000 --work 10M || exit 1
 scx_amp pmc record -e instructions:u -c 10000 --json /forked.json -- amp-workload run alu --threads 1000 --work 10M || exit 1
 scx_amp pmc stat --per-thread -e instructions:u -V energy -m 'nj=energy*1e9/instructions:u' --json /threads.json -- amp-workload bench spin --by counting --threads 3 --seconds 0.5 || exit 1
+scx_amp pmc stat -g energy --json /energy.json -- amp-workload run alu --work 1M --pin 1 || exit 1
 mkdir -p /etc/scx_amp; cp /trust.toml /etc/scx_amp
 scx_amp pmc stat -e br_mis_pred,br_retired,instructions -m 'bpi=br_retired/instructions' --json /limited.json -- amp-workload run alu --work 100k --pin 1 || exit 1
 scx_amp run --provider model 2>/err; echo "refused $?"; sed 's/^/broken /' /err
@@ -370,6 +371,25 @@ fn overflow_rows(r: &Reply) {
     }
 }
 
+fn energy_stands_beside_instructions(r: &Reply) {
+    let report = json(&r.file("/energy.json"));
+    let of = |list: &str, key: &str, name: &str| {
+        let rows = report[list].as_array().unwrap();
+        let row = |c: &&Value| c[key] == name && (c["core_type"] == "big" || c["of"] == "big");
+        let row = rows.iter().find(row);
+        row.unwrap_or_else(|| panic!("{name}: {report}")).clone()
+    };
+    let number = |v: &Value| v.as_f64().unwrap();
+    let instructions = of("counts", "event", "instructions");
+    let joules = number(&of("virtual_counters", "counter", "energy")["value"]);
+    let nj = number(&of("metrics", "metric", "nj_per_instruction")["value"]);
+    let watts = number(&of("metrics", "metric", "watts")["value"]);
+    println!("big: {nj} nJ per instruction, {watts} W");
+    let close = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} {b}");
+    close(nj, 1e9 * joules / number(&instructions["count"]));
+    close(watts, joules / number(&instructions["seconds"]));
+}
+
 fn broken_events_are_refused(r: &Reply) {
     let report = json(&r.file("/limited.json"));
     let verdict = |core_type: &str| {
@@ -506,6 +526,7 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
         "threads",
         "cpus",
         "limited",
+        "energy",
     ] {
         lab = lab.collect(&format!("/{file}.json"));
     }
@@ -530,6 +551,7 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     overflow_rows(&r);
     many(&r);
     rows(&r);
+    energy_stands_beside_instructions(&r);
     broken_events_are_refused(&r);
     repeated(&json(&r.file("/again.json")));
     let group = json(&r.file("/group.json"));

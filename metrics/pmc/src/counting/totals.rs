@@ -62,7 +62,11 @@ impl Counting {
                     return Whole::of(p.sampled.seconds());
                 }
                 let on = |whom: &Whom| p.groups.iter().any(|g| g.whom() == *whom);
-                let seconds: f64 = times.iter().filter(|t| on(&t.0)).map(|t| t.1).sum();
+                let times = times.iter().filter(|t| on(&t.0)).map(|t| t.1);
+                let seconds = match p.unit.is_beside_cores() {
+                    true => times.fold(0.0, f64::max),
+                    false => times.sum(),
+                };
                 let here = |o: &&Part| (o.key(), o.unit.core_type) == (p.key(), p.unit.core_type);
                 let seen: f64 = self
                     .parts

@@ -23,6 +23,8 @@ impl Unit {
         Unit {
             events: of.iter().map(|i| self.events[*i].clone()).collect(),
             aliases: of.iter().map(|i| self.aliases[*i].clone()).collect(),
+            trusted: of.iter().map(|i| self.trusted(*i)).collect(),
+            instances: self.instances.clone(),
             instructions: at(self.instructions),
             cycles: at(self.cycles),
             ..Unit::new(&self.pmu, self.core_type, self.cpus.clone())
@@ -265,6 +267,7 @@ mod tests {
                 prop_assert!(!unit.events.is_empty());
                 prop_assert!(with(counters)(unit, &unit.events), "{:?}", unit.events);
                 prop_assert_eq!(unit.events.len(), unit.aliases.len());
+                prop_assert_eq!(unit.events.len(), unit.trusted.len());
             }
             for event in wide.units.iter().flat_map(|u| &u.events) {
                 let units = sets.iter().flat_map(|s| &s.units);

@@ -28,7 +28,7 @@ impl Measurement<'_> {
         for _ in 0..runs {
             let others = match first.take() {
                 Some(others) => others,
-                None => virtuals(self.args, &self.inventory)?,
+                None => virtuals(self.args, &self.virtuals, &self.inventory)?,
             };
             let (report, of_run) = self.count(others, out, stop)?;
             let stopped = stop.load(Ordering::Relaxed);
