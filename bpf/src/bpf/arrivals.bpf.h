@@ -13,6 +13,20 @@ struct {
 	__uint(max_entries, AMP_ARRIVALS_BYTES);
 } arrivals SEC(".maps");
 
+/*
+ * Whether somebody runs although user space has not decided for one and a half intervals: it looks less often at an idle machine. Said
+ * once per silence.
+ */
+static __always_inline bool overslept(void)
+{
+	u64 heard = shared.heartbeat, every = shared.seat_ns;
+
+	if (!every || shared.told == heard || elapsed(now_ns(), heard) < every + every / 2)
+		return false;
+	shared.told = heard;
+	return true;
+}
+
 static __noinline int announce(struct amp_slot *s)
 {
 	u64 ran = 0;

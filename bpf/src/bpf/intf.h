@@ -170,6 +170,7 @@ struct amp_shared {
 	u32 capacity[8];	/* by core type: of one CPU at present, 1024 for the fastest type at its best; AMP_MAX_TYPES */
 	u32 load[8];		/* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
 	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */
+	u64 told;		/* the heartbeat whose silence user space was told of */
 	u64 nr_fallbacks;
 	u64 nr_untracked;	/* threads that found the table full */
 	u64 nr_rotations;	/* pairs that the fallback swapped */

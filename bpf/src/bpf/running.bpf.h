@@ -89,7 +89,7 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 		s->arguments = own_arguments(s->pid);
 	fold(p, s);
 	follow_group(p, s);
-	if (!s->announced)
+	if (!s->announced || overslept())
 		announce(s);
 	/*
 	 * whoever is at his first tick was charged by a switch not long ago, and will be by another

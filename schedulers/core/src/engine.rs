@@ -256,6 +256,7 @@ impl Engine {
         self.group(interval, now);
         self.note_factors();
         self.tell_unrated(interval);
+        self.note_rest(interval);
         self.set_pace(now);
         self.probes.hide(&mut self.offered);
         self.decided.clear();

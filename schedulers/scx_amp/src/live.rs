@@ -138,6 +138,11 @@ impl Live {
         follow_interval(&mut self.scheduler, interval);
     }
 
+    /// Silence after which the mechanism does without us.
+    pub fn patience(&self) -> Nanos {
+        self.patience
+    }
+
     /// CPUs are clocked so from now on.
     pub fn set_cpufreq(&mut self, cpufreq: Cpufreq) {
         self.scheduler.follow_load(follows_load(cpufreq));

@@ -178,7 +178,11 @@ pub fn run(args: RunArgs) -> Result<()> {
     let printer = options.stats.map(|_| Printer::stdout());
     loop {
         manager.alive();
-        let wait = next.saturating_sub(clock::now()).min(running.interval());
+        let wait = match next.saturating_sub(clock::now()) {
+            // nobody misses us
+            wait if running.rests() => wait,
+            wait => wait.min(running.interval()),
+        };
         match signals.next(Duration::from_nanos(wait.0)) {
             Err(RecvTimeoutError::Timeout) if clock::now() < next => {
                 // a decision that was put off is no silence

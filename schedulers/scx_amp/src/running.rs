@@ -133,6 +133,7 @@ impl Running {
     /// When the system refuses.
     pub fn watch(&mut self, tell: Tell) -> Result<()> {
         self.tell = Some(tell);
+        self.scheduling.let_rest();
         self.watch_anew()
     }
 
@@ -170,6 +171,11 @@ impl Running {
     /// Time between two decisions.
     pub fn interval(&self) -> Nanos {
         self.options.interval
+    }
+
+    /// Whether the machine is idle, and decisions come less often.
+    pub fn rests(&self) -> bool {
+        self.engine().rests()
     }
 
     /// Tells the mechanism that a decision which is late was put off on purpose.
@@ -242,6 +248,9 @@ impl Running {
         let prepared = remembering(self.memory.as_ref(), prepared, topology);
         let machine = Live::attach(detected, &mut inventory, &self.options)?;
         self.scheduling = Scheduling::counting(machine, policy, prepared)?;
+        if self.tell.is_some() {
+            self.scheduling.let_rest();
+        }
         self.watch_anew()?;
         self.scheduling.engine_mut().set_knobs(knobs);
         if let Some(rules) = &self.rules {

@@ -137,6 +137,13 @@ impl Scheduling {
         }
     }
 
+    /// Decisions may come less often on an idle machine. Whoever asks for it calls [`Scheduling::notice`] whenever
+    /// [`Scheduling::wakes`] is readable.
+    pub fn let_rest(&mut self) {
+        let most = self.machine.patience();
+        self.engine.let_rest(Nanos(most.0 / 5 * 4));
+    }
+
     /// Leaves the machine to the kernel's scheduler and counts no more. Ticks fail from now on.
     pub fn let_go(&mut self) {
         self.machine.let_go();

@@ -92,6 +92,7 @@ impl Engine {
     /// ones.
     pub(super) fn take_in(&mut self, snapshot: &Snapshot, interval: Nanos) {
         let tick = self.totals.ticks;
+        let over = self.over(interval);
         let first = self.last.is_none();
         let all =
             CoreTypeSet::from_bits(u8::MAX >> (MAX_CORE_TYPES - self.topology.core_types().len()));
@@ -172,7 +173,7 @@ impl Engine {
             };
             let load = self
                 .rule
-                .load(ran.iter().copied().sum(), interval, t.runnable, entry);
+                .load(ran.iter().copied().sum(), over, t.runnable, entry);
             let step = state.activity.step(load, &self.rule);
 
             let runnable = u32::from(load != activity::Load::Idle);

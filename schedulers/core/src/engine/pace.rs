@@ -35,6 +35,13 @@ const CHANGED: Rate = Rate {
     per_second: 1.0,
 };
 
+/// Decisions in a row with nothing to decide on after which the machine is idle.
+const STILL: u32 = 10;
+/// Intervals between two decisions on an idle machine.
+const AT_REST: u64 = 4;
+/// Part of one CPU's time up to which a machine that has nobody to place is idle.
+const IDLE: f64 = 0.05;
+
 /// Looks for threads that have come.
 const ARRIVED: Rate = Rate {
     most: 4.0,
@@ -94,6 +101,14 @@ pub(super) struct Pace {
     looked: Option<Nanos>,
     /// Whom the next glance is for; none if the next look is to be a decision.
     next: Option<For>,
+    /// The most time between two decisions on an idle machine; none if it is to be decided on as often as a busy one.
+    rest: Option<Nanos>,
+    /// Decisions in a row that found it idle.
+    still: u32,
+    /// Whether the last decision left the machine at rest.
+    rested: bool,
+    /// Not before that is the first decision after a rest.
+    woken: Option<Nanos>,
 }
 
 impl Default for Pace {
@@ -105,6 +120,10 @@ impl Default for Pace {
             come: None,
             looked: None,
             next: None,
+            rest: None,
+            still: 0,
+            rested: false,
+            woken: None,
         }
     }
 }
@@ -122,6 +141,38 @@ impl Pace {
             For::Unknown => self.unknown.any(),
             For::Changed => self.changed.any(),
         });
+    }
+
+    /// A decision found the machine idle, or at work.
+    fn found(&mut self, idle: bool) {
+        self.still = match idle {
+            true => self.still.saturating_add(1),
+            false => 0,
+        };
+    }
+
+    /// Whether the machine is at rest.
+    fn rests(&self) -> bool {
+        self.rest.is_some() && self.still >= STILL
+    }
+
+    /// When the next decision is due after one at `last`, with one every `interval` on a machine at work.
+    fn tick(&self, last: Nanos, interval: Nanos) -> Nanos {
+        let longer = Nanos(interval.0.saturating_mul(AT_REST));
+        let at = match self.rest.filter(|_| self.rests()) {
+            Some(most) => last + longer.min(most).max(interval),
+            None => last + interval,
+        };
+        self.woken.map_or(at, |w| at.max(w))
+    }
+
+    /// What a thread's CPU time of the last `passed` is held against: after a rest an interval, for it began to run at the
+    /// end of it.
+    fn over(&self, passed: Nanos, interval: Option<Nanos>) -> Nanos {
+        match interval {
+            Some(interval) if self.rested => passed.min(interval),
+            _ => passed,
+        }
     }
 
     /// A glance is made at `now`.
@@ -155,13 +206,46 @@ impl Engine {
         let Some(last) = self.last else {
             return Nanos::ZERO;
         };
-        let tick = last + interval;
+        let tick = self.pace.tick(last, interval);
         let next = self.pace.glance(interval, tick).unwrap_or(tick);
         self.pace.come.map_or(next, |at| next.min(at))
     }
 
-    /// The machine says at `now` that threads have come and go on running. [`Engine::due`] may be sooner for that.
+    /// Decisions may come less often than every interval from now on while the machine is idle, with at most `most` between
+    /// two. Only for whoever calls [`Engine::arrived`] as soon as somebody runs again.
+    pub fn let_rest(&mut self, most: Nanos) {
+        self.pace.rest = Some(most);
+    }
+
+    /// Whether the machine is idle, and decisions come less often.
+    pub fn rests(&self) -> bool {
+        self.pace.rests()
+    }
+
+    /// Notes whether the decision that is made now, `interval` after the last one, finds the machine idle: nobody is to be
+    /// placed, and hardly anybody has run.
+    pub(super) fn note_rest(&mut self, interval: Nanos) {
+        let ran = self.app_ticks.iter().flat_map(|a| &a.ran);
+        let ran: f64 = ran.map(|r| r.0 as f64).sum();
+        let idle =
+            self.offered.is_empty() && self.rulebook.is_none() && ran <= IDLE * interval.0 as f64;
+        self.pace.found(idle);
+        (self.pace.rested, self.pace.woken) = (self.pace.rests(), None);
+    }
+
+    /// What a thread's CPU time since the last decision, `passed` ago, is held against.
+    pub(super) fn over(&self, passed: Nanos) -> Nanos {
+        self.pace.over(passed, self.period)
+    }
+
+    /// The machine says at `now` that threads have come and go on running, or that somebody runs although no decision has
+    /// come for longer than an interval. [`Engine::due`] may be sooner for that.
     pub fn arrived(&mut self, now: Nanos, interval: Nanos) {
+        if self.pace.rests() {
+            self.pace.found(false);
+            self.pace.woken = Some(now + Nanos(interval.0 / TOGETHER));
+            return;
+        }
         // nobody is decided on early for whom there is neither a factor nor a rule
         if self.by_metrics || self.rulebook.is_some() {
             self.pace.come(now, interval);
@@ -182,7 +266,7 @@ impl Engine {
         let now = machine.now();
         let come = self.pace.come.is_some_and(|at| at <= now);
         let early = self.last.is_some_and(|last| {
-            let tick = last + interval;
+            let tick = self.pace.tick(last, interval);
             now < tick && (come || self.pace.glance(interval, tick).is_some())
         });
         match early {
@@ -243,6 +327,7 @@ impl Engine {
         let since = self
             .last
             .map_or(Nanos::ZERO, |last| snapshot.now.saturating_sub(last));
+        let since = self.over(since);
         let enters = |t: &ThreadSample| {
             let ran = t.runtime.iter().copied().sum();
             self.rule.load(ran, since, t.runnable, Entry::Now) == Load::Heavy
@@ -335,6 +420,39 @@ mod tests {
             true => drop(e.glance(fake).unwrap()),
             false => drop(e.tick(fake).unwrap()),
         }
+    }
+
+    #[test]
+    fn an_idle_machine_is_looked_at_less_often() {
+        let (mut fake, mut e) = lab("hsp", 1);
+        let gap = |e: &Engine, fake: &Fake| e.due(INTERVAL).saturating_sub(fake.now());
+        let idle = |e: &mut Engine, fake: &mut Fake, n: u32| {
+            for _ in 0..n {
+                call(e, fake);
+            }
+            gap(e, fake)
+        };
+        // whoever cannot be told of somebody who runs again goes on as before
+        assert_eq!(idle(&mut e, &mut fake, 30), INTERVAL);
+        let most = Nanos(5 * INTERVAL.0);
+        e.let_rest(most);
+        assert_eq!(gap(&e, &fake), Nanos(4 * INTERVAL.0));
+        let ticks = e.totals().ticks;
+        assert_eq!(idle(&mut e, &mut fake, 5), Nanos(4 * INTERVAL.0));
+        assert_eq!(e.totals().ticks, ticks + 5);
+        // somebody runs: a decision is due an interval after the last one, and then every interval
+        let last = fake.now();
+        let early = Nanos(INTERVAL.0 / 8);
+        e.arrived(last + Nanos(1), INTERVAL);
+        assert_eq!(e.due(INTERVAL), last + INTERVAL, "as without a rest");
+        for _ in 0..10 {
+            call(&mut e, &mut fake);
+        }
+        let now = fake.now() + Nanos(3 * INTERVAL.0);
+        e.arrived(now, INTERVAL);
+        assert_eq!(e.due(INTERVAL), now + early);
+        fake.spawn(1);
+        assert_eq!(idle(&mut e, &mut fake, 20), INTERVAL);
     }
 
     #[test]
