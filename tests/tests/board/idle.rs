@@ -6,7 +6,12 @@ use amp_tests::Lab;
 /// The counters of idle CPUs stand for wake-ups: the mechanism's timer is the only one of its kind.
 const LOOKS: &str = r#"
 expired() { awk '/HRTIMER/ { for (i = 2; i <= NF; i++) n += $i } END { print n }' /proc/softirqs; }
-look() { before=$(expired); sleep 10; echo "$1 $(($(expired) - before))"; }
+look() {
+    before=$(expired); woken=$(switches); sleep 10
+    echo "$1 $(($(expired) - before))"; echo "woken-$1 $(($(switches) - woken))"
+}
+# of user space's threads, whoever they wait for
+switches() { [ -z "$pid" ] && echo 0 || cat /proc/$pid/task/*/status | awk '/ctxt_switches/ { n += $2 } END { print n }'; }
 sleep 5
 look kernel
 scx_amp run --policy rr --provider none 2>/tmp/log & pid=$!
@@ -33,6 +38,14 @@ fn an_idle_machine_has_no_timer_of_ours() {
         per_second("busy"),
         per_second("again")
     );
+    println!(
+        "wake-ups of user space per second: idle {:.1}, one busy thread {:.1}, idle again {:.1}",
+        per_second("woken-idle"),
+        per_second("woken-busy"),
+        per_second("woken-again")
+    );
+    // ten decisions a second while somebody runs
+    assert!(per_second("woken-busy") > 9.0);
     // one every 5 ms as long as somebody runs: the count is of the right timer
     assert!(per_second("busy") > 150.0);
     // each of ten decisions a second is somebody who runs, and others wake up now and then
