@@ -242,7 +242,8 @@ impl Engine {
     /// come for longer than an interval. [`Engine::due`] may be sooner for that.
     pub fn arrived(&mut self, now: Nanos, interval: Nanos) {
         if self.pace.rests() {
-            self.pace.found(false);
+            // two that find nothing to decide on, and it rests again: it may have been a daemon
+            self.pace.still = STILL - 2;
             self.pace.woken = Some(now + Nanos(interval.0 / TOGETHER));
             return;
         }
