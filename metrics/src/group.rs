@@ -7,6 +7,9 @@
 //! core type.
 
 pub mod overflow;
+mod trial;
+
+pub use trial::counts_at_once;
 
 use crate::event::{Event, EventAttr, EventSpec, SpecKind, Term};
 use overflow::Overflow;

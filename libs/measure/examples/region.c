@@ -1,5 +1,5 @@
-/* Counts a loop of which every instruction is known, and times empty regions: `region [EVENTS [ROUNDS [direct]]]`. With `direct`
- * counters are read without asking the kernel, where it permits that.
+/* Counts a loop of which every instruction is known, and times empty regions: `region [EVENTS [ROUNDS [direct|turns]]]`. With
+ * `direct` counters are read without asking the kernel, where it permits that; with `turns` there may be more events than counters.
  *
  * tools/setup/build.sh builds it against libamp_measure.a. By hand, for this machine:
  *     cargo build --release -p amp-measure
@@ -50,9 +50,12 @@ int main(int argc, char **argv)
 {
     const char *events = argc > 1 ? argv[1] : "instructions:u,cycles:u";
     uint64_t rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : 10000000;
-    unsigned flags = argc > 3 && strcmp(argv[3], "direct") == 0 ? AMP_DIRECT : 0;
+    const char *how = argc > 3 ? argv[3] : "";
+    unsigned flags = strcmp(how, "direct") == 0 ? AMP_DIRECT : strcmp(how, "turns") == 0 ? AMP_TURNS : 0;
+    /* a region that is entered twice, or often */
+    int times = flags == AMP_TURNS ? 200 : 2;
     amp_region *region;
-    amp_count counts[16];
+    amp_count counts[32];
     double joules;
 
     /* energy where something tells it */
@@ -61,28 +64,27 @@ int main(int argc, char **argv)
         return failed(events);
     printf("direct %d\n", amp_region_is_direct(region));
 
-    int n = amp_region_overhead(region, counts, 16);
+    int n = amp_region_overhead(region, counts, 32);
     if (n < 0)
         return failed("overhead");
-    for (int i = 0; i < n && i < 16; i++)
+    for (int i = 0; i < n && i < 32; i++)
         printf("overhead %s %s %llu\n", counts[i].pmu, counts[i].event, (unsigned long long)counts[i].count);
 
-    /* a region that is entered twice */
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < times; i++) {
         if (amp_region_start(region) != 0)
             return failed("start");
-        loop(rounds / 2);
+        loop(rounds / times);
         if (amp_region_stop(region) != 0)
             return failed("stop");
-        loop(rounds); /* not counted */
+        loop(2 * rounds / times); /* not counted */
     }
 
-    n = amp_region_read(region, counts, 16);
+    n = amp_region_read(region, counts, 32);
     if (n < 0)
         return failed("read");
-    for (int i = 0; i < n && i < 16; i++)
-        printf("count %s %s %llu %.6f\n", counts[i].pmu, counts[i].event, (unsigned long long)counts[i].count,
-               counts[i].seconds);
+    for (int i = 0; i < n && i < 32; i++)
+        printf("count %s %s %llu %.6f %g %.3f\n", counts[i].pmu, counts[i].event, (unsigned long long)counts[i].count,
+               counts[i].seconds, counts[i].u, counts[i].coverage);
     if (with_energy && amp_region_energy(region, &joules) == 0)
         printf("energy %.9f\n", joules);
     amp_region_close(region);

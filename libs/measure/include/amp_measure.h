@@ -41,8 +41,10 @@ typedef struct amp_region amp_region;
 typedef struct amp_count {
     const char *event; /* as it was written; valid until the region is closed */
     const char *pmu;   /* its PMU, `software` for the kernel's own events; valid until the region is closed */
-    uint64_t count;
-    double seconds; /* in the region for which this PMU counted: those spent on its cores */
+    uint64_t count;    /* extrapolated where coverage is below 1 */
+    double seconds;    /* in the region for which this PMU counted: those spent on its cores */
+    double u;          /* standard uncertainty of the count: 0 of what was counted all the time, NAN when unknown */
+    double coverage;   /* part of the times in which the event was counted; below 1 only with AMP_TURNS */
 } amp_count;
 
 #define AMP_CHILDREN 1u /* threads and processes that the thread starts from now on, too */
@@ -50,9 +52,12 @@ typedef struct amp_count {
 /* Counters are read without asking the kernel, where it permits that: amp_region_is_direct says whether. They are then in use from
  * amp_region_open on, not only between start and stop. */
 #define AMP_DIRECT 4u
+/* More events than a PMU counts at once: sets of them take turns, a set for each time that the region is entered, and counts are
+ * extrapolated over all times. For regions that are entered often. Rules out AMP_DIRECT. */
+#define AMP_TURNS 8u
 
-/* Opens a region of the calling thread for events separated by commas, as perf writes them. They are counted at the same time.
- * *out is NULL when it fails. */
+/* Opens a region of the calling thread for events separated by commas, as perf writes them. They are counted at the same time, but
+ * for AMP_TURNS. *out is NULL when it fails. */
 int amp_region_open(const char *events, unsigned flags, amp_region **out);
 
 /* 1 when counters are read without asking the kernel, else 0. */

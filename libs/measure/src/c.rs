@@ -15,6 +15,8 @@ pub const AMP_CHILDREN: c_uint = 1;
 pub const AMP_ENERGY: c_uint = 2;
 /// Flag: counters are read without asking the kernel, where it permits that.
 pub const AMP_DIRECT: c_uint = 4;
+/// Flag: more events than counters; sets of them take turns.
+pub const AMP_TURNS: c_uint = 8;
 
 /// A region, behind a pointer whose pointee C does not know.
 pub struct AmpRegion {
@@ -35,6 +37,10 @@ pub struct AmpCount {
     pub count: u64,
     /// Seconds for which this PMU counted.
     pub seconds: f64,
+    /// Standard uncertainty of the count; not a number when unknown.
+    pub u: f64,
+    /// Part of the times that the region was entered in which the event was counted.
+    pub coverage: f64,
 }
 
 thread_local! {
@@ -117,9 +123,9 @@ pub unsafe extern "C" fn amp_region_open(
         }
         // SAFETY: not null, and a place for a pointer by this function's contract.
         unsafe { out.write(std::ptr::null_mut()) };
-        if flags & !(AMP_CHILDREN | AMP_ENERGY | AMP_DIRECT) != 0 {
+        if flags & !(AMP_CHILDREN | AMP_ENERGY | AMP_DIRECT | AMP_TURNS) != 0 {
             return Err(Error::Input(format!(
-                "flags {flags:#x}: there are 1, 2 and 4"
+                "flags {flags:#x}: there are 1, 2, 4 and 8"
             )));
         }
         // SAFETY: null or a string by this function's contract; the borrow ends with this call.
@@ -129,6 +135,7 @@ pub unsafe extern "C" fn amp_region_open(
             children: flags & AMP_CHILDREN != 0,
             energy: flags & AMP_ENERGY != 0,
             direct: flags & AMP_DIRECT != 0,
+            turns: flags & AMP_TURNS != 0,
         })?;
         let c = |s: &str| CString::new(s).unwrap_or_default();
         let names = region.read()?.events;
@@ -198,6 +205,8 @@ unsafe fn copy(
             pmu: pmu.as_ptr(),
             count: c.count,
             seconds: c.seconds,
+            u: c.u.unwrap_or(f64::NAN),
+            coverage: c.coverage,
         };
         // SAFETY: i < n, and there is a place for n by this function's contract.
         unsafe { out.add(i).write(count) };
@@ -410,10 +419,13 @@ mod tests {
                 pmu: std::ptr::null(),
                 count: 0,
                 seconds: 0.0,
+                u: -1.0,
+                coverage: -1.0,
             }; 2];
             assert_eq!(amp_region_read(region, rows.as_mut_ptr(), 2), 1);
             assert!(rows[0].count == total && total > 0 && rows[1].event.is_null());
             assert_eq!(CStr::from_ptr(rows[0].pmu), c"software");
+            assert_eq!((rows[0].u, rows[0].coverage), (0.0, 1.0));
             assert_eq!(
                 amp_region_total(region, c"cycles".as_ptr(), &mut total),
                 -libc::EINVAL

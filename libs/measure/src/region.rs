@@ -1,6 +1,7 @@
 //! A region of code and what is counted in it.
 
 use crate::direct::Direct;
+use crate::turns::Turns;
 use crate::Error;
 use amp_metrics::event::{split_list, EventError, EventSpec, SpecKind};
 use amp_metrics::group::{software, Group, Whom, SOFTWARE};
@@ -25,6 +26,9 @@ pub struct Options {
     /// Counters are read without asking the kernel, where it permits that: [`Region::is_direct`] says whether. The counters are then
     /// in use from [`Region::open`] on, not only between start and stop.
     pub direct: bool,
+    /// More events than a PMU counts at once: sets of them take turns, a set for each time that the region is entered, in an order left
+    /// to chance, and counts are extrapolated over all times. For regions that are entered often. Rules out [`Options::direct`].
+    pub turns: bool,
 }
 
 /// What one PMU has counted of an event.
@@ -34,10 +38,16 @@ pub struct EventCount {
     pub event: String,
     /// The PMU; `software` for the kernel's own events.
     pub pmu: String,
-    /// The count.
+    /// The count; extrapolated where `coverage` is below 1.
     pub count: u64,
     /// Seconds in the region for which this PMU counted: those spent on its cores.
     pub seconds: f64,
+    /// Standard uncertainty of the count: 0 of what was counted all the time, `None` where there is no basis for one (a
+    /// set that had one turn, or none).
+    pub u: Option<f64>,
+    /// Part of the times that the region was entered in which the event was counted, 0 to 1; below 1 only with
+    /// [`Options::turns`].
+    pub coverage: f64,
 }
 
 /// What was counted.
@@ -131,6 +141,8 @@ pub struct Region {
     base: Vec<(f64, Vec<u64>)>,
     energy: Option<Energy>,
     direct: Option<Direct>,
+    /// In place of `groups`, where sets take turns.
+    turns: Option<Turns>,
     running: bool,
 }
 
@@ -171,6 +183,7 @@ impl Region {
         // what children count stands in no page, and software counts in no counter
         let direct = options.direct
             && !options.children
+            && !options.turns
             && sets.iter().flatten().all(|e| e.attr.type_ != SOFTWARE);
         if direct {
             sets.iter_mut()
@@ -178,8 +191,17 @@ impl Region {
                 .for_each(|e| ask_for_access(&pmus, e));
         }
         let mut groups = Vec::new();
-        for events in sets {
-            groups.push(Group::open(&events, whom, false)?);
+        let mut turns = None;
+        match options.turns {
+            true => {
+                let cpu = |pmu: &str| pmus.by_name(pmu).and_then(|p| p.cpus.first().copied());
+                turns = Some(Turns::open(sets, whom, cpu)?);
+            }
+            false => {
+                for events in sets {
+                    groups.push(Group::open(&events, whom, false)?);
+                }
+            }
         }
         let energy = match options.energy {
             true => Some(Energy::open(&Roots::default(), &pmus)?),
@@ -194,6 +216,7 @@ impl Region {
             groups,
             energy,
             direct,
+            turns,
             running: false,
         };
         region.reset()?;
@@ -218,9 +241,10 @@ impl Region {
             // not ours
             e.since()?;
         }
-        match &mut self.direct {
-            Some(d) => d.start(&mut self.groups)?,
-            None => {
+        match (&mut self.direct, &mut self.turns) {
+            (Some(d), _) => d.start(&mut self.groups)?,
+            (None, Some(t)) => t.start()?,
+            (None, None) => {
                 for g in &mut self.groups {
                     g.start()?;
                 }
@@ -238,9 +262,10 @@ impl Region {
         if !self.running {
             return Ok(());
         }
-        match &mut self.direct {
-            Some(d) => d.add(&mut self.groups)?,
-            None => {
+        match (&mut self.direct, &mut self.turns) {
+            (Some(d), _) => d.add(&mut self.groups)?,
+            (None, Some(t)) => t.stop()?,
+            (None, None) => {
                 // the last to be started first: the first counts what is between
                 for g in self.groups.iter_mut().rev() {
                     g.stop()?;
@@ -272,6 +297,9 @@ impl Region {
             events: Vec::new(),
             energy_j: self.energy.as_ref().map(|e| e.joules),
         };
+        if let Some(t) = &mut self.turns {
+            out.events = t.read(self.running)?;
+        }
         if let Some(d) = self.direct.as_mut().filter(|_| self.running) {
             d.add(&mut self.groups)?;
         }
@@ -298,6 +326,8 @@ impl Region {
                     pmu: event.pmu.clone(),
                     count,
                     seconds,
+                    u: Some(0.0),
+                    coverage: 1.0,
                 });
             }
         }
@@ -319,6 +349,9 @@ impl Region {
                 }
             }
         }
+        if let Some(t) = &mut self.turns {
+            t.reset()?;
+        }
         if let Some(e) = &mut self.energy {
             e.since()?;
             e.joules = 0.0;
@@ -334,7 +367,8 @@ impl Region {
     pub fn overhead(&mut self) -> Result<Counts, Error> {
         self.stop()?;
         let mut least: Option<Counts> = None;
-        for _ in 0..EMPTY {
+        let sets = self.turns.as_ref().map_or(1, Turns::len);
+        for _ in 0..EMPTY * sets {
             self.reset()?;
             self.start()?;
             self.stop()?;
@@ -345,7 +379,8 @@ impl Region {
             };
             for (l, c) in least.events.iter_mut().zip(counts.events) {
                 // of a PMU whose cores the thread was not on there is nothing to tell
-                if c.seconds > 0.0 && (l.seconds <= 0.0 || c.count < l.count) {
+                let was_on = |c: &EventCount| c.seconds > 0.0 && c.coverage > 0.0;
+                if was_on(&c) && (!was_on(l) || c.count < l.count) {
                     *l = c;
                 }
             }

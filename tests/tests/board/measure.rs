@@ -60,12 +60,15 @@ const REGIONS: &str = r#"
 region() { as=$1; shift; "$@" >/tmp/$as; echo "$as-status $?"; sed "s/^/$as /" /tmp/$as; }
 sleep 2
 events=instructions:u,cycles:u
+many=$events,br_retired:u,br_mis_pred:u,l1d_cache:u,l1d_cache_refill:u,l2d_cache:u,l2d_cache_refill:u,ld_retired:u,st_retired:u
 region kept taskset -c 0 /measure-region $events 4000000 direct
 sysctl -w kernel.perf_user_access=1 >/dev/null
 for cpu in 0 1; do
     region asked-$cpu taskset -c $cpu /measure-region $events 4000000
     region direct-$cpu taskset -c $cpu /measure-region $events 4000000 direct
 done
+for cpu in 0 1; do region turns-$cpu taskset -c $cpu /measure-region $many 4000000 turns; done
+/measure-region $many 4000000 2>/err; echo "too-many $?"; sed 's/^/too-many-says /' /err
 region software taskset -c 0 /measure-region $events,task-clock:u 4000000 direct
 /measure-region $events 100000000 direct >/tmp/moved & m=$!
 while kill -0 $m 2>/dev/null; do for cpu in 0 1; do taskset -pc $cpu $m >/dev/null 2>&1; sleep 0.07; done; done
@@ -124,6 +127,36 @@ fn a_known_loop_has_its_count_with_and_without_the_kernel() {
         moved.len() == 2 && moved.iter().all(|n| *n > 1e6),
         "on both core types: {moved:?}"
     );
+    for (cpu, pmu) in [(0, "armv8_cortex_a57"), (1, "armv8_cortex_a53")] {
+        let run = format!("turns-{cpu}");
+        assert_eq!(r.line(&format!("{run}-status")), "0");
+        let row = |what: &str, event: &str| -> Vec<f64> {
+            let lines = r.lines(&run).map(|l| l.split(' ').collect::<Vec<_>>());
+            let mut lines = lines.filter(|w| w[0] == what && w[1] == pmu && w[2] == event);
+            let row = lines.next().expect(event);
+            row[3..]
+                .iter()
+                .map(|n| n.parse().expect("a number"))
+                .collect()
+        };
+        // two hundred times of 20,000 rounds, each of two instructions, one of them a branch
+        for (event, known) in [("instructions:u", 8e6), ("br_retired:u", 4e6)] {
+            let (count, overhead) = (row("count", event), row("overhead", event)[0]);
+            let [counted, _, u, coverage] = count[..] else {
+                panic!("{count:?}");
+            };
+            let own = counted - 200.0 * overhead;
+            println!(
+                "{run}: {event} {counted} ± {u}, {own} of them the loop's, counted {coverage} of the time"
+            );
+            assert!((own / known - 1.0).abs() < 0.01, "{event}: {own}");
+            assert!(u > 0.0 && u < 0.05 * counted, "{event}: {u}");
+            assert!((0.4..0.6).contains(&coverage), "{event}: {coverage}");
+        }
+    }
+    assert_eq!(r.line("too-many"), "1");
+    let said = r.lines("too-many-says").collect::<Vec<_>>().join(" ");
+    assert!(said.contains("refuses it as number"), "{said}");
     assert_eq!(r.line("misspelt"), "1");
     let said = r.lines("says").find(|l| l.contains("instructons"));
     assert!(

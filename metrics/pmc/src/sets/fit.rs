@@ -1,13 +1,9 @@
 //! Sets that a PMU can count at once: one that it cannot is split, as trials show.
 
 use super::{Set, Unit};
-use amp_host::affinity::stay_on;
-use amp_metrics::group::{Group, GroupError, Whom};
+use amp_metrics::group::{self, Group, GroupError, Whom};
 use amp_metrics::Event;
-use std::time::{Duration, Instant};
 
-/// CPU time after which a group that has no counters has said so.
-const TRIAL: Duration = Duration::from_millis(1);
 /// Times that bins are filled once more, to see whether fewer do.
 const AGAIN: usize = 2;
 
@@ -155,39 +151,12 @@ fn counts_at_once(unit: &Unit, events: &[Event]) -> bool {
     match (unit.core_type, unit.cpus.first()) {
         // a PMU that counts no cores has to be asked on a CPU of its own, where others may be at it
         (None, Some(cpu)) => !is_refusal(&Group::open(events, Whom::Cpu(*cpu), false)),
-        (_, cpu) => std::thread::scope(|s| {
-            let tried = s.spawn(|| tried_here(cpu.copied(), events)).join();
-            tried.unwrap_or(true)
-        }),
+        (_, cpu) => group::counts_at_once(events, cpu.copied()),
     }
 }
 
 fn is_refusal<T>(tried: &Result<T, GroupError>) -> bool {
     matches!(tried, Err(GroupError::Refused { .. }))
-}
-
-/// Counts this thread, which a group of a whole CPU, pinned as well, goes before: so the trial takes counters from nobody.
-fn tried_here(cpu: Option<u32>, events: &[Event]) -> bool {
-    let opened = Group::open(events, Whom::Caller, false);
-    if is_refusal(&opened) {
-        return false;
-    }
-    let (Ok(mut group), Some(cpu)) = (opened, cpu) else {
-        return true;
-    };
-    // this thread ends with the trial
-    if stay_on(&[cpu]).is_err() || group.start().is_err() {
-        return true;
-    }
-    let begin = Instant::now();
-    while begin.elapsed() < TRIAL {
-        std::hint::spin_loop();
-    }
-    match group.read() {
-        Ok(counts) => !counts.running.is_zero(),
-        Err(GroupError::Taken { .. }) => false,
-        Err(_) => true,
-    }
 }
 
 #[cfg(test)]
