@@ -7,8 +7,10 @@
 //! core type.
 
 pub mod overflow;
+mod topdown;
 mod trial;
 
+pub use topdown::without_slots;
 pub use trial::counts_at_once;
 
 use crate::event::{Event, EventAttr, EventSpec, SpecKind, Term};
@@ -278,7 +280,7 @@ impl Group {
         overflow: Option<Overflow>,
     ) -> Result<Group, GroupError> {
         let mut counters: Vec<Counter> = Vec::with_capacity(events.len());
-        let leader = overflow.map_or(0, |o| o.leader);
+        let leader = overflow.map_or_else(|| topdown::leader(events), |o| o.leader);
         let order = || events.iter().enumerate();
         let others = order().filter(|(i, _)| *i != leader);
         for (i, event) in order().filter(|(i, _)| *i == leader).chain(others) {

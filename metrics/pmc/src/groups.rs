@@ -458,6 +458,28 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn top_down_metrics_want_slots() {
+        let (core, atom) = (
+            (0..16).collect::<Vec<u32>>(),
+            (16..24).collect::<Vec<u32>>(),
+        );
+        let alder = machine("alderlake", &intel(151), &[&core, &atom]);
+        let e = Set::parse(&alder, "topdown-retiring,cycles").unwrap_err();
+        assert!(
+            e.is::<amp_host::BadInput>() && e.to_string().contains("-e slots,topdown-retiring"),
+            "{e:#}"
+        );
+        // the small cores count it by an event of its own, and have no `slots`
+        let set = Set::parse(&alder, "topdown-retiring,slots").unwrap();
+        let counted: Vec<usize> = set.units.iter().map(|u| u.events.len()).collect();
+        assert_eq!(counted, [2, 1]);
+        assert!(Set::parse(&alder, "cpu_atom/topdown-retiring/").is_ok());
+        let all: Vec<u32> = (0..16).collect();
+        let zen = machine("zen", &amd(25, 97), &[&all]);
+        assert!(Set::parse(&zen, "cpu/event=0x00,umask=0x80/").is_ok());
+    }
+
+    #[test]
     fn energy_is_beside_instructions() {
         let juno = machine("juno", "", &[&[1, 2], &[0, 3, 4, 5]]);
         let v = find(&juno, "energy").unwrap();

@@ -6,7 +6,7 @@ use super::inventory::CounterInventory;
 use super::trust::Trusted;
 use amp_host::bad_input;
 use amp_metrics::event::{split_list, SpecKind};
-use amp_metrics::group::{software, Group, GroupError, Whom, SOFTWARE};
+use amp_metrics::group::{software, without_slots, Group, GroupError, Whom, SOFTWARE};
 use amp_metrics::{CoreTypeId, Event, EventSet, EventSpec, Pmu};
 use anyhow::Result;
 
@@ -227,6 +227,20 @@ impl Set {
             }
             if let (false, Some(e)) = (found, refused) {
                 return Err(bad_input(e));
+            }
+        }
+        for u in &set.units {
+            // AMD has another event of that code, and no `slots`
+            let has_slots = |t| {
+                let spec = "slots".parse::<EventSpec>();
+                spec.is_ok_and(|s| inventory.pmus.resolve(t, &s).is_ok())
+            };
+            let alone = without_slots(&u.events);
+            if let Some(event) = alone.filter(|_| u.core_type.is_some_and(has_slots)) {
+                return Err(bad_input(format!(
+                    "event `{0}`: PMU `{1}` counts it beside `slots` only: write `-e slots,{0}`",
+                    event.name, u.pmu
+                )));
             }
         }
         if set.units.is_empty() && set.not_supported.is_empty() {
