@@ -83,19 +83,9 @@ pub struct EventTrust {
 }
 
 impl EventTrust {
-    /// What the event may be off by; `None` where nobody can say: it is broken, or its errors are no
-    /// numbers.
+    /// What the event may be off by; `None` where nobody can say ([`CountError::of`]).
     pub fn error(&self) -> Option<CountError> {
-        let (min, max) = (
-            self.error_min.min(self.error_max),
-            self.error_min.max(self.error_max),
-        );
-        let known = self.verdict != Verdict::Broken
-            && min > -1.0
-            && max.is_finite()
-            && !self.error_min.is_nan()
-            && !self.error_max.is_nan();
-        known.then_some(CountError { min, max })
+        CountError::of(self.verdict, self.error_min, self.error_max)
     }
 }
 
@@ -110,6 +100,14 @@ pub struct CountError {
 }
 
 impl CountError {
+    /// Of an event with this verdict whose errors were between these two; `None` where nobody can say: it
+    /// is broken, or its errors are no numbers.
+    pub fn of(verdict: Verdict, a: f64, b: f64) -> Option<CountError> {
+        let (min, max) = (a.min(b), a.max(b));
+        let numbers = !a.is_nan() && !b.is_nan() && min > -1.0 && max.is_finite();
+        (verdict != Verdict::Broken && numbers).then_some(CountError { min, max })
+    }
+
     /// What a count is to be multiplied by for the least and the largest truth that it may stand for.
     pub fn factors(self) -> (f64, f64) {
         (1.0 / (1.0 + self.max), 1.0 / (1.0 + self.min))

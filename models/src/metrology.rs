@@ -6,7 +6,12 @@
 //! characterise the same workload, as if they had been counted in one run; if not, the conditions
 //! differed and runs are to be repeated.
 
+use amp_metrics::trust::EXACT;
 use amp_metrics::uncertainty::Measured;
+
+/// Relative uncertainty below which no measure of counts is believed: an exact event may be off by 0.2 %
+/// ([`EXACT`]), and half of that either way makes it.
+pub const RESOLUTION: f64 = EXACT / 2.0;
 
 /// When measures count as compatible.
 #[derive(Clone, Copy, Debug, PartialEq)]

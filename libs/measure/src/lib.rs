@@ -19,8 +19,9 @@
 //! A region counts what the calling thread does between `start` and `stop`, as often as it likes,
 //! and adds it up. On a machine with several core types each event is counted by the PMU of each of
 //! them, and the counts are given per PMU. The events of a region are counted at the same time
-//! or not at all, and nothing is extrapolated, unless sets of them may take turns: [`Options::turns`]. What `start` and `stop` do themselves is counted too:
-//! [`Region::overhead`] says how much that is.
+//! or not at all, and nothing is extrapolated, unless sets of them may take turns:
+//! [`Options::turns`]. What `start` and `stop` do themselves is counted too: [`Region::overhead`]
+//! says how much that is.
 //!
 //! Where the kernel lets programs read counters by themselves, a start and a stop need no system
 //! call: [`Options::direct`].

@@ -16,9 +16,6 @@ pub struct Trusted {
     pub error_min: f64,
     /// Largest error that was found.
     pub error_max: f64,
-    /// Both of them, where they are known to bound it.
-    #[serde(skip)]
-    pub error: Option<CountError>,
 }
 
 impl Trusted {
@@ -28,19 +25,23 @@ impl Trusted {
             verdict: entry.verdict,
             error_min: entry.error_min,
             error_max: entry.error_max,
-            error: entry.error(),
         }
+    }
+
+    /// What the event may be off by; `None` where nobody can say.
+    pub fn error(&self) -> Option<CountError> {
+        CountError::of(self.verdict, self.error_min, self.error_max)
     }
 
     /// The interval of the truth, of a count whose own interval is this.
     pub fn widen(&self, (low, high): (f64, f64)) -> Option<(f64, f64)> {
-        let (least, most) = self.error?.factors();
+        let (least, most) = self.error()?.factors();
         Some((low * least, high * most))
     }
 
     /// Standard uncertainty of `count`, whose own one is `u`.
     pub fn u(&self, count: f64, u: Option<f64>) -> Option<f64> {
-        Some(u?.hypot(count * self.error?.u()))
+        Some(u?.hypot(count * self.error()?.u()))
     }
 }
 

@@ -267,15 +267,15 @@ impl VirtualSource for EnergyModel {
         };
         let clocks = from.clocks.iter().zip(&to.clocks);
         let each = self.domains.iter().zip(clocks);
-        let watts: Vec<(Vec<u32>, f64)> = each
-            .map(|(d, (from, to))| (d.cpus.clone(), d.mean_watts(from, to)))
-            .collect();
-        let mut joules = Vec::new();
-        for (cpus, watts) in &watts {
-            for cpu in cpus {
-                joules.push((*cpu, self.busy(*cpu, &from, &to) * watts));
-            }
-        }
+        let watts = each.flat_map(|(d, (from, to))| {
+            let watts = d.mean_watts(from, to);
+            d.cpus.iter().map(move |cpu| (*cpu, watts))
+        });
+        let watts: Vec<(u32, f64)> = watts.collect();
+        let joules = watts
+            .into_iter()
+            .map(|(cpu, watts)| (cpu, self.busy(cpu, &from, &to) * watts));
+        let joules: Vec<(u32, f64)> = joules.collect();
         let over = now.saturating_sub(from.at);
         let energy = |of, value| VirtualReading {
             counter: VirtualCounter::Energy,

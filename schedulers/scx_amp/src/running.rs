@@ -133,11 +133,13 @@ impl Running {
     /// When the system refuses.
     pub fn watch(&mut self, tell: Tell) -> Result<()> {
         self.tell = Some(tell);
-        self.scheduling.let_rest();
         self.watch_anew()
     }
 
     fn watch_anew(&mut self) -> Result<()> {
+        if self.tell.is_some() {
+            self.scheduling.let_rest();
+        }
         let wakes = self.scheduling.wakes();
         let tell = self.tell.iter().cloned();
         let watch = tell.map(|tell| Watch::start(wakes, tell)).next();
@@ -248,9 +250,6 @@ impl Running {
         let prepared = remembering(self.memory.as_ref(), prepared, topology);
         let machine = Live::attach(detected, &mut inventory, &self.options)?;
         self.scheduling = Scheduling::counting(machine, policy, prepared)?;
-        if self.tell.is_some() {
-            self.scheduling.let_rest();
-        }
         self.watch_anew()?;
         self.scheduling.engine_mut().set_knobs(knobs);
         if let Some(rules) = &self.rules {

@@ -390,7 +390,7 @@ fn evaluate(
     for ((at, g), value) in places.iter().zip(&gradient).zip(&values) {
         let trusted = at.and_then(|(k, i)| parts.get(k)?.0.unit.trusted(i));
         if let Some(trusted) = trusted {
-            let own = trusted.error.map(|e| (g * value * e.u()).powi(2));
+            let own = trusted.error().map(|e| (g * value * e.u()).powi(2));
             of_events = of_events.and_then(|sum: f64| Some(sum + own?));
         }
     }

@@ -278,7 +278,6 @@ mod tests {
                     verdict: amp_metrics::trust::Verdict::Qualitative,
                     error_min: error.min,
                     error_max: error.max,
-                    error: Some(error),
                 }),
                 ..count("big", Some(n))
             }]

@@ -124,6 +124,9 @@ impl Predictions {
         values: &[f64; MAX_METRICS],
         doubts: &[Doubt],
     ) -> Predictions {
+        if doubts.is_empty() {
+            return self;
+        }
         let mut variance = [0.0; MAX_FACTORS];
         for d in doubts {
             let mut most = [0.0f64; MAX_FACTORS];

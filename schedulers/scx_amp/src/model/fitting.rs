@@ -4,10 +4,9 @@ use super::{scatter, tables};
 use amp_host::bad_input;
 use amp_host::progress::Progress;
 use amp_host::{print, write_out};
-use amp_metrics::trust::EXACT;
 use amp_models::data::Dataset;
 use amp_models::matching::{matched, MatchedData};
-use amp_models::metrology::{compatible, Rule, Verdict};
+use amp_models::metrology::{compatible, Rule, Verdict, RESOLUTION};
 use amp_models::platform::{write, Platform};
 use amp_models::training::{train, Method, Options, Step, TrainingError};
 use anyhow::Result;
@@ -106,7 +105,7 @@ fn warn(data: &Dataset, matched: &MatchedData) {
             let halves = (instructions.len() / 2).max(1);
             let rule = Rule {
                 runs: halves,
-                resolution: if halves > 1 { EXACT / 2.0 } else { SIGMA_REF },
+                resolution: if halves > 1 { RESOLUTION } else { SIGMA_REF },
                 ..Rule::default()
             };
             if let Verdict::Repeat(which) = compatible(&instructions, &rule) {

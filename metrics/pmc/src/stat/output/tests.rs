@@ -69,7 +69,6 @@ fn an_event_that_is_off_by_itself_says_so() {
         verdict,
         error_min,
         error_max: 0.01,
-        error: None,
     };
     let of = |verdict, min| Count {
         trusted: Some(trusted(verdict, min)),

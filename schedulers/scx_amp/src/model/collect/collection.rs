@@ -12,12 +12,11 @@ use amp_host::progress::Progress;
 use amp_host::realtime::become_real_time;
 use amp_host::topology;
 use amp_host::user;
-use amp_metrics::trust::EXACT;
 use amp_metrics::virtual_counters::EnergyMeter;
 use amp_models::candidates::Candidates;
 use amp_models::data::Dataset;
 use amp_models::journal::{Finished, Plan, SampleSize, VERSION};
-use amp_models::metrology::{compatible, partition, runs, sample_size, Rule, Verdict};
+use amp_models::metrology::{compatible, partition, runs, sample_size, Rule, Verdict, RESOLUTION};
 use amp_models::programs::Program;
 use amp_pmc::CounterInventory;
 use anyhow::{Context, Result};
@@ -30,9 +29,6 @@ use std::time::Duration;
 const MOST: usize = 5;
 /// Fewest runs that make one: a single one has no uncertainty.
 const LEAST: usize = 2;
-/// Relative uncertainty below which no measure is believed: an exact event may be off by 0.2 %
-/// ([`amp_metrics::trust::EXACT`]), and half of that either way makes it.
-const RESOLUTION: f64 = EXACT / 2.0;
 
 /// The user wants to stop.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
