@@ -1,14 +1,14 @@
-//! The form in which tables are shipped: text, one event a line, compressed with gzip.
+//! The form in which tables are shipped: text, one event or metric a line, compressed with gzip.
 //!
 //! ```text
-//! pmu cpu_core
-//! name ⇥ terms ⇥ counters ⇥ scale ⇥ flags ⇥ description
+//! pmu cpu_core                                                  pmu cpu_core
+//! name ⇥ terms ⇥ counters ⇥ scale ⇥ flags ⇥ description         name ⇥ formula ⇥ groups ⇥ threshold ⇥ scale ⇥ description
 //! ```
 //!
 //! Flags are `p` (counted once per package) and `d` (deprecated). A backslash, a tab or an end of
 //! line in a text is written as in C.
 
-use crate::PmuEvent;
+use crate::{PmuEvent, PmuMetric};
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use flate2::Compression;
@@ -17,42 +17,109 @@ use std::io::{Read, Write};
 /// Largest table that is read, bytes of text: several times the largest there is.
 const LARGEST: u64 = 16 << 20;
 
+/// What one line of a table is of.
+trait Row: Ord + Sized {
+    /// Columns behind the PMU.
+    const COLUMNS: usize;
+
+    /// The PMU.
+    fn pmu(&self) -> &str;
+
+    /// The columns.
+    fn columns(&self) -> Vec<&str>;
+
+    /// The row of these columns, of which there are [`COLUMNS`](Self::COLUMNS).
+    fn of(pmu: &str, columns: &[String]) -> Self;
+}
+
+/// A column that may be empty.
+fn optional(column: &str) -> Option<String> {
+    (!column.is_empty()).then(|| column.to_owned())
+}
+
+impl Row for PmuEvent {
+    const COLUMNS: usize = 6;
+
+    fn pmu(&self) -> &str {
+        &self.pmu
+    }
+
+    fn columns(&self) -> Vec<&str> {
+        let flags = match (self.per_package, self.deprecated) {
+            (true, true) => "pd",
+            (true, false) => "p",
+            (false, true) => "d",
+            (false, false) => "",
+        };
+        vec![
+            &self.name,
+            &self.terms,
+            self.counters.as_deref().unwrap_or_default(),
+            self.scale.as_deref().unwrap_or_default(),
+            flags,
+            self.brief.as_deref().unwrap_or_default(),
+        ]
+    }
+
+    fn of(pmu: &str, columns: &[String]) -> PmuEvent {
+        PmuEvent {
+            pmu: pmu.to_owned(),
+            name: columns[0].clone(),
+            terms: columns[1].clone(),
+            counters: optional(&columns[2]),
+            scale: optional(&columns[3]),
+            per_package: columns[4].contains('p'),
+            deprecated: columns[4].contains('d'),
+            brief: optional(&columns[5]),
+        }
+    }
+}
+
+impl Row for PmuMetric {
+    const COLUMNS: usize = 6;
+
+    fn pmu(&self) -> &str {
+        &self.pmu
+    }
+
+    fn columns(&self) -> Vec<&str> {
+        vec![
+            &self.name,
+            &self.expression,
+            self.groups.as_deref().unwrap_or_default(),
+            self.threshold.as_deref().unwrap_or_default(),
+            self.scale.as_deref().unwrap_or_default(),
+            self.brief.as_deref().unwrap_or_default(),
+        ]
+    }
+
+    fn of(pmu: &str, columns: &[String]) -> PmuMetric {
+        PmuMetric {
+            pmu: pmu.to_owned(),
+            name: columns[0].clone(),
+            expression: columns[1].clone(),
+            groups: optional(&columns[2]),
+            threshold: optional(&columns[3]),
+            scale: optional(&columns[4]),
+            brief: optional(&columns[5]),
+        }
+    }
+}
+
 /// The compressed table of these events, by PMU and name.
 ///
 /// # Errors
 /// Those of the compressor, which writes to memory.
 pub fn write(events: &[PmuEvent]) -> std::io::Result<Vec<u8>> {
-    let mut sorted: Vec<&PmuEvent> = events.iter().collect();
-    sorted.sort();
-    let mut out = String::new();
-    let mut pmu = "";
-    for e in sorted {
-        if e.pmu != pmu {
-            pmu = &e.pmu;
-            out = out + "pmu " + pmu + "\n";
-        }
-        let optional = |t: &Option<String>| escape(t.as_deref().unwrap_or_default());
-        let flags = [(e.per_package, "p"), (e.deprecated, "d")];
-        let flags: String = flags
-            .iter()
-            .filter(|(on, _)| *on)
-            .map(|(_, f)| *f)
-            .collect();
-        let columns = [
-            escape(&e.name),
-            escape(&e.terms),
-            optional(&e.counters),
-            optional(&e.scale),
-            flags,
-            optional(&e.brief),
-        ];
-        out += &columns.join("\t");
-        out.push('\n');
-    }
-    // without a time: the same events are the same bytes
-    let mut gz = GzEncoder::new(Vec::new(), Compression::best());
-    gz.write_all(out.as_bytes())?;
-    gz.finish()
+    compressed(events)
+}
+
+/// The compressed table of these metrics, by PMU and name.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_metrics(metrics: &[PmuMetric]) -> std::io::Result<Vec<u8>> {
+    compressed(metrics)
 }
 
 /// The events of a compressed table.
@@ -60,6 +127,38 @@ pub fn write(events: &[PmuEvent]) -> std::io::Result<Vec<u8>> {
 /// # Errors
 /// When it is not what [`write`] makes, with the reason.
 pub fn read(compressed: &[u8]) -> Result<Vec<PmuEvent>, String> {
+    rows(compressed)
+}
+
+/// The metrics of a compressed table.
+///
+/// # Errors
+/// When it is not what [`write_metrics`] makes, with the reason.
+pub fn read_metrics(compressed: &[u8]) -> Result<Vec<PmuMetric>, String> {
+    rows(compressed)
+}
+
+fn compressed<R: Row>(rows: &[R]) -> std::io::Result<Vec<u8>> {
+    let mut sorted: Vec<&R> = rows.iter().collect();
+    sorted.sort();
+    let mut out = String::new();
+    let mut pmu = "";
+    for row in sorted {
+        if row.pmu() != pmu {
+            pmu = row.pmu();
+            out = out + "pmu " + pmu + "\n";
+        }
+        let columns: Vec<String> = row.columns().into_iter().map(escape).collect();
+        out += &columns.join("\t");
+        out.push('\n');
+    }
+    // without a time: the same rows are the same bytes
+    let mut gz = GzEncoder::new(Vec::new(), Compression::best());
+    gz.write_all(out.as_bytes())?;
+    gz.finish()
+}
+
+fn rows<R: Row>(compressed: &[u8]) -> Result<Vec<R>, String> {
     let mut text = String::new();
     let mut limited = GzDecoder::new(compressed).take(LARGEST);
     limited
@@ -72,21 +171,11 @@ pub fn read(compressed: &[u8]) -> Result<Vec<PmuEvent>, String> {
             pmu = Some(name);
             continue;
         }
-        let columns: Vec<&str> = line.split('\t').collect();
-        let ([name, terms, counters, scale, flags, brief], Some(pmu)) = (&columns[..], pmu) else {
-            return Err(format!("line {}: not an event of a PMU", i + 1));
-        };
-        let optional = |t: &str| (!t.is_empty()).then(|| unescape(t));
-        out.push(PmuEvent {
-            pmu: pmu.to_owned(),
-            name: unescape(name),
-            terms: unescape(terms),
-            brief: optional(brief),
-            scale: optional(scale),
-            counters: optional(counters),
-            per_package: flags.contains('p'),
-            deprecated: flags.contains('d'),
-        });
+        let columns: Vec<String> = line.split('\t').map(unescape).collect();
+        match pmu {
+            Some(pmu) if columns.len() == R::COLUMNS => out.push(R::of(pmu, &columns)),
+            _ => return Err(format!("line {}: not a row of a PMU", i + 1)),
+        }
     }
     Ok(out)
 }
@@ -142,6 +231,25 @@ mod tests {
         #[test]
         fn events_come_back_as_they_went(mut all in events()) {
             let back = read(&write(&all).unwrap()).unwrap();
+            all.sort();
+            prop_assert_eq!(back, all);
+        }
+
+        #[test]
+        fn metrics_come_back_as_they_went(all in events()) {
+            let mut all: Vec<PmuMetric> = all
+                .into_iter()
+                .map(|e| PmuMetric {
+                    pmu: e.pmu,
+                    name: e.name,
+                    expression: e.terms,
+                    groups: e.scale.clone(),
+                    threshold: e.brief.clone(),
+                    scale: e.scale,
+                    brief: e.brief,
+                })
+                .collect();
+            let back = read_metrics(&write_metrics(&all).unwrap()).unwrap();
             all.sort();
             prop_assert_eq!(back, all);
         }

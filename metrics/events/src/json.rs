@@ -1,6 +1,6 @@
 //! perf's JSON files, read by the rules of the kernel's generator (`jevents.py`).
 
-use crate::{MapRow, PmuEvent, TableError, DEFAULT_CORE};
+use crate::{MapRow, PmuEvent, PmuMetric, TableError, DEFAULT_CORE};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -70,10 +70,10 @@ const FIELDS: &[(&str, &str)] = &[
 /// An entry of a file: an event, a derived metric, or both.
 type Entry = Map<String, Value>;
 
-/// Entries that others refer to by name (`ArchStdEvent`), by name in lower case; metrics among them
-/// have no name of an event.
+/// Entries that others refer to by name (`ArchStdEvent`), by name in lower case: an event, which has
+/// no name where the entry is a metric, and the metric.
 #[derive(Clone, Debug, Default)]
-pub struct Standard(BTreeMap<String, PmuEvent>);
+pub struct Standard(BTreeMap<String, (PmuEvent, PmuMetric)>);
 
 impl Standard {
     /// The standard entries of an architecture: those of the JSON files in `arch` itself
@@ -85,11 +85,12 @@ impl Standard {
         let mut all = BTreeMap::new();
         for path in json_files(arch)? {
             for entry in entries(&path)? {
-                let metric = text(&entry, "MetricName").map(str::to_lowercase);
-                let event = event(&entry, &Standard::default()).map_err(bad(&path))?;
-                for name in [Some(event.name.clone()), metric].into_iter().flatten() {
+                let none = Standard::default();
+                let event = event(&entry, &none).map_err(bad(&path))?;
+                let metric = metric(&entry, &none);
+                for name in [event.name.clone(), metric.name.to_lowercase()] {
                     if !name.is_empty() {
-                        all.insert(name, event.clone());
+                        all.insert(name, (event.clone(), metric.clone()));
                     }
                 }
             }
@@ -106,17 +107,13 @@ pub fn read_map(arch: &Path) -> Result<Vec<MapRow>, TableError> {
     Ok(MapRow::parse(&read(&arch.join("mapfile.csv"))?))
 }
 
-/// Every event in the files of `folder` itself, by PMU and name. Derived metrics are left out.
+/// Every event in the files of `folder` itself, by PMU and name.
 ///
 /// # Errors
 /// [`TableError`], naming the file, the entry and what is wrong with it.
 pub fn read_model(folder: &Path, standard: &Standard) -> Result<Vec<PmuEvent>, TableError> {
     let mut out = Vec::new();
-    for path in json_files(folder)? {
-        // explanations of groups of metrics
-        if path.to_string_lossy().ends_with("metricgroups.json") {
-            continue;
-        }
+    for path in model_files(folder)? {
         for entry in entries(&path)? {
             let event = event(&entry, standard).map_err(bad(&path))?;
             if !event.name.is_empty() {
@@ -126,6 +123,25 @@ pub fn read_model(folder: &Path, standard: &Standard) -> Result<Vec<PmuEvent>, T
     }
     out.sort();
     Ok(out)
+}
+
+/// Every derived metric in the files of `folder` itself, by PMU and name; the first of a name on a
+/// PMU counts.
+///
+/// # Errors
+/// [`TableError`], naming the file.
+pub fn read_metrics(folder: &Path, standard: &Standard) -> Result<Vec<PmuMetric>, TableError> {
+    let mut out: BTreeMap<(String, String), PmuMetric> = BTreeMap::new();
+    for path in model_files(folder)? {
+        for entry in entries(&path)? {
+            let metric = metric(&entry, standard);
+            if !metric.name.is_empty() {
+                let key = (metric.pmu.clone(), metric.name.clone());
+                out.entry(key).or_insert(metric);
+            }
+        }
+    }
+    Ok(out.into_values().collect())
 }
 
 fn bad(path: &Path) -> impl Fn(String) -> TableError + '_ {
@@ -160,6 +176,13 @@ fn json_files(folder: &Path) -> Result<Vec<PathBuf>, TableError> {
     Ok(paths)
 }
 
+/// The files of a model: without the explanations of groups of metrics.
+fn model_files(folder: &Path) -> Result<Vec<PathBuf>, TableError> {
+    let mut paths = json_files(folder)?;
+    paths.retain(|p| !p.to_string_lossy().ends_with("metricgroups.json"));
+    Ok(paths)
+}
+
 /// A text of an entry that is not empty.
 fn text<'a>(entry: &'a Entry, key: &str) -> Option<&'a str> {
     entry.get(key)?.as_str().filter(|t| !t.is_empty())
@@ -184,7 +207,7 @@ fn event(entry: &Entry, standard: &Standard) -> Result<PmuEvent, String> {
     };
     if let Some(wanted) = text(entry, "ArchStdEvent") {
         let of_standard = standard.0.get(&wanted.to_lowercase());
-        let s = of_standard.ok_or_else(|| format!("`{wanted}` is not a standard event"))?;
+        let (s, _) = of_standard.ok_or_else(|| format!("`{wanted}` is not a standard event"))?;
         // the code is the standard's; what else the entry does not say is, too
         out.terms = s.terms.clone();
         if out.name.is_empty() {
@@ -199,6 +222,34 @@ fn event(entry: &Entry, standard: &Standard) -> Result<PmuEvent, String> {
         out.terms = (*fixed).to_owned();
     }
     Ok(out)
+}
+
+/// What the generator makes of an entry as a metric. The name is empty where it is none.
+fn metric(entry: &Entry, standard: &Standard) -> PmuMetric {
+    let owned = |key: &str| text(entry, key).map(str::to_owned);
+    let mut out = PmuMetric {
+        pmu: pmu(text(entry, "Unit")),
+        name: owned("MetricName").unwrap_or_default(),
+        expression: owned("MetricExpr").unwrap_or_default(),
+        groups: owned("MetricGroup"),
+        threshold: owned("MetricThreshold"),
+        scale: owned("ScaleUnit"),
+        brief: brief(entry),
+    };
+    let wanted = text(entry, "ArchStdEvent").map(str::to_lowercase);
+    if let Some((_, s)) = wanted.and_then(|w| standard.0.get(&w)) {
+        if out.name.is_empty() {
+            out.name.clone_from(&s.name);
+        }
+        if out.expression.is_empty() {
+            out.expression.clone_from(&s.expression);
+        }
+        out.groups = out.groups.or_else(|| s.groups.clone());
+        out.threshold = out.threshold.or_else(|| s.threshold.clone());
+        out.scale = out.scale.or_else(|| s.scale.clone());
+        out.brief = out.brief.or_else(|| s.brief.clone());
+    }
+    out
 }
 
 fn flag(entry: &Entry, key: &str) -> bool {

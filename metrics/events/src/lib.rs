@@ -10,6 +10,8 @@
 //! mapfile.csv ──MapRow::parse──► Cpu::find ──────────────────► tables/map.csv
 //! ```
 //!
+//! Derived metrics of the same files go the same way ([`PmuMetric`], [`Metrics`]).
+//!
 //! The crate knows nothing of the machine that it runs on: which PMUs there are and which of the
 //! events belong to which is the business of `amp-metrics`.
 #![forbid(unsafe_code)]
@@ -17,11 +19,14 @@
 pub mod compact;
 mod counters;
 mod cpu;
+pub mod expression;
 pub mod json;
+mod metric;
 mod shipped;
 
 pub use counters::Counters;
 pub use cpu::{Cpu, MapRow};
+pub use metric::{Leaf, MetricError, MetricExpression, Metrics, PmuMetric};
 pub use shipped::{file_name, Shipped, KERNEL};
 
 use std::path::PathBuf;

@@ -1,12 +1,15 @@
 //! The tables inside this crate.
 
-use crate::{compact, Cpu, MapRow, PmuEvent};
+use crate::{compact, Cpu, MapRow, PmuEvent, PmuMetric};
 
 /// The kernel whose tables these are.
 pub const KERNEL: &str = include_str!("../tables/kernel.txt");
 
 /// Name (`arm64-arm-cortex-a53`) and compressed table of each model.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/tables.rs"));
+
+/// The same of the derived metrics; models without any have no file.
+const METRICS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/derived.rs"));
 
 const MAPS: &[(&str, &str)] = &[
     ("x86", include_str!("../tables/x86.csv")),
@@ -49,7 +52,15 @@ impl Shipped {
         compact::read(self.compressed).unwrap_or_default()
     }
 
-    /// Bytes in the program.
+    /// Its derived metrics.
+    pub fn metrics(&self) -> Vec<PmuMetric> {
+        let file = METRICS.iter().find(|(name, _)| *name == self.name);
+        // as for events
+        file.and_then(|(_, compressed)| compact::read_metrics(compressed).ok())
+            .unwrap_or_default()
+    }
+
+    /// Bytes in the program, without those of the metrics.
     pub fn size(&self) -> usize {
         self.compressed.len()
     }

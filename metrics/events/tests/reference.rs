@@ -1,11 +1,11 @@
 //! The shipped tables are what the kernel's own generator makes of the same tree: every name, code,
-//! modifier, unit, flag and description of every PMU. The generator's result is in `reference.txt`,
+//! modifier, unit, flag and description of every PMU, and every derived metric. The generator's result is in `reference.txt`,
 //! made without this crate's reader.
 
 #[path = "../examples/pmu_tables/digest.rs"]
 mod digest;
 
-use amp_pmu_events::{Counters, Cpu, Shipped, DEFAULT_CORE, KERNEL};
+use amp_pmu_events::{Counters, Cpu, Leaf, Metrics, Shipped, DEFAULT_CORE, KERNEL};
 use std::collections::BTreeSet;
 
 const REFERENCE: &str = include_str!("reference.txt");
@@ -27,6 +27,95 @@ fn every_event_is_the_generators() {
     assert!(wanted.len() > 300, "{}", wanted.len());
     let differences: Vec<_> = have.symmetric_difference(&wanted).collect();
     assert!(differences.is_empty(), "{differences:#?}");
+}
+
+#[test]
+fn every_metric_is_the_generators() {
+    let wanted: BTreeSet<&str> = REFERENCE
+        .lines()
+        .filter(|l| l.starts_with("metrics "))
+        .collect();
+    let mut have = BTreeSet::new();
+    for table in Shipped::all() {
+        have.extend(digest::metric_table_lines(
+            table.name,
+            &digest::metrics_by_pmu(table.metrics()),
+        ));
+    }
+    let have: BTreeSet<&str> = have.iter().map(String::as_str).collect();
+    assert!(wanted.len() > 50, "{}", wanted.len());
+    let differences: Vec<_> = have.symmetric_difference(&wanted).collect();
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// What metrics are made of beside events of the tables: events that the kernel lists in sysfs or
+/// counts itself, by their beginnings.
+const OTHERS: &[&str] = &[
+    // of sysfs: Intel's top-down metrics and transactions
+    "topdown-",
+    "cycles-t",
+    "cycles-ct",
+    "tx-start",
+    "el-start",
+    // of any PMU and of the tool
+    "instructions",
+    "cycles",
+    "duration_time",
+    // other PMUs of sysfs
+    "msr/",
+    "power/",
+    "cstate_core/",
+    "cstate_pkg/",
+    // codes
+    "cbox_0/event=",
+    "cha_0/event=",
+    "uncore_cha_0/event=",
+    "imc_0/event=",
+    "armv8_pmuv3_0/event=",
+    // Hisilicon's hip08: events of the architecture, which its table does not repeat
+    "CPU_CYCLES",
+    "BR_MIS_PRED",
+    "INST_RETIRED",
+    "INST_SPEC",
+    "L2I_",
+    // a slip of the kernel's table of Granite Rapids: there is no such event
+    "PEBS",
+];
+
+/// Every formula and threshold can be read, and what it is made of is there.
+#[test]
+fn every_metric_is_made_of_events() {
+    let mut all = 0;
+    let mut others = BTreeSet::new();
+    for table in Shipped::all() {
+        let events: BTreeSet<String> = table.events().into_iter().map(|e| e.name).collect();
+        for (_, metrics) in digest::metrics_by_pmu(table.metrics()) {
+            let metrics = Metrics::new(metrics);
+            for m in metrics.iter() {
+                all += 1;
+                let formula = metrics.formula(m, &|_| None).unwrap();
+                let threshold = metrics.threshold(m, &|_| None).unwrap();
+                let leaves = threshold.iter().flat_map(|t| t.leaves());
+                for leaf in formula.leaves().iter().chain(leaves) {
+                    let Leaf::Value(text) = leaf else {
+                        continue;
+                    };
+                    // an event of a PMU, or one with fields
+                    let mut parts = text.split('/');
+                    let first = parts.next().unwrap_or_default();
+                    let names = [first, parts.next().unwrap_or_default()];
+                    let name = |n: &str| n.split([',', ':']).next().unwrap().to_lowercase();
+                    let known = names.iter().any(|n| events.contains(&name(n)));
+                    let of_core = text.strip_prefix("cpu_core/").unwrap_or(text);
+                    if !known && !OTHERS.iter().any(|o| of_core.starts_with(o)) {
+                        others.insert(format!("{}: {text} in {}", table.name, m.name));
+                    }
+                }
+            }
+        }
+    }
+    assert!(all > 6000, "{all}");
+    assert!(others.is_empty(), "{} {others:#?}", others.len());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the kernel's generator has written: the C file that `jevents.py all all ARCH FILE.c` makes,
 //! read back.
 
-use amp_pmu_events::PmuEvent;
+use amp_pmu_events::{PmuEvent, PmuMetric};
 use anyhow::{bail, ensure, Context, Result};
 use std::collections::BTreeMap;
 
@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 pub struct Generated {
     /// Events by the name of the table: `pmu_events__arm_cortex_a53`.
     pub tables: BTreeMap<String, Vec<PmuEvent>>,
+    /// Derived metrics, by the same name.
+    pub metrics: BTreeMap<String, Vec<PmuMetric>>,
     /// Architecture, pattern of processors and name of the table, in order.
     pub map: Vec<(String, String, String)>,
 }
@@ -101,18 +103,32 @@ impl Generated {
                 offsets.push(n.parse().with_context(|| format!("{of}: `{n}`"))?);
             }
         }
-        let mut out = BTreeMap::new();
-        for (name, pmus) in tables.iter().filter(|(n, _)| n.starts_with("pmu_events")) {
-            let mut events = Vec::new();
+        let mut out = Generated {
+            tables: BTreeMap::new(),
+            metrics: BTreeMap::new(),
+            map,
+        };
+        for (name, pmus) in &tables {
+            let events = name.starts_with("pmu_events");
+            // the list that events of the same model have
+            let of_model = name.replace("pmu_metrics", "pmu_events");
             for (of, pmu) in pmus {
                 let (pmu, _) = text_at(&strings, *pmu)?;
                 for at in lists.get(of).with_context(|| format!("no list {of}"))? {
-                    events.push(event(&strings, *at, &pmu)?);
+                    if events {
+                        let event = event(&strings, *at, &pmu)?;
+                        out.tables.entry(of_model.clone()).or_default().push(event);
+                    } else {
+                        let metric = metric(&strings, *at, &pmu)?;
+                        out.metrics
+                            .entry(of_model.clone())
+                            .or_default()
+                            .push(metric);
+                    }
                 }
             }
-            out.insert((*name).to_owned(), events);
         }
-        Ok(Generated { tables: out, map })
+        Ok(out)
     }
 }
 
@@ -148,5 +164,26 @@ fn event(strings: &[u8], at: usize, pmu: &str) -> Result<PmuEvent> {
         counters: None,
         per_package,
         deprecated,
+    })
+}
+
+/// Name, groups, formula, threshold, description, long description, scale …
+fn metric(strings: &[u8], at: usize, pmu: &str) -> Result<PmuMetric> {
+    let (name, at) = text_at(strings, at)?;
+    let (groups, at) = text_at(strings, at)?;
+    let (expression, at) = text_at(strings, at)?;
+    let (threshold, at) = text_at(strings, at)?;
+    let (brief, at) = text_at(strings, at)?;
+    let (_long, at) = text_at(strings, at)?;
+    let (scale, _) = text_at(strings, at)?;
+    let optional = |t: String| (!t.is_empty()).then_some(t);
+    Ok(PmuMetric {
+        pmu: pmu.to_owned(),
+        name,
+        expression,
+        groups: optional(groups),
+        threshold: optional(threshold),
+        scale: optional(scale),
+        brief: optional(brief),
     })
 }

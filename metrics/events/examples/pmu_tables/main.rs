@@ -5,11 +5,14 @@
 mod digest;
 mod generated;
 
-use amp_pmu_events::json::{read_map, read_model, Standard};
-use amp_pmu_events::{compact, file_name, Cpu, MapRow, PmuEvent};
+use amp_pmu_events::json::{read_map, read_metrics, read_model, Standard};
+use amp_pmu_events::{compact, file_name, Cpu, MapRow, Metrics, PmuEvent, PmuMetric};
 use anyhow::{bail, ensure, Context, Result};
 use clap::{Parser, Subcommand};
-use digest::{by_pmu, line, map_line, table_lines};
+use digest::{
+    by_pmu, line, map_line, metric_line, metric_table_lines, metrics_by_pmu, table_lines,
+    MetricsByPmu,
+};
 use generated::{table_name, Generated};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -33,12 +36,12 @@ enum Cli {
 
 #[derive(Subcommand)]
 enum Do {
-    /// Writes the tables into `tables/` of this crate.
+    /// Writes the tables into `tables/` and `derived/` of this crate.
     Make { tree: PathBuf },
     /// Writes the reference for the shipped tables, `tests/reference.txt`, from the generator's
     /// file alone.
     Reference { tree: PathBuf, file: PathBuf },
-    /// Compares every event of every model of x86 and Arm in the tree with the generator's.
+    /// Compares every event and metric of every model of x86 and Arm in the tree with the generator's.
     Check { tree: PathBuf, file: PathBuf },
 }
 
@@ -46,7 +49,7 @@ fn main() -> Result<()> {
     let Cli::Do(what) = Cli::parse();
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     match what {
-        Do::Make { tree } => make(&tree, &home.join("tables")),
+        Do::Make { tree } => make(&tree, &home.join("tables"), &home.join("derived")),
         Do::Reference { tree, file } => {
             let text = reference(&tree, &parse(&file)?)?;
             Ok(fs::write(home.join("tests/reference.txt"), text)?)
@@ -80,8 +83,9 @@ fn folders(rows: &[MapRow]) -> BTreeSet<&str> {
     rows.iter().map(|r| r.folder.as_str()).collect()
 }
 
-fn make(tree: &Path, into: &Path) -> Result<()> {
-    for old in fs::read_dir(into)?.flatten() {
+fn make(tree: &Path, into: &Path, derived: &Path) -> Result<()> {
+    let old = [fs::read_dir(into)?, fs::read_dir(derived)?];
+    for old in old.into_iter().flatten().flatten() {
         if old.path().extension().is_some_and(|e| e == "gz") {
             fs::remove_file(old.path())?;
         }
@@ -108,14 +112,23 @@ fn make(tree: &Path, into: &Path) -> Result<()> {
         fs::write(into.join(format!("{arch}.csv")), map)?;
         for folder in folders(&rows) {
             let events = read_model(&dir.join(folder), &standard)?;
+            let metrics = read_metrics(&dir.join(folder), &standard)?;
             let bytes = compact::write(&events)?;
+            let of_metrics = compact::write_metrics(&metrics)?;
             println!(
-                "{arch}/{folder}: {} events, {} bytes",
+                "{arch}/{folder}: {} events, {} bytes; {} metrics, {} bytes",
                 events.len(),
-                bytes.len()
+                bytes.len(),
+                metrics.len(),
+                of_metrics.len()
             );
+            let file = file_name(arch, folder) + ".gz";
             total += bytes.len();
-            fs::write(into.join(file_name(arch, folder) + ".gz"), bytes)?;
+            fs::write(into.join(&file), bytes)?;
+            if !metrics.is_empty() {
+                total += of_metrics.len();
+                fs::write(derived.join(file), of_metrics)?;
+            }
         }
     }
     println!("{total} bytes");
@@ -128,10 +141,16 @@ fn generated_events(generated: &Generated, folder: &str) -> Vec<PmuEvent> {
     table.cloned().unwrap_or_default()
 }
 
+/// The metrics of a folder's table as the generator has them.
+fn generated_metrics(generated: &Generated, folder: &str) -> MetricsByPmu {
+    let table = generated.metrics.get(&table_name(folder));
+    metrics_by_pmu(table.cloned().unwrap_or_default())
+}
+
 fn reference(tree: &Path, generated: &Generated) -> Result<String> {
     let mut out = format!(
-        "# Events of the shipped tables as jevents.py of Linux {} makes them: table, PMU, events,\n\
-         # SHA-256 of the events (examples/pmu_tables/digest.rs). ../tables/README.md has the command.\n",
+        "# Events and metrics of the shipped tables as jevents.py of Linux {} makes them: table, PMU, their\n\
+         # number, SHA-256 of them (examples/pmu_tables/digest.rs). ../tables/README.md has the command.\n",
         version(tree)?
     );
     for arch in ARCHITECTURES {
@@ -146,7 +165,10 @@ fn reference(tree: &Path, generated: &Generated) -> Result<String> {
             }
             let events = by_pmu(events);
             ensure!(!events.is_empty(), "the generator has no table of {folder}");
-            for line in table_lines(&file_name(arch, folder), &events) {
+            let metrics = generated_metrics(generated, folder);
+            let file = file_name(arch, folder);
+            let lines = table_lines(&file, &events).into_iter();
+            for line in lines.chain(metric_table_lines(&file, &metrics)) {
                 writeln!(out, "{line}")?;
             }
         }
@@ -166,7 +188,8 @@ fn reference(tree: &Path, generated: &Generated) -> Result<String> {
 }
 
 fn check(tree: &Path, generated: &Generated) -> Result<()> {
-    let (mut models, mut events, mut differences, mut explained) = (0, 0, 0, 0);
+    let (mut models, mut events, mut metrics) = (0, 0, 0);
+    let (mut differences, mut explained) = (0, 0);
     for arch in ARCHITECTURES {
         let dir = folder_of(tree, arch);
         let standard = Standard::read(&dir)?;
@@ -211,21 +234,37 @@ fn check(tree: &Path, generated: &Generated) -> Result<()> {
                     false => l,
                 })
                 .collect();
-            for (side, line) in ours
-                .difference(&theirs)
-                .map(|l| ("here ", l))
-                .chain(theirs.difference(&ours).map(|l| ("there", l)))
-            {
-                differences += 1;
-                println!("{arch}/{folder} {side}: {line}");
-            }
+            differences += differing(&format!("{arch}/{folder}"), &ours, &theirs);
+            let lines = |metrics: &MetricsByPmu| -> BTreeSet<String> {
+                let of = |(pmu, of): (&String, &Vec<PmuMetric>)| {
+                    let all = Metrics::new(of.iter().cloned());
+                    let line = |m: &PmuMetric| format!("{pmu} metric {}", metric_line(m, &all));
+                    of.iter().map(line).collect::<Vec<_>>()
+                };
+                metrics.iter().flat_map(of).collect()
+            };
+            let ours = lines(&metrics_by_pmu(read_metrics(&dir.join(folder), &standard)?));
+            let theirs = lines(&generated_metrics(generated, folder));
+            metrics += theirs.len();
+            differences += differing(&format!("{arch}/{folder}"), &ours, &theirs);
         }
     }
     println!(
-        "{models} models, {events} events, {explained} explained differences, {differences} others"
+        "{models} models, {events} events, {metrics} metrics, {explained} explained differences, {differences} others"
     );
     match differences {
         0 => Ok(()),
         n => bail!("{n} differences from the generator's tables"),
     }
+}
+
+/// Prints the lines that one side has and the other has not; how many those are.
+fn differing(of: &str, ours: &BTreeSet<String>, theirs: &BTreeSet<String>) -> usize {
+    let here = ours.difference(theirs).map(|l| ("here ", l));
+    let there = theirs.difference(ours).map(|l| ("there", l));
+    let lines: Vec<_> = here.chain(there).collect();
+    for (side, line) in &lines {
+        println!("{of} {side}: {line}");
+    }
+    lines.len()
 }
