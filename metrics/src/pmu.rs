@@ -1,10 +1,12 @@
 //! Performance monitoring units, as the kernel lists them in sysfs.
 
+mod derived;
 mod format;
 pub mod identity;
 mod same;
 pub mod vendor;
 
+pub use derived::{VendorMetrics, DURATION};
 pub use format::{Format, FormatError};
 pub use vendor::{TableError, Tables, VendorEvent, VendorEvents, TABLES_VARIABLE};
 

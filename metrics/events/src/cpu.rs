@@ -83,7 +83,10 @@ impl Cpu {
     }
 
     /// Whether `pattern` means this processor (`strcmp_cpuid_str` of perf).
-    fn is(&self, pattern: &str) -> Result<bool, String> {
+    ///
+    /// # Errors
+    /// When it is no pattern, with the reason.
+    pub fn is(&self, pattern: &str) -> Result<bool, String> {
         match self {
             Cpu::X86 { model, stepping } => {
                 // three dashes: the pattern is for some steppings

@@ -296,6 +296,31 @@ impl<L: Clone + Eq + Hash> Expression<L> {
         out.finish(root)
     }
 
+    /// The same over other leaves.
+    ///
+    /// # Errors
+    /// The first of `to`.
+    pub fn map_leaves<M, E>(
+        &self,
+        to: &mut dyn FnMut(&L) -> Result<M, E>,
+    ) -> Result<Expression<M>, E>
+    where
+        M: Clone + Eq + Hash,
+    {
+        let leaves: Vec<M> = self.leaves.iter().map(to).collect::<Result<_, E>>()?;
+        // two leaves may be one now
+        let mut out = Builder::new();
+        let mut at: Vec<usize> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            at.push(match *node {
+                Node::Leaf(l) => out.leaf(&leaves[l]),
+                node => out.add(node.map(|of| at[of])),
+            });
+        }
+        let root = at.last().copied().unwrap_or_default();
+        Ok(out.finish(root))
+    }
+
     /// A number.
     pub fn constant(x: f64) -> Expression<L> {
         let mut out = Builder::new();

@@ -66,8 +66,11 @@ pub enum Leaf {
     IsProcessor(String),
 }
 
-/// Functions of an event, or of a processor.
-const FUNCTIONS: &[(&str, fn(String) -> Leaf)] = &[
+/// A function of an event or of a processor: its name, and what it makes.
+type Function = (&'static str, fn(String) -> Leaf);
+
+/// Every such function.
+const FUNCTIONS: &[Function] = &[
     ("has_event", Leaf::HasEvent),
     ("source_count", Leaf::Sources),
     ("aggr_nr", Leaf::Sources),

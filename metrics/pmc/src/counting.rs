@@ -6,7 +6,7 @@ mod results;
 mod totals;
 
 pub use overflow::{Missed, Overflows};
-pub use results::{Count, Derived, Row, Rows, Scope, Window, WindowCount};
+pub use results::{Count, Derived, Judged, Row, Rows, Scope, Window, WindowCount};
 pub use totals::Known;
 
 use super::sets::{Set, Unit};

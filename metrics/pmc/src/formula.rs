@@ -1,9 +1,10 @@
 //! Metrics derived from counts: `ipc=instructions/cycles`.
 //!
 //! Event names hold `-`, `/` and `,` themselves, which no expression library lets names do: a name
-//! in a formula is the longest one that is being counted. There is no recursion, so no formula is
-//! too deep.
+//! in a formula is the longest one that is being counted. Everything else is as in perf's metrics
+//! ([`Expression`]).
 
+use amp_pmu_events::expression::{Expression, ExpressionError};
 use thiserror::Error;
 
 /// Longest formula, in characters.
@@ -25,21 +26,13 @@ pub enum FormulaError {
         have: String,
     },
     /// The text is not a formula.
-    #[error("metric `{metric}`: {reason}; write NAME=FORMULA with + - * / ( ), numbers and event names, such as `ipc=instructions/cycles`")]
+    #[error("metric `{metric}`: {reason}; write NAME=FORMULA with + - * / ( ) min max if else, numbers and event names, such as `ipc=instructions/cycles`")]
     Syntax {
         /// The metric.
         metric: String,
         /// The reason.
         reason: String,
     },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
-    Number(f64),
-    Name(usize),
-    Negate,
-    Operator(char),
 }
 
 /// A formula, ready to be worked out.
@@ -51,30 +44,22 @@ pub struct Formula {
     pub text: String,
     /// The names in it, each once.
     pub names: Vec<String>,
-    steps: Vec<Step>,
+    /// Unit of the result, where it is known.
+    pub unit: Option<String>,
+    /// The PMU that it is of; `None` of every one that counts all of its events.
+    pub pmu: Option<String>,
+    /// When the result is worth a look.
+    pub threshold: Option<Threshold>,
+    expression: Expression<String>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Waiting {
-    Open,
-    Negate,
-    Operator(char),
-}
-
-fn rank(w: Waiting) -> u8 {
-    match w {
-        Waiting::Open => 0,
-        Waiting::Operator('+' | '-') => 1,
-        Waiting::Operator(_) => 2,
-        Waiting::Negate => 3,
-    }
-}
-
-fn step(w: Waiting) -> Step {
-    match w {
-        Waiting::Operator(c) => Step::Operator(c),
-        Waiting::Negate | Waiting::Open => Step::Negate,
-    }
+/// When a result is worth a look.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Threshold {
+    /// As it was written.
+    pub text: String,
+    /// Not 0 then.
+    pub over_events: Expression<String>,
 }
 
 /// Name and formula of `NAME=FORMULA`; a formula alone is its own name.
@@ -91,20 +76,6 @@ fn split(text: &str) -> (&str, &str) {
         }
         _ => (text.trim(), text.trim()),
     }
-}
-
-/// Length of the number at the beginning of `s`.
-fn number(s: &str) -> usize {
-    let mut end = 0;
-    let mut before = ' ';
-    for (i, c) in s.char_indices() {
-        let sign = matches!(c, '+' | '-') && matches!(before, 'e' | 'E');
-        if !(c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E') || sign) {
-            break;
-        }
-        (end, before) = (i + c.len_utf8(), c);
-    }
-    end
 }
 
 impl Formula {
@@ -137,141 +108,49 @@ impl Formula {
         if body.len() > LONGEST {
             return Err(syntax(format!("it is longer than {LONGEST} characters")));
         }
-        let mut out = Formula {
-            name: name.to_owned(),
-            text: body.to_owned(),
-            names: Vec::new(),
-            steps: Vec::new(),
-        };
-        let mut waiting: Vec<Waiting> = Vec::new();
-        // whether a value must come next, else an operator
-        let mut value_next = true;
-        let mut rest = body;
-        while let Some(c) = rest.chars().next() {
-            let mut used = c.len_utf8();
-            match c {
-                _ if c.is_whitespace() => {}
-                '(' if value_next => waiting.push(Waiting::Open),
-                '-' if value_next => waiting.push(Waiting::Negate),
-                _ if value_next => {
-                    used = out.value(rest, known, aliases)?;
-                    value_next = false;
-                }
-                ')' => loop {
-                    match waiting.pop() {
-                        None => return Err(syntax("a `)` without `(`".into())),
-                        Some(Waiting::Open) => break,
-                        Some(w) => out.steps.push(step(w)),
-                    }
-                },
-                '+' | '-' | '*' | '/' => {
-                    let new = Waiting::Operator(c);
-                    while let Some(w) = waiting.last().copied().filter(|w| rank(*w) >= rank(new)) {
-                        waiting.pop();
-                        out.steps.push(step(w));
-                    }
-                    waiting.push(new);
-                    value_next = true;
-                }
-                _ => return Err(syntax(format!("an operator must stand before `{rest}`"))),
-            }
-            rest = &rest[used..];
-        }
-        if value_next {
-            return Err(syntax("it ends where a value must come".into()));
-        }
-        while let Some(w) = waiting.pop() {
-            if w == Waiting::Open {
-                return Err(syntax("a `(` without `)`".into()));
-            }
-            out.steps.push(step(w));
-        }
-        Ok(out)
-    }
-
-    /// Takes the number or name at the beginning of `rest`; its length.
-    fn value(
-        &mut self,
-        rest: &str,
-        known: &[String],
-        aliases: &[String],
-    ) -> Result<usize, FormulaError> {
         let seconds = SECONDS.to_owned();
-        let ends = |n: &str| {
-            let after = rest[n.len()..].chars().next();
-            !after.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | ':'))
+        let mut longest = |rest: &str| {
+            let ends = |n: &str| {
+                let after = rest[n.len()..].chars().next();
+                !after.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | ':'))
+            };
+            let names = known.iter().chain(aliases).chain([&seconds]);
+            let there = |n: &&String| !n.is_empty() && rest.starts_with(n.as_str()) && ends(n);
+            let found = names.filter(there).max_by_key(|n| n.len())?;
+            Some((found.clone(), found.len()))
         };
-        let longest = known
-            .iter()
-            .chain(aliases)
-            .chain([&seconds])
-            .filter(|n| !n.is_empty() && rest.starts_with(n.as_str()) && ends(n))
-            .max_by_key(|n| n.len());
-        if let Some(found) = longest {
-            let index = self.names.iter().position(|n| n == found);
-            let index = index.unwrap_or_else(|| {
-                self.names.push(found.clone());
-                self.names.len() - 1
-            });
-            self.steps.push(Step::Name(index));
-            return Ok(found.len());
-        }
-        let length = number(rest);
-        match rest[..length].parse::<f64>() {
-            Ok(n) if n.is_finite() => {
-                self.steps.push(Step::Number(n));
-                Ok(length)
-            }
-            _ => {
-                let stop = |c: char| c.is_whitespace() || "+*()".contains(c);
-                let at = rest.split(stop).find(|s| !s.is_empty());
-                let have: Vec<String> = known
-                    .iter()
-                    .chain([&seconds])
-                    .map(|n| format!("`{n}`"))
-                    .collect();
+        match Expression::parse(body, &mut longest) {
+            Ok(expression) => Ok(Formula::of(name, body, expression)),
+            Err(ExpressionError::Syntax(reason)) => Err(syntax(reason)),
+            Err(ExpressionError::NoValue(at)) => {
+                let have = known.iter().chain([&seconds]);
+                let have: Vec<String> = have.map(|n| format!("`{n}`")).collect();
                 Err(FormulaError::Unknown {
-                    metric: self.name.clone(),
-                    at: at.unwrap_or(rest).to_owned(),
+                    metric: name.to_owned(),
+                    at,
                     have: have.join(", "),
                 })
             }
         }
     }
 
+    /// A formula that was read by somebody else.
+    pub fn of(name: &str, text: &str, expression: Expression<String>) -> Formula {
+        Formula {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            names: expression.leaves().to_vec(),
+            unit: None,
+            pmu: None,
+            threshold: None,
+            expression,
+        }
+    }
+
     /// The result for `values` of [`Formula::names`], and its derivative by each of them. `None`
     /// when it is not a finite number (a division by zero).
     pub fn evaluate(&self, values: &[f64]) -> Option<(f64, Vec<f64>)> {
-        let n = self.names.len();
-        let mut stack: Vec<(f64, Vec<f64>)> = Vec::new();
-        for s in &self.steps {
-            let next = match s {
-                Step::Number(x) => (*x, vec![0.0; n]),
-                Step::Name(i) => {
-                    let mut d = vec![0.0; n];
-                    *d.get_mut(*i)? = 1.0;
-                    (*values.get(*i)?, d)
-                }
-                Step::Negate => {
-                    let (x, d) = stack.pop()?;
-                    (-x, d.iter().map(|d| -d).collect())
-                }
-                Step::Operator(c) => {
-                    let ((b, db), (a, da)) = (stack.pop()?, stack.pop()?);
-                    let (value, by_a, by_b) = match c {
-                        '+' => (a + b, 1.0, 1.0),
-                        '-' => (a - b, 1.0, -1.0),
-                        '*' => (a * b, b, a),
-                        _ => (a / b, 1.0 / b, -a / (b * b)),
-                    };
-                    let d = da.iter().zip(&db).map(|(x, y)| by_a * x + by_b * y);
-                    (value, d.collect())
-                }
-            };
-            stack.push(next);
-        }
-        let (value, d) = stack.pop()?;
-        (value.is_finite() && d.iter().all(|d| d.is_finite())).then_some((value, d))
+        self.expression.evaluate(values)
     }
 }
 

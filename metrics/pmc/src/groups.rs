@@ -298,9 +298,18 @@ pub(crate) mod tests {
 
     /// A machine whose `/sys` is a fixture of amp-metrics, with this in `/proc/cpuinfo` and these CPUs per core type.
     pub(crate) fn machine(fixture: &str, cpuinfo: &str, types: &[&[u32]]) -> CounterInventory {
-        let root = tempfile::tempdir().unwrap();
+        machine_in(tempfile::tempdir().unwrap().path(), fixture, cpuinfo, types)
+    }
+
+    /// The same with its files in `root`, for what is read later.
+    pub(crate) fn machine_in(
+        root: &Path,
+        fixture: &str,
+        cpuinfo: &str,
+        types: &[&[u32]],
+    ) -> CounterInventory {
         let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
+            let path = root.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, format!("{text}\n")).unwrap();
         };
@@ -320,7 +329,7 @@ pub(crate) mod tests {
                 capacity: 1024 - i as u32,
             });
         let topology = amp_metrics::Topology::new(types.collect()).unwrap();
-        CounterInventory::under(root.path(), &topology, None).unwrap()
+        CounterInventory::under(root, &topology, None).unwrap()
     }
 
     /// What `/proc/cpuinfo` says of a processor of Intel's.

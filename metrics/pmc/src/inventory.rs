@@ -3,13 +3,13 @@
 use amp_host::{bad_input, topology};
 use amp_metrics::group::software;
 use amp_metrics::perf::{self, CounterError};
-use amp_metrics::pmu::{Tables, DEVICES, TABLES_VARIABLE};
+use amp_metrics::pmu::{Tables, VendorMetrics, DEVICES, TABLES_VARIABLE};
 use amp_metrics::providers;
 use amp_metrics::trust::{BrokenEvent, EventTrust, TrustFile};
 use amp_metrics::virtual_counters::{sensor_labels, Roots, VirtualCounters};
 use amp_metrics::{CoreTypeId, Event, EventError, EventSpec, Pmu, Pmus, Topology};
 use anyhow::{Context, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// No PMU of this machine counts what cores do.
@@ -32,6 +32,10 @@ pub struct CounterInventory {
     /// Names of the core types, fastest first.
     pub core_types: Vec<String>,
     trust: Option<TrustFile>,
+    /// `/`, but for tests.
+    root: PathBuf,
+    /// A folder of tables in place of the shipped ones.
+    tables: Option<PathBuf>,
     roots: Roots,
     /// Once they were looked for, until somebody takes them.
     virtual_counters: Option<VirtualCounters>,
@@ -81,6 +85,8 @@ impl CounterInventory {
             pmus,
             core_types: types.iter().map(|t| t.name.clone()).collect(),
             trust: None,
+            root: root.to_owned(),
+            tables: tables.map(Path::to_owned),
             roots: Roots {
                 resctrl: sysfs.join("fs/resctrl"),
                 proc: root.join("proc"),
@@ -102,6 +108,8 @@ impl CounterInventory {
             pmus,
             core_types: core_types.iter().map(|n| (*n).to_owned()).collect(),
             trust: None,
+            root: PathBuf::new(),
+            tables: None,
             roots: Roots::default(),
             energy_per_core_type: virtual_counters.energy_per_core_type(),
             thread_director: virtual_counters.thread_director(),
@@ -128,6 +136,16 @@ impl CounterInventory {
     /// Why an event of core type `t` is not to be used, if the trust file calls it broken.
     pub fn broken(&self, t: CoreTypeId, event: &Event) -> Option<BrokenEvent> {
         self.trust.as_ref()?.broken(&self.pmus, t, event)
+    }
+
+    /// The derived metrics that the vendors' tables have for each PMU of cores.
+    ///
+    /// # Errors
+    /// When the folder that [`TABLES_VARIABLE`] names is not one of tables ([`amp_host::BadInput`]).
+    pub fn vendor_metrics(&self) -> Result<Vec<VendorMetrics>> {
+        let tables = Tables::named(self.tables.as_deref());
+        let found = self.pmus.vendor_metrics(&self.root, tables);
+        found.map_err(|e| bad_input(format!("{TABLES_VARIABLE}: {e}")))
     }
 
     /// Whether there is a PMU for at least one core type: without one nothing will ever be counted.

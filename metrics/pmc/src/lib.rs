@@ -16,6 +16,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod counting;
+mod derived;
 mod describe;
 mod factors;
 mod formula;

@@ -1,5 +1,6 @@
 //! `scx_amp pmc list`.
 
+use super::derived::{self, Listed as Metric};
 use super::describe::describe;
 use super::groups;
 use super::inventory::CounterInventory;
@@ -21,8 +22,8 @@ use tabled::settings::{Padding, Style};
 /// Options of `scx_amp pmc list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Only events whose name contains this, or matches it when there are `*` or `?` in it; upper
-    /// and lower case are the same
+    /// Only events and metrics whose name contains this (of metrics, or the name of a group), or
+    /// matches it when there are `*` or `?` in it; upper and lower case are the same
     pattern: Option<String>,
     /// Write JSON to FILE, or to standard output with `-`
     #[arg(long, value_name = "FILE")]
@@ -65,6 +66,8 @@ struct PmuRow {
     /// How many of all its events only the vendor's table names.
     from_table: usize,
     events: Vec<EventRow>,
+    /// Derived metrics of the vendor's table; none of a PMU that counts no cores.
+    metrics: Vec<Metric>,
 }
 
 /// The command.
@@ -74,17 +77,27 @@ struct PmuRow {
 pub fn main(args: &ListArgs) -> Result<ExitCode> {
     let inventory = CounterInventory::detect()?;
     let wanted = args.pattern.as_deref().map(matcher).transpose()?;
-    let rows: Vec<PmuRow> = inventory
-        .pmus
-        .iter()
-        .map(|p| row(&inventory, p, wanted.as_ref()))
-        .filter(|r| wanted.is_none() || !r.events.is_empty())
+    let metrics = inventory.vendor_metrics()?;
+    let row = |p: &Pmu| {
+        let mut row = row(&inventory, p, wanted.as_ref());
+        let of = metrics.iter().filter(|m| m.pmu == p.name);
+        row.metrics = of.flat_map(|m| derived::listed(&inventory, m)).collect();
+        if let Some(w) = &wanted {
+            row.metrics.retain(|m| m.matches(&|name| w.is_match(name)));
+        }
+        row
+    };
+    let rows = inventory.pmus.iter().map(row);
+    let rows: Vec<PmuRow> = rows
+        .filter(|r| wanted.is_none() || !r.events.is_empty() || !r.metrics.is_empty())
         .collect();
     if let (Some(pattern), true) = (&args.pattern, rows.is_empty()) {
         let all = inventory.pmus.iter().flat_map(names);
-        let close = closest(pattern, all.map(|(name, _)| name.to_owned()));
+        let events = all.map(|(name, _)| name.to_owned());
+        let derived = metrics.iter().flat_map(|m| m.iter());
+        let close = closest(pattern, events.chain(derived.map(|m| m.name.clone())));
         return Err(bad_input(format!(
-            "no PMU here has an event like `{pattern}`{close}; `scx_amp pmc list` shows all"
+            "no PMU here has an event or a metric like `{pattern}`{close}; `scx_amp pmc list` shows all"
         )));
     }
     match &args.json {
@@ -173,6 +186,7 @@ fn row(inventory: &CounterInventory, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRo
                 }
             })
             .collect(),
+        metrics: Vec::new(),
     }
 }
 
@@ -213,14 +227,41 @@ fn text(rows: &[PmuRow]) -> String {
                 }
                 table.push_record([e.name.clone(), e.code.clone(), description]);
             }
-            let mut table = table.build();
-            table.with(Style::empty()).with(Padding::new(2, 0, 0, 0));
-            for line in table.to_string().lines() {
-                let _ = writeln!(out, "{}", line.trim_end());
+            add(&mut out, table);
+        }
+        if !r.metrics.is_empty() {
+            let _ = writeln!(
+                out,
+                "  metrics for `scx_amp pmc stat -M` (experimental: not tried on hardware)"
+            );
+            let mut table = Builder::default();
+            for m in &r.metrics {
+                let mut description = m.description.clone().unwrap_or_default();
+                if let Some(why) = &m.not_here {
+                    let _ = write!(description, " (not here: {why})");
+                }
+                // descriptions may have several lines
+                let description = description.replace('\n', " ");
+                table.push_record([
+                    m.name.clone(),
+                    m.unit.clone().unwrap_or_default(),
+                    description,
+                ]);
             }
+            add(&mut out, table);
         }
     }
     out
+}
+
+/// Adds a table, indented.
+fn add(out: &mut String, table: Builder) {
+    let mut table = table.build();
+    table.with(Style::empty()).with(Padding::new(2, 0, 0, 0));
+    for line in table.to_string().lines() {
+        // writing to a string cannot fail
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
 }
 
 #[cfg(test)]
@@ -255,6 +296,7 @@ mod tests {
                 scale: None,
                 deprecated: false,
             }],
+            metrics: vec![],
         };
         let known = text(&[pmu(Some(7), None)]);
         assert_eq!(

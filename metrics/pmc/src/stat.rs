@@ -5,6 +5,7 @@ mod repeat;
 mod run;
 
 use super::counting::ROUND_ROBIN;
+use super::derived;
 use super::factors::{Factor, Factors};
 use super::formula::Formula;
 use super::groups;
@@ -55,6 +56,15 @@ pub struct StatArgs {
     /// PMU counts it under; `seconds` is the time counted on a core type
     #[arg(short = 'm', long = "metric", value_name = "NAME=FORMULA")]
     metrics: Vec<String>,
+    /// Metrics of the vendor's tables, or groups of them (TopdownL1), by name, separated by commas
+    /// (`scx_amp pmc list` shows them; experimental: not tried on hardware)
+    #[arg(
+        short = 'M',
+        long = "metrics",
+        value_name = "NAMES",
+        value_delimiter = ','
+    )]
+    vendor_metrics: Vec<String>,
     /// Print counts every so many milliseconds; with several sets, the time each is on [default
     /// then: 10 and up to a quarter more or less, the first ones shorter; not printed]
     #[arg(short = 'i', visible_short_alias = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
@@ -144,6 +154,7 @@ impl<'a> Measurement<'a> {
             sets: texts,
             metrics,
             virtuals: names,
+            derived,
         } = asked(args, &inventory)?;
         let mut sets: Vec<Set> = texts
             .iter()
@@ -170,7 +181,8 @@ impl<'a> Measurement<'a> {
         let factors = factors(args, &inventory)?;
         let mut beside: Vec<String> = virtuals.iter().flat_map(Virtuals::names).collect();
         beside.extend(factors.iter().flat_map(Factors::names));
-        let formulas = formulas(&metrics, &sets, &beside)?;
+        let mut formulas = formulas(&metrics, &sets, &beside)?;
+        formulas.extend(derived);
         sets.extend(factors.iter().flat_map(|f| f.sets().to_vec()));
         by_name(&args.strategy, sets.len()).map_err(bad_input)?;
         if !args.target.all_cpus {
@@ -329,6 +341,8 @@ struct Asked {
     metrics: Vec<String>,
     /// Virtual counters but for factors.
     virtuals: Vec<String>,
+    /// Metrics of the vendor's tables, whose events are in the last set.
+    derived: Vec<Formula>,
 }
 
 /// What is asked for; the usual events and metric when none is.
@@ -346,6 +360,13 @@ fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<Asked> {
             }
         }
     }
+    let mut derived = Vec::new();
+    if !args.vendor_metrics.is_empty() {
+        let whole_machine = args.target.all_cpus;
+        let wanted = derived::find(inventory, &args.vendor_metrics, whole_machine)?;
+        sets.push(wanted.events);
+        derived = wanted.formulas;
+    }
     if sets.is_empty() {
         sets.push(USUAL.to_owned());
         if metrics.is_empty() {
@@ -356,6 +377,7 @@ fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<Asked> {
         sets,
         metrics,
         virtuals,
+        derived,
     })
 }
 

@@ -216,6 +216,7 @@ impl Virtuals {
                 core_type,
                 tid: None,
                 value: c.value?,
+                exact: false,
             })
         };
         all.into_iter().zip(subjects).filter_map(known).collect()

@@ -172,10 +172,20 @@ impl Pmus {
 
 /// The events of a processor, or that it has no table.
 fn events(cpu: &Cpu, tables: Tables<'_>) -> Result<Result<Vec<PmuEvent>, TableError>, TableError> {
+    read_table(cpu, tables, Shipped::events, json::read_model)
+}
+
+/// What the shipped table of a processor has, or that of a folder; or that there is none.
+pub(super) fn read_table<T>(
+    cpu: &Cpu,
+    tables: Tables<'_>,
+    shipped: fn(&Shipped) -> T,
+    read: fn(&Path, &Standard) -> Result<T, amp_pmu_events::TableError>,
+) -> Result<Result<T, TableError>, TableError> {
     let Tables::Folder(arch) = tables else {
         let table = Shipped::of(cpu);
         return Ok(table
-            .map(|t| t.events())
+            .map(|t| shipped(&t))
             .ok_or(TableError::UnknownProcessor {
                 path: file_name(cpu.arch(), "shipped").into(),
                 cpu: cpu.clone(),
@@ -195,8 +205,7 @@ fn events(cpu: &Cpu, tables: Tables<'_>) -> Result<Result<Vec<PmuEvent>, TableEr
             cpu: cpu.clone(),
         }));
     };
-    let events = json::read_model(&arch.join(&row.folder), &Standard::read(&arch)?)?;
-    Ok(Ok(events))
+    Ok(Ok(read(&arch.join(&row.folder), &Standard::read(&arch)?)?))
 }
 
 /// Which of the Arm architecture's common events a core implements. It says so itself, and the
@@ -231,7 +240,7 @@ fn code(terms: &str) -> Option<u64> {
 /// Whether events that a table has for `wanted` are those of `pmu`, as perf decides it
 /// (`perf_pmu__name_wildcard_match`). perf takes the unit `cpu_lowpower` of Arrow Lake's table for
 /// an uncore unit, and so finds it on no PMU; here it is the core PMU of that name.
-fn is_of(wanted: &str, pmu: &Pmu) -> bool {
+pub(super) fn is_of(wanted: &str, pmu: &Pmu) -> bool {
     let bare = |name: &str| name.strip_prefix("uncore_").unwrap_or(name).to_owned();
     if pmu.core {
         return wanted == DEFAULT_CORE || bare(wanted) == pmu.name;

@@ -13,6 +13,7 @@ mod counters;
 mod counts;
 mod crowd;
 mod daily;
+mod derived;
 mod dvfs;
 mod factors;
 mod groups;

@@ -1,5 +1,6 @@
 //! `scx_amp pmc` on the board: what there is, and counts beside known ones.
 
+use super::derived;
 use amp_tests::{Lab, Reply};
 use serde_json::Value;
 
@@ -517,6 +518,13 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     ));
     script = script.replace("ALU\n", &alu.collect::<String>());
     script += MANY;
+    script += derived::SCRIPT;
+    for (path, text) in derived::FILES {
+        lab = lab.file(path, text);
+    }
+    for path in derived::COLLECTED {
+        lab = lab.collect(path);
+    }
     for file in [
         "many",
         "many-stat",
@@ -553,6 +561,7 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
     rows(&r);
     energy_stands_beside_instructions(&r);
     broken_events_are_refused(&r);
+    derived::check(&r);
     repeated(&json(&r.file("/again.json")));
     let group = json(&r.file("/group.json"));
     for metric in ["ipc", "miss_rate", "misses_per_1000"] {

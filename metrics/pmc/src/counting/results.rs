@@ -109,6 +109,9 @@ pub struct Derived {
     /// The CPU or thread, where each has counts of its own.
     #[serde(flatten)]
     pub row: Row,
+    /// Its unit, where the vendor's table has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     /// The value; `None` when an event was not counted, or on a division by zero.
     pub value: Option<f64>,
     /// Standard uncertainty, of the events' errors, too; `None` when unknown.
@@ -116,9 +119,22 @@ pub struct Derived {
     /// Part of it that more runs do not make less: the events' errors.
     #[serde(skip)]
     pub u_of_events: Option<f64>,
+    /// Whether the value is worth a look, where the vendor's table says so and all of the events in
+    /// that are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<Judged>,
     /// Events in it that nothing counts here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_supported: Vec<String>,
+}
+
+/// What a threshold says of a value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judged {
+    /// The threshold, over metrics.
+    pub text: String,
+    /// Whether the value is worth a look. Of several runs: in most of them.
+    pub exceeded: bool,
 }
 
 /// For fields of JSON that are there only when something is missing.

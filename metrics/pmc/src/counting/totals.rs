@@ -1,7 +1,7 @@
 //! Totals of a run: how long each part could have counted, what is extrapolated, and metrics made
 //! of it.
 
-use super::{type_name, Count, Counting, Derived, Part, Row, LEVEL, SAME_TIME};
+use super::{type_name, Count, Counting, Derived, Judged, Part, Row, LEVEL, SAME_TIME};
 use crate::formula::{Formula, SECONDS};
 use crate::sets::NotSupported;
 use amp_metrics::group::{GroupError, Whom};
@@ -20,6 +20,8 @@ pub struct Known {
     pub tid: Option<i32>,
     /// The value.
     pub value: f64,
+    /// Whether it is without error; else nobody knows how large that is.
+    pub exact: bool,
 }
 
 /// Time for which a part could have counted.
@@ -253,26 +255,29 @@ impl Counting {
         for (p, whole) in self.parts.iter().zip(wholes).filter(|(p, _)| told(p)) {
             by_key.entry(p.key()).or_default().push((p, *whole));
         }
-        for p in self.parts.iter().filter(told) {
+        let here = |p: &&Part| f.pmu.as_ref().is_none_or(|pmu| *pmu == p.unit.pmu);
+        for p in self.parts.iter().filter(told).filter(here) {
             if !done.insert(p.key()) {
                 continue;
             }
             let core_type = p.type_name(&self.names);
             let of = by_key.get(&p.key()).map_or(&[][..], Vec::as_slice);
-            let Some(value) = evaluate(f, of, &|n| {
-                beside(known, n, core_type.as_deref(), p.row.tid)
-            }) else {
+            let known = |n: &str| beside(known, n, core_type.as_deref(), p.row.tid);
+            let Some(value) = evaluate(f, of, &known) else {
                 continue;
             };
+            let threshold = judged(f, of, &known);
             out.push(Derived {
                 metric: f.name.clone(),
                 formula: f.text.clone(),
                 pmu: Some(p.unit.pmu.clone()),
                 core_type,
                 row: p.row.clone(),
+                unit: f.unit.clone(),
                 value: value.map(|v| v.sampled.value),
                 u: value.and_then(|v| Some(v.sampled.u?.hypot(v.u_of_events?))),
                 u_of_events: value.and_then(|v| v.u_of_events),
+                threshold,
                 not_supported: Vec::new(),
             });
         }
@@ -289,7 +294,8 @@ impl Counting {
             let there: Vec<&&NotSupported> = all.iter().filter(place).collect();
             let missing = |name: &&String| there.iter().any(|n| n.is(name));
             let missing: Vec<String> = f.names.iter().filter(missing).cloned().collect();
-            if missing.is_empty() || out.iter().any(|d| d.pmu == n.pmu) {
+            let elsewhere = f.pmu.is_some() && f.pmu != n.pmu;
+            if missing.is_empty() || elsewhere || out.iter().any(|d| d.pmu == n.pmu) {
                 continue;
             }
             out.push(Derived {
@@ -298,9 +304,11 @@ impl Counting {
                 pmu: n.pmu.clone(),
                 core_type: type_name(n.core_type, &self.names),
                 row: Row::default(),
+                unit: f.unit.clone(),
                 value: None,
                 u: None,
                 u_of_events: None,
+                threshold: None,
                 not_supported: missing,
             });
         }
@@ -308,11 +316,16 @@ impl Counting {
 }
 
 /// The value called `name` of a core type and a thread. The whole machine's is no core type's.
-fn beside(known: &[Known], name: &str, core_type: Option<&str>, tid: Option<i32>) -> Option<f64> {
+fn beside<'a>(
+    known: &'a [Known],
+    name: &str,
+    core_type: Option<&str>,
+    tid: Option<i32>,
+) -> Option<&'a Known> {
     let of = known.iter().filter(|k| k.name == name);
     let of = of.filter(|k| k.tid.is_none() || k.tid == tid);
     let mut fitting = of.filter(|k| k.core_type.is_none() || k.core_type.as_deref() == core_type);
-    fitting.next().map(|k| k.value)
+    fitting.next()
 }
 
 /// What a formula gives.
@@ -325,28 +338,65 @@ struct Evaluated {
     u_of_events: Option<f64>,
 }
 
-/// The formula over parts of one PMU. What is extrapolated varies together for events of one set, and
-/// by itself for each set; the errors of events do so for each event. The outer `None`: an event is
-/// not among them.
-fn evaluate(
-    f: &Formula,
-    parts: &[(&Part, f64)],
-    beside: &dyn Fn(&str) -> Option<f64>,
-) -> Option<Option<Evaluated>> {
-    // the set that has most of the names first: a ratio within a set is better than one across
+/// Parts of one PMU, each with the time for which it could have counted.
+type Parts<'a> = [(&'a Part, f64)];
+
+/// Where each of these events was counted, as part and event: the set that has most of them first,
+/// for a ratio within a set is better than one across.
+fn places<'a>(
+    names: &'a [String],
+    parts: &'a Parts<'_>,
+) -> impl Fn(&str) -> Option<(usize, usize)> + 'a {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     let has = |k: &usize| {
         let unit = &parts[*k].0.unit;
         let in_it = |n: &&String| unit.find(n).is_some();
-        f.names.iter().filter(in_it).count()
+        names.iter().filter(in_it).count()
     };
     order.sort_by_key(|k| std::cmp::Reverse(has(k)));
-    let best = |name: &String| {
+    move |name| {
         order.iter().find_map(|k| {
             let i = parts[*k].0.unit.find(name)?;
             Some((*k, i))
         })
+    }
+}
+
+/// What the threshold of a metric says of these counts; `None` where it has none, or an event of it
+/// was not counted.
+fn judged<'k>(
+    f: &Formula,
+    parts: &Parts<'_>,
+    beside: &dyn Fn(&str) -> Option<&'k Known>,
+) -> Option<Judged> {
+    let threshold = f.threshold.as_ref()?;
+    let names = threshold.over_events.leaves();
+    let place = places(names, parts);
+    let value = |name: &String| match beside(name) {
+        Some(known) => Some(known.value),
+        None => {
+            let (k, i) = place(name)?;
+            let (part, whole) = parts[k];
+            Some(part.sampled.total(i, whole)?.value)
+        }
     };
+    let values: Vec<f64> = names.iter().map(value).collect::<Option<_>>()?;
+    let (exceeded, _) = threshold.over_events.evaluate(&values)?;
+    Some(Judged {
+        text: threshold.text.clone(),
+        exceeded: exceeded != 0.0,
+    })
+}
+
+/// The formula over parts of one PMU. What is extrapolated varies together for events of one set, and
+/// by itself for each set; the errors of events do so for each event. The outer `None`: an event is
+/// not among them.
+fn evaluate<'k>(
+    f: &Formula,
+    parts: &Parts<'_>,
+    beside: &dyn Fn(&str) -> Option<&'k Known>,
+) -> Option<Option<Evaluated>> {
+    let best = places(&f.names, parts);
     let mut places = Vec::new();
     let mut values = Vec::new();
     // of what is no counter's nobody knows how good it is
@@ -357,10 +407,10 @@ fn evaluate(
             values.push(parts.first().map_or(0.0, |(_, whole)| *whole));
             continue;
         }
-        if let Some(value) = beside(name) {
-            unknown = true;
+        if let Some(known) = beside(name) {
+            unknown |= !known.exact;
             places.push(None);
-            values.push(value);
+            values.push(known.value);
             continue;
         }
         let at = best(name)?;

@@ -382,6 +382,7 @@ impl Estimates {
                         core_type: self.core_types.get(s.on.index()).cloned(),
                         tid: s.row.tid,
                         value,
+                        exact: false,
                     });
                 }
             }

@@ -284,12 +284,12 @@ fn csv(r: &Report) -> String {
         );
     }
     if !r.metrics.is_empty() {
-        out += "\nvalue,u,metric,pmu,core_type,cpu,thread\n";
+        out += "\nvalue,u,metric,pmu,core_type,cpu,thread,unit,exceeded\n";
     }
     for m in &r.metrics {
         let _ = writeln!(
             out,
-            "{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{},{},{}",
             match m.not_supported.is_empty() {
                 true => maybe(m.value),
                 false => NOT_SUPPORTED.to_owned(),
@@ -299,7 +299,9 @@ fn csv(r: &Report) -> String {
             pmu_field(m.pmu.as_ref()),
             field(m.core_type.as_deref().unwrap_or_default()),
             maybe(m.row.cpu),
-            field(m.row.thread.as_deref().unwrap_or_default())
+            field(m.row.thread.as_deref().unwrap_or_default()),
+            field(m.unit.as_deref().unwrap_or_default()),
+            maybe(m.threshold.as_ref().map(|t| t.exceeded))
         );
     }
     if !r.virtual_counters.is_empty() {
@@ -451,16 +453,25 @@ fn table(r: &Report) -> String {
     for m in &r.metrics {
         let value = m.value.map_or_else(|| "-".into(), |v| format!("{v:.4}"));
         let u = m.u.filter(|u| *u > 0.0);
+        let named = match &m.unit {
+            Some(unit) => format!("{} ({unit})", m.metric),
+            None => m.metric.clone(),
+        };
+        let how_good = match (m.value, u) {
+            _ if !m.not_supported.is_empty() => without(&m.not_supported),
+            (Some(_), Some(u)) => format!("± {u:.4} (standard uncertainty)"),
+            (Some(_), None) if m.u.is_none() => "± unknown".into(),
+            _ => String::new(),
+        };
+        let exceeded = m.threshold.as_ref().filter(|t| t.exceeded);
+        let exceeded = exceeded.map(|t| format!("worth a look: {}", t.text));
+        let remarks = [Some(how_good).filter(|t| !t.is_empty()), exceeded];
+        let remarks: Vec<String> = remarks.into_iter().flatten().collect();
         rows.push_record([
             value,
-            m.metric.clone(),
+            named,
             place(m.pmu.as_ref(), m.core_type.as_deref(), &m.row),
-            match (m.value, u) {
-                _ if !m.not_supported.is_empty() => without(&m.not_supported),
-                (Some(_), Some(u)) => format!("± {u:.4} (standard uncertainty)"),
-                (Some(_), None) if m.u.is_none() => "± unknown".into(),
-                _ => String::new(),
-            },
+            remarks.join("; "),
         ]);
     }
     for v in &r.virtual_counters {

@@ -2,7 +2,7 @@
 
 use super::output::{Repeated, Report};
 use super::{virtuals, Measurement, Shown};
-use crate::counting::{Count, Derived, LEVEL};
+use crate::counting::{Count, Derived, Judged, LEVEL};
 use crate::factors::FactorCount;
 use crate::virtuals::{VirtualCount, Virtuals};
 use amp_metrics::uncertainty::{coverage_factor, Measured};
@@ -163,10 +163,22 @@ fn means_of_metrics(runs: &[Vec<Derived>]) -> Vec<Derived> {
             value: mean.map(|m| m.value),
             u: mean.and_then(|m| Some(m.u?.hypot(of_events?))),
             u_of_events: of_events,
+            threshold: in_most(&found),
             ..kind.clone()
         }
     };
     kinds(runs, same).into_iter().map(of_kind).collect()
+}
+
+/// What a threshold says in most of the runs in which it says something.
+fn in_most(runs: &[&Derived]) -> Option<Judged> {
+    let judged: Vec<&Judged> = runs.iter().filter_map(|d| d.threshold.as_ref()).collect();
+    let first = judged.first()?;
+    let exceeded = judged.iter().filter(|j| j.exceeded).count();
+    Some(Judged {
+        text: first.text.clone(),
+        exceeded: 2 * exceeded > judged.len(),
+    })
 }
 
 fn means_of_virtuals(runs: &[Vec<VirtualCount>]) -> Vec<VirtualCount> {
@@ -369,9 +381,11 @@ mod tests {
             pmu: Some("p".into()),
             core_type: None,
             row: Row::default(),
+            unit: None,
             value: v,
             u: Some(0.0),
             u_of_events: Some(0.0),
+            threshold: None,
             not_supported: vec![],
         };
         let out = means_of_metrics(&[vec![ipc(Some(1.0))], vec![ipc(Some(1.2))], vec![ipc(None)]]);

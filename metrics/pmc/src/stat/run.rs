@@ -2,13 +2,14 @@
 
 use super::output::{self, Multiplexing, Report};
 use super::{refused, Measurement, Shown};
-use crate::counting::{Counting, Missed, Overflows, Rows, Scope, Window};
+use crate::counting::{Counting, Known, Missed, Overflows, Rows, Scope, Window};
 use crate::factors::Estimates;
 use crate::target;
 use crate::virtuals::Virtuals;
 use crate::windows::{self, Windows};
 use amp_host::bad_input;
 use amp_metrics::multiplex::{by_name, Turns};
+use amp_metrics::pmu::DURATION;
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -163,6 +164,13 @@ impl Measurement<'_> {
         }
         let mut known = virtuals.as_ref().map(Virtuals::known).unwrap_or_default();
         known.extend(estimates.iter().flat_map(Estimates::known));
+        known.push(Known {
+            name: DURATION.to_owned(),
+            core_type: None,
+            tid: None,
+            value: elapsed_s,
+            exact: true,
+        });
         let mut others = virtuals.as_ref().map(Virtuals::totals).unwrap_or_default();
         others.extend(estimates.iter().flat_map(Estimates::totals));
         let (counts, metrics) = counting.totals(&self.formulas, &known)?;

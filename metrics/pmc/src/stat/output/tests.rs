@@ -111,9 +111,11 @@ fn what_nothing_counts_is_not_supported() {
         pmu: None,
         core_type: None,
         row: Row::default(),
+        unit: None,
         value: None,
         u: None,
         u_of_events: None,
+        threshold: None,
         not_supported: vec!["a".into()],
     });
     let text = table(&report);
@@ -129,7 +131,7 @@ fn what_nothing_counts_is_not_supported() {
         text.contains("\n<not supported>,,,,cycles,a57,,,1,,,,\n"),
         "{text}"
     );
-    assert!(text.ends_with("\n<not supported>,,ipc,,,,\n"), "{text}");
+    assert!(text.ends_with("\n<not supported>,,ipc,,,,,,\n"), "{text}");
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["counts"][0]["supported"], false);
     assert!(json["counts"][0]["counted"].is_null());
