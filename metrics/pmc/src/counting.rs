@@ -45,7 +45,25 @@ struct Part {
     sampled: Sampled,
 }
 
-/// All sets, of which one is on.
+/// How sets take turns.
+pub struct Order {
+    /// Which of them is next.
+    pub strategy: Box<dyn Strategy>,
+    /// How many are on at the same time.
+    pub at_once: usize,
+}
+
+impl Order {
+    /// One after the other.
+    pub fn one_by_one(strategy: Box<dyn Strategy>) -> Order {
+        Order {
+            strategy,
+            at_once: 1,
+        }
+    }
+}
+
+/// All sets, of which one or some are on.
 pub struct Counting {
     sets: Vec<Set>,
     names: Vec<String>,
@@ -54,9 +72,10 @@ pub struct Counting {
     /// Seconds for which threads had run before they were found.
     missed: BTreeMap<i32, f64>,
     system: bool,
-    strategy: Box<dyn Strategy>,
-    active: usize,
-    /// Time at which the active set was put on.
+    order: Order,
+    /// The sets that are on, [`Order::at_once`] of them, each once.
+    active: Vec<usize>,
+    /// Time at which they were put on.
     since_s: f64,
     turns: u64,
     /// Where windows are cut by overflow.
@@ -64,7 +83,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Opens every set on the target, none of them on; `strategy` says which set is next.
+    /// Opens every set on the target, none of them on; `order` says which are next.
     /// `core_types` names the core types; with `on_exec` the first set starts when its thread
     /// executes a program. `overflows` cuts windows out of the one set there is then, whose rows are
     /// threads or CPUs.
@@ -78,7 +97,7 @@ impl Counting {
         scope: &Scope,
         rows: Rows,
         on_exec: bool,
-        mut strategy: Box<dyn Strategy>,
+        order: Order,
         overflows: Option<Overflows>,
     ) -> Result<Counting, GroupError> {
         let mut counting = Counting {
@@ -88,12 +107,13 @@ impl Counting {
             clocks: Vec::new(),
             missed: BTreeMap::new(),
             system: matches!(scope, Scope::Cpus(_)),
-            active: strategy.next(0.0).min(sets.len().saturating_sub(1)),
-            strategy,
+            order,
+            active: Vec::new(),
             since_s: 0.0,
             turns: 0,
             overflows,
         };
+        counting.active = counting.next(0.0);
         match (scope, rows) {
             (Scope::Tasks(tids), Rows::Threads) => {
                 let mut gone = None;
@@ -131,7 +151,7 @@ impl Counting {
         for (s, set) in self.sets.iter().enumerate() {
             for unit in &set.units {
                 for (row, whom) in split(unit) {
-                    let on_exec = on_exec && (s == self.active || unit.is_always_on());
+                    let on_exec = on_exec && (self.active.contains(&s) || unit.is_always_on());
                     // one interruption of whoever is counted per reading, not one per event
                     let open = |events: &[Event], w| match (&self.overflows, unit.instructions) {
                         (Some(o), Some(leader)) => o.open(events, leader, w, on_exec),
@@ -184,9 +204,8 @@ impl Counting {
             r => r?,
         }
         self.missed.insert(tid, before_s);
-        let set = self.active;
         let new = self.parts.iter_mut().skip(parts);
-        let groups = new.filter(|p| p.is_on_with(set));
+        let groups = new.filter(|p| p.is_on_with(&self.active));
         let groups = groups.flat_map(|p| &mut p.groups);
         let clocks = self.clocks.iter_mut().skip(clocks);
         groups.chain(clocks).try_for_each(Group::start)
@@ -214,16 +233,16 @@ impl Counting {
     pub fn start(&mut self) -> Result<(), GroupError> {
         self.clocks.iter_mut().try_for_each(Group::start)?;
         self.switch_always_on(true)?;
-        self.switch(self.active, true)
+        self.switch_active(true)
     }
 
-    /// Ends an interval at `at_s` seconds: notes what the set that is on has counted, and puts the
-    /// next one on unless it was the `last`.
+    /// Ends an interval at `at_s` seconds: notes what the sets that are on have counted, and puts the
+    /// next ones on unless it was the `last`.
     ///
     /// # Errors
     /// [`GroupError::Taken`] when the counters were taken.
     pub fn turn(&mut self, at_s: f64, last: bool) -> Result<Window, GroupError> {
-        let set = self.active;
+        let on = self.active.clone();
         if last {
             self.clocks.iter_mut().try_for_each(Group::stop)?;
             self.switch_always_on(false)?;
@@ -231,45 +250,46 @@ impl Counting {
         let many = self.sets.len() > 1;
         // a choice that does not depend on what was counted need not wait for it: the less time
         // goes by uncounted
-        let blind = self.strategy.name() == ROUND_ROBIN;
+        let blind = self.strategy() == ROUND_ROBIN;
         if many && !last && blind {
             self.active = self.next(at_s);
-            self.replace(set, self.active)?;
+            self.replace_by_active(&on)?;
         } else if last || many {
-            self.switch(set, false)?;
+            self.switch_active(false)?;
         }
-        let window = self.read(set, at_s, last)?;
+        let window = self.read(&on, at_s, last)?;
         self.turns += 1;
         if many && !last && !blind {
             self.active = self.next(at_s);
-            self.switch(self.active, true)?;
+            self.switch_active(true)?;
         }
         self.since_s = at_s;
         Ok(window)
     }
 
-    /// What `set` has counted since it was read last, and that the others have not.
-    fn read(&mut self, set: usize, at_s: f64, last: bool) -> Result<Window, GroupError> {
+    /// What the sets `on` have counted since they were read last, and that the others have not.
+    fn read(&mut self, on: &[usize], at_s: f64, last: bool) -> Result<Window, GroupError> {
         let mut window = Window {
             at_s,
-            set: set + 1,
+            set: on.first().map_or(0, |s| s + 1),
             counts: Vec::new(),
             virtual_counters: Vec::new(),
         };
         // time by row and core type, and by row on whichever
         let mut times: HashMap<Place, f64> = HashMap::new();
-        let mut seen: BTreeMap<u64, (Vec<f64>, f64, f64)> = BTreeMap::new();
-        for p in self.parts.iter_mut().filter(|p| p.is_on_with(set)) {
+        let mut seen: BTreeMap<(u64, usize), (Vec<f64>, f64, f64)> = BTreeMap::new();
+        for p in self.parts.iter_mut().filter(|p| p.is_on_with(on)) {
             let (seconds, counts) = p.advance(last)?;
             p.sampled.add(seconds, &counts);
             let (cpu, tid, core_type) = (p.row.cpu, p.row.tid, p.unit.core_type);
             let of_type = times.entry((cpu, tid, core_type)).or_default();
             *of_type = of_type.max(seconds);
             if let Some(t) = core_type {
-                *times.entry((cpu, tid, None)).or_default() += seconds;
+                // each set that is on adds the same time
+                *times.entry((cpu, tid, None)).or_default() += seconds / on.len() as f64;
                 // one subject per core type and row
                 let subject = t.index() as u64 | (row_number(cpu, tid) << 8);
-                let o = seen.entry(subject).or_default();
+                let o = seen.entry((subject, p.set)).or_default();
                 o.0.extend(counts.iter().map(|c| *c as f64));
                 let of = |i: Option<usize>| i.and_then(|i| counts.get(i)).map(|c| *c as f64);
                 o.1 = of(p.unit.instructions).unwrap_or(o.1);
@@ -286,8 +306,8 @@ impl Counting {
                 });
             }
         }
-        let not_supported = self.sets.get(set).map(|s| &s.not_supported);
-        for n in not_supported.into_iter().flatten() {
+        let not_supported = on.iter().filter_map(|s| self.sets.get(*s));
+        for n in not_supported.flat_map(|s| &s.not_supported) {
             window.counts.push(WindowCount {
                 event: n.event.clone(),
                 pmu: n.pmu.clone(),
@@ -297,15 +317,15 @@ impl Counting {
                 seconds: 0.0,
             });
         }
-        for p in self.parts.iter_mut().filter(|p| !p.is_on_with(set)) {
+        for p in self.parts.iter_mut().filter(|p| !p.is_on_with(on)) {
             let key = (p.row.cpu, p.row.tid, p.unit.core_type);
             p.sampled.skip(times.get(&key).copied().unwrap_or(0.0));
         }
         let (from, to) = (self.since_s, at_s);
-        for (subject, (counts, instructions, cycles)) in seen {
+        for ((subject, set), (counts, instructions, cycles)) in seen {
             // a length of nothing has no rates
             if to > from {
-                self.strategy.observe(&Observation {
+                self.order.strategy.observe(&Observation {
                     subject,
                     set,
                     from,
@@ -329,7 +349,12 @@ impl Counting {
 
     /// The strategy's name.
     pub fn strategy(&self) -> &'static str {
-        self.strategy.name()
+        self.order.strategy.name()
+    }
+
+    /// How many sets are on at the same time.
+    pub fn at_once(&self) -> usize {
+        self.active.len().max(1)
     }
 }
 
@@ -361,9 +386,9 @@ impl Part {
         (&self.unit.pmu, self.row.cpu, self.row.tid)
     }
 
-    /// Whether it counts while `set` is on: what needs no counter does so all the time.
-    fn is_on_with(&self, set: usize) -> bool {
-        self.set == set || self.unit.is_always_on()
+    /// Whether it counts while these sets are on: what needs no counter does so all the time.
+    fn is_on_with(&self, sets: &[usize]) -> bool {
+        sets.contains(&self.set) || self.unit.is_always_on()
     }
 
     fn type_name(&self, names: &[String]) -> Option<String> {

@@ -110,6 +110,10 @@ pub struct StatArgs {
     /// (docs/evidence/multiplexing.md)
     #[arg(long, value_name = "NAME", default_value = ROUND_ROBIN)]
     strategy: String,
+    /// Each event of -e, -g and -M takes turns by itself, as many at once as the PMU can count,
+    /// instead of in sets
+    #[arg(long, conflicts_with = "window")]
+    single_events: bool,
     /// Run the command so many times: means with their standard uncertainty
     #[arg(short = 'r', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000),
         conflicts_with_all = ["interval", "window", "html", "per_thread", "timeout"])]
@@ -136,6 +140,8 @@ struct Measurement<'a> {
     inventory: CounterInventory,
     /// Those that are asked for, then those of `factors`.
     sets: Vec<Set>,
+    /// How many of them are on at the same time.
+    at_once: usize,
     formulas: Vec<Formula>,
     factors: Option<Factors>,
     /// Virtual counters that are asked for, but for factors.
@@ -169,7 +175,10 @@ impl<'a> Measurement<'a> {
             }
         }
         // windows are cut from one set, which its user has to choose
-        if args.window.is_none() {
+        let mut at_once = 1;
+        if args.single_events {
+            (sets, at_once) = singly(sets);
+        } else if args.window.is_none() {
             sets = sets.into_iter().flat_map(fitting).collect();
         }
         let virtuals = virtuals(args, &names, &inventory)?;
@@ -219,6 +228,7 @@ impl<'a> Measurement<'a> {
             args,
             inventory,
             sets,
+            at_once,
             formulas,
             factors,
             virtuals: names,
@@ -279,6 +289,11 @@ fn factors(args: &StatArgs, inventory: &CounterInventory) -> Result<Option<Facto
     if args.target.all_cpus {
         return Err(bad_input(format!(
             "-V {first} is of a program or its threads: give a command or -p PID, without -a"
+        )));
+    }
+    if args.single_events {
+        return Err(bad_input(format!(
+            "-V {first}: the model's events take turns in sets; leave --single-events out"
         )));
     }
     if args.window.is_some() {
@@ -379,6 +394,16 @@ fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<Asked> {
         virtuals,
         derived,
     })
+}
+
+/// Every event of the sets as a set of its own, and how many of these can be on at the same time. Where all can, they are
+/// one set.
+fn singly(sets: Vec<Set>) -> (Vec<Set>, usize) {
+    let all: Vec<Set> = sets.into_iter().flat_map(Set::single_events).collect();
+    match Set::at_once(&all) {
+        n if n < all.len() => (all, n),
+        _ => (Set::joined(all).into_iter().collect(), 1),
+    }
 }
 
 /// The set in as many as can be counted at once; says so where that is more than one.

@@ -479,7 +479,11 @@ amp-workload list --json >/kernels.json
             let turns = "-e instructions:u,cycles:u -e br_retired:u -e l1d_cache";
             stat(format!("turns-{cpu}-{times}"), turns, alu.clone());
             let wide = format!("-e task-clock,{WIDE}");
-            stat(format!("wide-{cpu}-{times}"), &wide, alu);
+            stat(format!("wide-{cpu}-{times}"), &wide, alu.clone());
+            if times == 2 {
+                let single = format!("{wide} --single-events");
+                stat(format!("single-{cpu}-{times}"), &single, alu);
+            }
             // its own counters and the model's beside ours
             let work = HASH[times - 1];
             let hash = format!(
@@ -657,22 +661,33 @@ scx_amp pmc stat -e instructions -p 999999 2>/err; echo \"gone $?\"
         // one that does not fit is split, and what needs no counter is counted all the time
         let wide = report("wide", 2);
         assert_eq!(wide["sets"].as_array().map(Vec::len), Some(2), "{wide}");
+        // or each event takes turns by itself, as many at once as there are counters
+        let single = report("single", 2);
+        assert_eq!(single["sets"].as_array().map(Vec::len), Some(7), "{single}");
+        assert_eq!(single["multiplexing"]["at_once"], 6, "{single}");
         for (event, known) in [
             ("inst_retired:u", "instructions:u"),
             ("br_retired:u", "br_retired:u"),
         ] {
-            let get = |key| value(&wide, event, core_type, key);
             let truth = value(&two, known, core_type, "count");
-            println!(
-                "{core_type} {event} of a split set: {} ± {}, truth {truth}",
-                get("count"),
-                get("u")
-            );
-            assert!((0.2..0.8).contains(&get("coverage")), "{wide}");
-            assert!(
-                (get("count") - truth).abs() <= 4.0 * get("u") + CLOSE * truth,
-                "{wide}"
-            );
+            for (how, report, coverage) in [
+                ("of a split set", &wide, 0.2..0.8),
+                // six sevenths of the time
+                ("by itself", &single, 0.75..0.95),
+            ] {
+                let get = |key| value(report, event, core_type, key);
+                println!(
+                    "{core_type} {event} {how}: {} ± {}, {} of the time, truth {truth}",
+                    get("count"),
+                    get("u"),
+                    get("coverage")
+                );
+                assert!(coverage.contains(&get("coverage")), "{report}");
+                assert!(
+                    (get("count") - truth).abs() <= 4.0 * get("u") + CLOSE * truth,
+                    "{report}"
+                );
+            }
         }
         let clock = wide["counts"].as_array().unwrap().iter();
         let clock: Vec<&Value> = clock.filter(|c| c["event"] == "task-clock").collect();

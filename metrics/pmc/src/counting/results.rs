@@ -147,7 +147,7 @@ fn is_true(b: &bool) -> bool {
 pub struct Window {
     /// Seconds since counting began, at its end.
     pub at_s: f64,
-    /// Number of the set that was on, from 1.
+    /// Number of the set that was on, from 1; of several the first.
     pub set: usize,
     /// What its events have counted, really.
     pub counts: Vec<WindowCount>,

@@ -70,12 +70,10 @@ impl Counting {
                     false => times.sum(),
                 };
                 let here = |o: &&Part| (o.key(), o.unit.core_type) == (p.key(), p.unit.core_type);
-                let seen: f64 = self
-                    .parts
-                    .iter()
-                    .filter(here)
-                    .map(|o| o.sampled.seconds())
-                    .sum();
+                let parts = self.parts.iter().filter(here);
+                let seen: f64 = parts.map(|o| o.sampled.seconds()).sum();
+                // as many sets as are on at the same time have seen it
+                let seen = seen / self.at_once() as f64;
                 Whole {
                     seconds,
                     changing: (seconds - seen).max(0.0),
@@ -108,7 +106,8 @@ impl Counting {
     /// before they were found.
     fn of_row(&self, parts: &[&Part], ran: f64, missed: f64) -> Vec<Whole> {
         let all = ran + missed;
-        let time = |p: &Part| p.sampled.seconds();
+        // as many sets as are on at the same time have seen it
+        let time = |p: &Part| p.sampled.seconds() / self.at_once() as f64;
         let on_cores: f64 = parts
             .iter()
             .filter(|p| p.unit.core_type.is_some())
@@ -143,7 +142,7 @@ impl Counting {
                 }
             }
             // what is on all the time missed only threads that were not found yet
-            None if one || p.unit.is_always_on() => Whole::of(time(p) + missed),
+            None if one || p.unit.is_always_on() => Whole::of(p.sampled.seconds() + missed),
             None => Whole::of(all),
         };
         parts.iter().map(of).collect()

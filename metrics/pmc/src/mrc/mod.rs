@@ -10,7 +10,7 @@ mod curve;
 mod filler;
 mod output;
 
-use super::counting::{Counting, Rows, Scope, ROUND_ROBIN};
+use super::counting::{Counting, Order, Rows, Scope, ROUND_ROBIN};
 use super::formula::Formula;
 use super::groups;
 use super::inventory::CounterInventory;
@@ -190,7 +190,8 @@ fn sweep(
     let sets = [set];
     let strategy = by_name(ROUND_ROBIN, sets.len()).map_err(bad_input)?;
     let names = &inventory.core_types;
-    let opened = Counting::open(&sets, names, &scope, Rows::Summed, on_exec, strategy, None);
+    let turns = Order::one_by_one(strategy);
+    let opened = Counting::open(&sets, names, &scope, Rows::Summed, on_exec, turns, None);
     let mut counting = opened.map_err(|e| stat::refused(inventory, &sets, e, "Leave some out"))?;
     let [set] = sets;
     if !on_exec {

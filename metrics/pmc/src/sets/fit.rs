@@ -13,6 +13,36 @@ impl Unit {
         self.core_type.is_none() && self.cpus.is_empty()
     }
 
+    /// Whether it is the same PMU on the same CPUs.
+    fn is_same_pmu(&self, other: &Unit) -> bool {
+        (&self.pmu, self.core_type, &self.cpus) == (&other.pmu, other.core_type, &other.cpus)
+    }
+
+    /// Takes in what `other` counts on the same PMU, and it does not.
+    fn take_in(&mut self, other: Unit) {
+        let Unit {
+            events,
+            aliases,
+            trusted,
+            instructions,
+            cycles,
+            ..
+        } = other;
+        let mut moved = Vec::with_capacity(events.len());
+        for ((event, aliases), trusted) in events.into_iter().zip(aliases).zip(trusted) {
+            let there = self.events.iter().position(|e| *e == event);
+            moved.push(there.unwrap_or_else(|| {
+                self.events.push(event);
+                self.aliases.push(aliases);
+                self.trusted.push(trusted);
+                self.events.len() - 1
+            }));
+        }
+        let at = |i: Option<usize>| moved.get(i?).copied();
+        self.instructions = self.instructions.or(at(instructions));
+        self.cycles = self.cycles.or(at(cycles));
+    }
+
     /// The same unit with the events at `of` alone.
     fn only(&self, of: &[usize]) -> Unit {
         let at = |i: Option<usize>| of.iter().position(|o| Some(*o) == i);
@@ -34,6 +64,35 @@ impl Set {
     /// scheduler, another profiler) do not count as there.
     pub fn fitting(self) -> Vec<Set> {
         self.split(&|unit, events| counts_at_once(unit, events))
+    }
+
+    /// Each event as a set of its own: one for each event that the unit with the most has.
+    pub fn single_events(self) -> Vec<Set> {
+        self.split(&|_, events| events.len() <= 1)
+    }
+
+    /// How many of these sets can be on at the same time, whichever they are, as trials of many choices show: of neighbours,
+    /// of every second and of every third set.
+    pub fn at_once(sets: &[Set]) -> usize {
+        largest_choice(sets, &|unit, events| counts_at_once(unit, events))
+    }
+
+    /// These sets as one; `None` of none.
+    pub fn joined(sets: Vec<Set>) -> Option<Set> {
+        let mut all = sets.into_iter();
+        let mut out = all.next()?;
+        for set in all {
+            for unit in set.units {
+                let same = |u: &&mut Unit| u.is_same_pmu(&unit);
+                match out.units.iter_mut().find(same) {
+                    Some(of) => of.take_in(unit),
+                    None => out.units.push(unit),
+                }
+            }
+            out.not_supported.extend(set.not_supported);
+            out.text = out.text + "," + &set.text;
+        }
+        Some(out)
     }
 
     fn split(self, fits: &dyn Fn(&Unit, &[Event]) -> bool) -> Vec<Set> {
@@ -70,6 +129,35 @@ impl Set {
         }
         sets
     }
+}
+
+/// The largest number of sets of which every choice that is tried fits.
+fn largest_choice(sets: &[Set], fits: &dyn Fn(&Unit, &[Event]) -> bool) -> usize {
+    let n = sets.len();
+    let choice_fits = |chosen: &[usize]| {
+        let units = chosen.iter().flat_map(|s| &sets[*s].units);
+        let units: Vec<&Unit> = units.filter(|u| !u.is_always_on()).collect();
+        units.iter().enumerate().all(|(i, unit)| {
+            let of_pmu = |u: &&&Unit| u.is_same_pmu(unit);
+            // each PMU once
+            if units[..i].iter().any(|u| u.is_same_pmu(unit)) {
+                return true;
+            }
+            let events = units.iter().filter(of_pmu).flat_map(|u| &u.events);
+            fits(unit, &events.cloned().collect::<Vec<_>>())
+        })
+    };
+    let tried = |size: usize| {
+        (1..=3)
+            .filter(|stride| n > stride * size.saturating_sub(1))
+            .all(|stride| {
+                let choice = |from: usize| -> Vec<usize> {
+                    (0..size).map(|i| (from + i * stride) % n).collect()
+                };
+                (0..n).all(|from| choice_fits(&choice(from)))
+            })
+    };
+    (2..=n).rev().find(|size| tried(*size)).unwrap_or(1)
 }
 
 /// The events of a unit by their numbers, in as few bins as are found. Those that nothing ties are put together in
@@ -191,6 +279,44 @@ mod tests {
     fn what_fits_stays_as_it_is() {
         let one = set("both,task-clock,a57/event=3/");
         assert_eq!(one.clone().split(&with(4)), [one]);
+    }
+
+    #[test]
+    fn single_events_are_as_many_at_once_as_always_fit() {
+        let wide = set("a57/event=2/,task-clock,both,a57/event=4/,a57/event=6/,instructions");
+        let single = wide.clone().single_events();
+        assert_eq!(single.len(), 5);
+        assert!(single
+            .iter()
+            .all(|s| s.units[0].events.len() == 1 && s.units[1].events.len() == 1));
+        let software = single
+            .iter()
+            .filter(|s| s.units.iter().any(Unit::is_always_on));
+        assert_eq!(software.count(), 1);
+        // of three neighbours with even codes two fit
+        assert_eq!(largest_choice(&single, &with(3)), 2);
+        assert_eq!(largest_choice(&single, &with(1)), 1);
+        let any = |n: usize| move |_: &Unit, events: &[Event]| events.len() <= n;
+        assert_eq!(largest_choice(&single, &any(4)), 4);
+        assert_eq!(largest_choice(&single, &any(9)), 5);
+        // what fits at once is the set again
+        let joined = Set::joined(single).unwrap();
+        let events = |s: &Set| {
+            let mut names: Vec<String> = s.names().cloned().collect();
+            names.sort();
+            names.dedup();
+            names
+        };
+        assert_eq!(events(&joined), events(&wide));
+        assert_eq!(joined.units.len(), 3);
+        assert_eq!(joined.units[0].events.len(), 5);
+        let named = |s: &Set| {
+            s.units[0]
+                .instructions
+                .map(|i| s.units[0].events[i].name.clone())
+        };
+        assert_eq!(named(&joined), named(&wide));
+        assert!(Set::joined(Vec::new()).is_none());
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub enum Format {
 pub struct Multiplexing {
     /// Which set is next.
     pub strategy: &'static str,
+    /// How many are on at the same time.
+    pub at_once: usize,
     /// Time for which each set is on.
     pub interval_ms: u64,
     /// Part by which turns differ from that at most; the first ones are shorter. `None` when all
@@ -410,9 +412,13 @@ fn table(r: &Report) -> String {
     if let Some(m) = &r.multiplexing {
         let _ = writeln!(
             out,
-            " {} sets by turns ({}, each for {} ms{}, {} turns){}",
+            " {} sets by turns ({}{}, each for {} ms{}, {} turns){}",
             r.sets.len(),
             m.strategy,
+            match m.at_once {
+                0 | 1 => String::new(),
+                n => format!(", {n} at once"),
+            },
             m.interval_ms,
             m.spread
                 .map_or_else(String::new, |s| format!(" ± {:.0} %", s * 100.0)),

@@ -2,7 +2,7 @@
 
 use super::output::{self, Multiplexing, Report};
 use super::{refused, Measurement, Shown};
-use crate::counting::{Counting, Known, Missed, Overflows, Rows, Scope, Window};
+use crate::counting::{Counting, Known, Missed, Order, Overflows, Rows, Scope, Window};
 use crate::factors::Estimates;
 use crate::target;
 use crate::virtuals::Virtuals;
@@ -71,7 +71,11 @@ impl Measurement<'_> {
         };
         let on_exec = chosen.on_exec();
         let names = &inventory.core_types;
-        let opened = Counting::open(sets, names, &scope, rows, on_exec, strategy, overflows);
+        let order = Order {
+            strategy,
+            at_once: self.at_once,
+        };
+        let opened = Counting::open(sets, names, &scope, rows, on_exec, order, overflows);
         let mut counting = opened.map_err(|e| refused(inventory, sets, e, ADVICE))?;
         // a refusal stands alone
         if windowed && args.json.is_none() {
@@ -184,6 +188,7 @@ impl Measurement<'_> {
                 strategy: counting.strategy(),
                 interval_ms: t.as_millis() as u64,
                 spread: uneven.then(Turns::spread),
+                at_once: counting.at_once(),
                 turns: counting.turns(),
             }),
             counts,

@@ -33,6 +33,7 @@ fn one(sets: &[&str], counts: Vec<Count>) -> Report {
             strategy: "round-robin",
             interval_ms: 10,
             spread: Some(0.25),
+            at_once: 1,
             turns: 14,
         }),
         counts,
