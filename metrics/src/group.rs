@@ -6,6 +6,7 @@
 //! thread is on a CPU of the group's PMU, so [`GroupCounts::running`] is the time spent on that
 //! core type.
 
+pub mod fit;
 pub mod overflow;
 mod topdown;
 mod trial;

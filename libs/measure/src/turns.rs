@@ -2,9 +2,15 @@
 
 use crate::region::EventCount;
 use crate::Error;
-use amp_metrics::group::{counts_at_once, Group, GroupError, Whom};
+use amp_metrics::group::{counts_at_once, fit, Group, GroupError, Whom};
 use amp_metrics::multiplex::Sampled;
 use amp_metrics::Event;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::SeedableRng;
+
+/// Of the order of turns: the same every time.
+const SEED: u64 = 1;
 
 /// Seconds, and counts of the events of a set.
 struct Reading(f64, Vec<u64>);
@@ -124,7 +130,7 @@ impl Unit {
 struct Order {
     sets: usize,
     left: Vec<usize>,
-    state: u64,
+    rng: SmallRng,
 }
 
 impl Order {
@@ -132,21 +138,17 @@ impl Order {
         Order {
             sets: sets.max(1),
             left: Vec::new(),
-            state: 1,
+            rng: SmallRng::seed_from_u64(SEED),
         }
     }
 
     fn next(&mut self) -> usize {
         if self.left.is_empty() {
             self.left = (0..self.sets).collect();
+            self.left.shuffle(&mut self.rng);
         }
-        // a linear congruential generator (Knuth, MMIX); its upper bits
-        self.state = self
-            .state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let at = (self.state >> 33) as usize % self.left.len();
-        self.left.swap_remove(at)
+        // there is one at least
+        self.left.pop().unwrap_or_default()
     }
 }
 
@@ -170,8 +172,10 @@ impl Turns {
         let mut units = Vec::new();
         for of_pmu in events {
             let cpu = of_pmu.first().and_then(|e| cpu(&e.pmu));
-            let sets = split(of_pmu, &|set| counts_at_once(set, cpu));
-            let open = |set: &Vec<Event>| Group::open(set, whom, false).map(Set::new);
+            let of =
+                |set: &[usize]| -> Vec<Event> { set.iter().map(|i| of_pmu[*i].clone()).collect() };
+            let sets = fit::bins(of_pmu.len(), &|set| counts_at_once(&of(set), cpu));
+            let open = |set: &Vec<usize>| Group::open(&of(set), whom, false).map(Set::new);
             let sets: Result<Vec<Set>, GroupError> = sets.iter().map(open).collect();
             units.push(Unit {
                 sets: sets?,
@@ -242,32 +246,9 @@ impl Turns {
     }
 }
 
-/// The events in sets that `fits` accepts: each goes into the first that has room for it, and one that fits nowhere, not even
-/// alone, has a set of its own, to be refused when it is opened.
-fn split(events: Vec<Event>, fits: &dyn Fn(&[Event]) -> bool) -> Vec<Vec<Event>> {
-    let mut sets: Vec<Vec<Event>> = Vec::new();
-    'events: for event in events {
-        for set in &mut sets {
-            set.push(event.clone());
-            if fits(set) {
-                continue 'events;
-            }
-            set.pop();
-        }
-        sets.push(vec![event]);
-    }
-    sets
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amp_metrics::group::software;
-
-    fn event(name: &str) -> Event {
-        let clock = software(&"task-clock:u".parse().unwrap()).unwrap();
-        clock.named(name)
-    }
 
     #[test]
     fn each_set_has_its_turn_and_none_a_rhythm() {
@@ -282,23 +263,5 @@ mod tests {
         }
         assert!(firsts.iter().all(|n| (15..60).contains(n)), "{firsts:?}");
         assert_eq!(Order::of(1).next(), 0);
-    }
-
-    #[test]
-    fn sets_are_filled_in_the_order_of_writing() {
-        let events = || ["a", "b", "c", "d", "e"].map(event).to_vec();
-        // `c` does not go with `b`, and no more than two go together
-        let fits = |set: &[Event]| {
-            let has = |n: &str| set.iter().any(|e| e.name == n);
-            set.len() <= 2 && !(has("b") && has("c"))
-        };
-        let sets = split(events(), &fits);
-        let names: Vec<Vec<&str>> = sets
-            .iter()
-            .map(|s| s.iter().map(|e| e.name.as_str()).collect())
-            .collect();
-        assert_eq!(names, [vec!["a", "b"], vec!["c", "d"], vec!["e"]]);
-        assert_eq!(split(events(), &|_| false).len(), 5);
-        assert!(split(Vec::new(), &|_| false).is_empty());
     }
 }

@@ -1,11 +1,8 @@
 //! Sets that a PMU can count at once: one that it cannot is split, as trials show.
 
 use super::{Set, Unit};
-use amp_metrics::group::{self, Group, GroupError, Whom};
+use amp_metrics::group::{self, fit, Group, GroupError, Whom};
 use amp_metrics::Event;
-
-/// Times that bins are filled once more, to see whether fewer do.
-const AGAIN: usize = 2;
 
 impl Unit {
     /// Whether its events need no counter of a PMU: they may be on all the time.
@@ -133,85 +130,31 @@ impl Set {
 
 /// The largest number of sets of which every choice that is tried fits.
 fn largest_choice(sets: &[Set], fits: &dyn Fn(&Unit, &[Event]) -> bool) -> usize {
-    let n = sets.len();
-    let choice_fits = |chosen: &[usize]| {
+    fit::largest_choice(sets.len(), &|chosen| {
         let units = chosen.iter().flat_map(|s| &sets[*s].units);
         let units: Vec<&Unit> = units.filter(|u| !u.is_always_on()).collect();
         units.iter().enumerate().all(|(i, unit)| {
-            let of_pmu = |u: &&&Unit| u.is_same_pmu(unit);
             // each PMU once
             if units[..i].iter().any(|u| u.is_same_pmu(unit)) {
                 return true;
             }
-            let events = units.iter().filter(of_pmu).flat_map(|u| &u.events);
-            fits(unit, &events.cloned().collect::<Vec<_>>())
+            let of_pmu = units.iter().filter(|u| u.is_same_pmu(unit));
+            let events: Vec<Event> = of_pmu.flat_map(|u| &u.events).cloned().collect();
+            fits(unit, &events)
         })
-    };
-    let tried = |size: usize| {
-        (1..=3)
-            .filter(|stride| n > stride * size.saturating_sub(1))
-            .all(|stride| {
-                let choice = |from: usize| -> Vec<usize> {
-                    (0..size).map(|i| (from + i * stride) % n).collect()
-                };
-                (0..n).all(|from| choice_fits(&choice(from)))
-            })
-    };
-    (2..=n).rev().find(|size| tried(*size)).unwrap_or(1)
+    })
 }
 
-/// The events of a unit by their numbers, in as few bins as are found. Those that nothing ties are put together in
-/// the order in which they are written.
-///
-/// Where an event may use few counters, others must leave these to it. Which events those are no trial says. But the
-/// bins say it: one that was closed with fewer events than another holds has events that are tied. The last bins hold
-/// what found no room beside the rest, so the bins are filled once more, beginning with their events. That never makes
-/// more bins: whatever is taken first from a bin fits into one. On sets of the shipped table of Golden Cove the result
-/// is the fewest that there can be (`fit_x86_tests.rs`).
+/// The events of a unit by their numbers, in as few bins as are found ([`fit::bins`]).
 fn bins(unit: &Unit, fits: &dyn Fn(&Unit, &[Event]) -> bool) -> Vec<Vec<usize>> {
-    let all: Vec<usize> = (0..unit.events.len()).collect();
-    if unit.is_always_on() || fits(unit, &unit.events) {
-        return vec![all];
+    let n = unit.events.len();
+    if unit.is_always_on() {
+        return vec![(0..n).collect()];
     }
-    let n = all.len();
-    let written = first_fit(unit, all, fits);
-    let mut bins = written.clone();
-    for _ in 0..AGAIN {
-        let largest = bins.iter().map(Vec::len).max().unwrap_or(1);
-        if bins.len() <= n.div_ceil(largest) {
-            break;
-        }
-        let last_first = bins.iter().rev().flatten().copied().collect();
-        bins = first_fit(unit, last_first, fits);
-    }
-    // nothing is won, or others have taken counters meanwhile
-    if bins.len() >= written.len() {
-        return written;
-    }
-    bins.iter_mut().for_each(|bin| bin.sort_unstable());
-    bins.sort_unstable();
-    bins
-}
-
-/// Each event goes to the first bin that has room for it. One that does not fit anywhere, not even alone, has a bin of
-/// its own.
-fn first_fit(
-    unit: &Unit,
-    order: Vec<usize>,
-    fits: &dyn Fn(&Unit, &[Event]) -> bool,
-) -> Vec<Vec<usize>> {
-    let mut bins: Vec<Vec<usize>> = Vec::new();
-    for i in order {
-        let with = |bin: &[usize]| -> Vec<Event> {
-            let events = bin.iter().chain([&i]);
-            events.map(|i| unit.events[*i].clone()).collect()
-        };
-        match bins.iter_mut().find(|bin| fits(unit, &with(bin))) {
-            Some(bin) => bin.push(i),
-            None => bins.push(vec![i]),
-        }
-    }
-    bins
+    fit::bins(n, &|of| {
+        let events: Vec<Event> = of.iter().map(|i| unit.events[*i].clone()).collect();
+        fits(unit, &events)
+    })
 }
 
 /// Makes `n` bins of them: the fullest is halved, and where nothing can be halved, the first is counted again.
