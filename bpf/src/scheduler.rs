@@ -294,7 +294,7 @@ impl Scheduler {
             return;
         };
         // SAFETY: as in `lend`.
-        unsafe { std::ptr::addr_of_mut!(bss.shared.seat_ns).write_volatile(ns(period)) }
+        unsafe { std::ptr::addr_of_mut!(bss.shared.interval_ns).write_volatile(ns(period)) }
     }
 
     /// What one CPU of core type `core_type` can do from now on, in the measure of [`CoreType::capacity`]: between 1 and

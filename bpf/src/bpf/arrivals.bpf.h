@@ -19,7 +19,7 @@ struct {
  */
 static __always_inline bool overslept(void)
 {
-	u64 heard = shared.heartbeat, every = shared.seat_ns;
+	u64 heard = shared.heartbeat, every = shared.interval_ns;
 
 	if (!every || shared.told == heard || elapsed(now_ns(), heard) < every + every / 2)
 		return false;

@@ -153,7 +153,7 @@ struct amp_meter {
 
 /*
  * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `weighted`, `capacity`,
- * `load` and `seat_ns`.
+ * `load` and `interval_ns`.
  */
 struct amp_shared {
 	u64 free_head;		/* list of free slots: tag in the high half against ABA, index in the low */
@@ -177,7 +177,7 @@ struct amp_shared {
 	u64 nr_rescued;		/* threads that waited past the starvation bound and were put in front */
 	u64 nr_commits;
 	u64 nr_seats;		/* programs that began where the last one of their name was */
-	u64 seat_ns;		/* an interval of user space: it keeps the seat of a program that is run again for so long after it was left */
+	u64 interval_ns;		/* an interval of user space: it keeps the seat of a program that is run again for so long after it was left */
 	u64 relief;		/* bit q: queue q may hold work for CPUs of slower core types */
 	u64 backlog_since[64];	/* by queue: bpf_ktime_get_ns() from which on somebody was in it; 0: nobody at the last timers */
 	u64 closed;		/* bit q: none of the CPUs that serve queue q can, as it goes offline; others do it */

@@ -48,7 +48,7 @@ struct {
 static __always_inline bool given_away(const struct seat *left)
 {
 	return shared.nr_commits - left->commits > 2 &&
-	       (!left->run_again || elapsed(now_ns(), left->at) >= shared.seat_ns);
+	       (!left->run_again || elapsed(now_ns(), left->at) >= shared.interval_ns);
 }
 
 /*

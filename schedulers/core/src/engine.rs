@@ -18,6 +18,7 @@ mod done;
 mod intake;
 mod pace;
 pub mod probes;
+mod rest;
 pub mod rules;
 mod succession;
 mod waits;
