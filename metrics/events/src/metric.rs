@@ -166,7 +166,16 @@ pub enum MetricError {
         /// The metric.
         metric: String,
     },
+    /// It is made of metrics that are made of metrics, and so on.
+    #[error("metric `{metric}`: more than {DEEPEST} metrics in metrics")]
+    TooDeep {
+        /// The metric.
+        metric: String,
+    },
 }
+
+/// Most metrics in metrics; the shipped tables have nine.
+const DEEPEST: usize = 50;
 
 /// Metrics of one PMU, which may be made of each other.
 #[derive(Clone, Debug, Default)]
@@ -202,7 +211,7 @@ impl Metrics {
         metric: &PmuMetric,
         known: &dyn Fn(&Leaf) -> Option<f64>,
     ) -> Result<Expression<Leaf>, MetricError> {
-        self.over_events(&metric.expression, metric, known, &mut Vec::new())
+        self.over_events(&metric.expression, metric, known, &mut Expanding::default())
     }
 
     /// When the value of `metric` is worth a look: an expression over events that is not 0 then;
@@ -222,7 +231,7 @@ impl Metrics {
                 name: String::new(),
                 ..metric.clone()
             };
-            self.over_events(text, &of, known, &mut Vec::new())
+            self.over_events(text, &of, known, &mut Expanding::default())
         })
         .transpose()
     }
@@ -232,19 +241,23 @@ impl Metrics {
         text: &str,
         metric: &PmuMetric,
         known: &dyn Fn(&Leaf) -> Option<f64>,
-        within: &mut Vec<String>,
+        at: &mut Expanding,
     ) -> Result<Expression<Leaf>, MetricError> {
         let name = metric.name.to_lowercase();
-        if within.contains(&name) {
-            return Err(MetricError::Circle {
-                metric: metric.name.clone(),
-            });
+        if let Some(done) = at.done.get(&name) {
+            return Ok(done.clone());
         }
-        let MetricExpression(own) = text.parse().map_err(|source| MetricError::Bad {
-            metric: metric.name.clone(),
-            source,
-        })?;
-        within.push(name.clone());
+        let of = metric.name.clone();
+        if at.within.contains(&name) {
+            return Err(MetricError::Circle { metric: of });
+        }
+        if at.within.len() > DEEPEST {
+            return Err(MetricError::TooDeep { metric: of });
+        }
+        let MetricExpression(own) = text
+            .parse()
+            .map_err(|source| MetricError::Bad { metric: of, source })?;
+        at.within.push(name.clone());
         let mut refused = None;
         let out = own.with(&mut |l| {
             if let Some(x) = known(l) {
@@ -255,7 +268,7 @@ impl Metrics {
             };
             // an event may have the name of the metric that is made of it
             let other = self.get(of).filter(|_| of.to_lowercase() != name)?;
-            match self.over_events(&other.expression, other, known, within) {
+            match self.over_events(&other.expression, other, known, at) {
                 Ok(e) => Some(e),
                 Err(e) => {
                     refused.get_or_insert(e);
@@ -263,9 +276,22 @@ impl Metrics {
                 }
             }
         });
-        within.pop();
-        refused.map_or(Ok(out), Err)
+        at.within.pop();
+        if let Some(e) = refused {
+            return Err(e);
+        }
+        at.done.insert(name, out.clone());
+        Ok(out)
     }
+}
+
+/// How far a formula has been brought down to events.
+#[derive(Default)]
+struct Expanding {
+    /// Metrics that are being worked on, each in the one before it.
+    within: Vec<String>,
+    /// Those that are done, by name in lower case.
+    done: BTreeMap<String, Expression<Leaf>>,
 }
 
 #[cfg(test)]

@@ -99,6 +99,24 @@ fn circles_and_bad_formulas_are_refused() {
     assert!(e("d").to_string().contains("`c`"), "{}", e("d"));
 }
 
+/// What metrics are made of comes from files: many of many is no reason to go on for ever.
+#[test]
+fn metrics_in_metrics_are_bounded() {
+    let twice = |i: usize| {
+        [
+            metric(&format!("a{i}"), &format!("a{0} + b{0}", i + 1)),
+            metric(&format!("b{i}"), &format!("a{0} - b{0}", i + 1)),
+        ]
+    };
+    let wide = Metrics::new((0..40).flat_map(twice));
+    let e = wide.formula(wide.get("a0").unwrap(), &|_| None).unwrap();
+    assert_eq!(e.leaves(), [event("a40"), event("b40")]);
+    assert_eq!(e.evaluate(&[3.0, 1.0]).unwrap().0, 3.0 * 2f64.powi(20));
+    let deep = Metrics::new((0..1000).map(|i| metric(&format!("m{i}"), &format!("m{}", i + 1))));
+    let e = deep.formula(deep.get("m0").unwrap(), &|_| None);
+    assert!(matches!(e, Err(MetricError::TooDeep { .. })), "{e:?}");
+}
+
 #[test]
 fn a_threshold_may_name_its_own_metric() {
     let mut of = metric("tma_a", "x / y");

@@ -19,6 +19,7 @@ use amp_host::bad_input;
 use amp_metrics::group::overflow::LONGEST_PERIOD;
 use amp_metrics::group::GroupError;
 use amp_metrics::multiplex::by_name;
+use amp_metrics::pmu::DURATION;
 use amp_workloads::quantity::parse_count;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -53,7 +54,8 @@ pub struct StatArgs {
     #[arg(short = 'g', long = "group", value_name = "GROUP")]
     groups: Vec<String>,
     /// Metric made of counts, such as `ipc=instructions/cycles`; an event has every name that its
-    /// PMU counts it under; `seconds` is the time counted on a core type
+    /// PMU counts it under; `seconds` is the time counted on a core type, `duration_time` that from
+    /// start to end
     #[arg(short = 'm', long = "metric", value_name = "NAME=FORMULA")]
     metrics: Vec<String>,
     /// Metrics of the vendor's tables, or groups of them (TopdownL1), by name, separated by commas
@@ -190,6 +192,7 @@ impl<'a> Measurement<'a> {
         let factors = factors(args, &inventory)?;
         let mut beside: Vec<String> = virtuals.iter().flat_map(Virtuals::names).collect();
         beside.extend(factors.iter().flat_map(Factors::names));
+        beside.push(DURATION.to_owned());
         let mut formulas = formulas(&metrics, &sets, &beside)?;
         formulas.extend(derived);
         sets.extend(factors.iter().flat_map(|f| f.sets().to_vec()));

@@ -164,6 +164,18 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
             parse: Box::new(|bytes| amp_pmu_events::compact::read(bytes).is_ok()),
         },
         Target {
+            name: "compressed tables of metrics",
+            seeds: vec![amp_pmu_events::compact::write_metrics(&[metric()])?],
+            parse: Box::new(|bytes| amp_pmu_events::compact::read_metrics(bytes).is_ok()),
+        },
+        text("formula of a metric", lines(FORMULAS), |_, t| {
+            let read = t.parse::<amp_pmu_events::MetricExpression>();
+            read.is_ok_and(|amp_pmu_events::MetricExpression(e)| {
+                let values: Vec<f64> = (0..e.leaves().len()).map(|i| i as f64).collect();
+                e.with(&mut |_| None).evaluate(&values).is_some()
+            })
+        }),
+        Target {
             name: "device tree",
             seeds: vec![tree()],
             parse: Box::new(|bytes| amp_board::fdt::parse(bytes).is_ok()),
@@ -220,6 +232,13 @@ pub fn all(root: &Path) -> anyhow::Result<Vec<Target>> {
         ".json",
         move |p| {
             let folder = p.parent().unwrap_or(p);
+            let metrics = amp_pmu_events::json::read_metrics(folder, &standard);
+            let metrics = amp_pmu_events::Metrics::new(metrics.into_iter().flatten());
+            for m in metrics.iter() {
+                // an error is as good as a formula
+                let _ = metrics.formula(m, &|_| None);
+                let _ = metrics.threshold(m, &|_| None);
+            }
             amp_pmu_events::json::read_model(folder, &standard).is_ok_and(|e| !e.is_empty())
         },
     )?);
@@ -387,6 +406,23 @@ fn event() -> amp_pmu_events::PmuEvent {
         deprecated: false,
     }
 }
+
+/// A metric with everything that one can have.
+fn metric() -> amp_pmu_events::PmuMetric {
+    amp_pmu_events::PmuMetric {
+        pmu: "cpu_core".into(),
+        name: "tma_retiring".into(),
+        expression: r"topdown\-retiring / tma_info_thread_slots".into(),
+        groups: Some("TopdownL1;tma_L1_group".into()),
+        threshold: Some("tma_retiring > 0.7 | tma_heavy_operations > 0.1".into()),
+        scale: Some("100%".into()),
+        brief: Some("Slots\tutilized".into()),
+    }
+}
+
+const FORMULAS: &str = r"cpu_core@UOPS_RETIRED.MS\,cmask\=1\,edge@ / (1 - max(a:k, d_ratio(b, 5e-3)))
+(x if #smt_on & has_event(y) | strcmp_cpuid_str(0x410fd493) ^ 1 else min(-z % 3, source_count(w)))
+a / b if c < d else e > f";
 
 const ANSWERS: &str = r#"{"seq":7,"estimates":[{"slot":3,"generation":1,"metric":"sf","core_type":0,"value":1.7,"u":0.1}]}
 {"seq":8,"estimates":[{"slot":0,"generation":4294967295,"metric":"ipc","core_type":1,"value":0.8},{"slot":1,"generation":2,"metric":"ef","core_type":0,"value":1e-9}]}
