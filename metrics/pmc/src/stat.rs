@@ -399,13 +399,16 @@ fn asked(args: &StatArgs, inventory: &CounterInventory) -> Result<Asked> {
     })
 }
 
-/// Every event of the sets as a set of its own, and how many of these can be on at the same time. Where all can, they are
+/// Every event of the sets, once, as a set of its own, and how many of these can be on at the same time. Where all can, they are
 /// one set.
 fn singly(sets: Vec<Set>) -> (Vec<Set>, usize) {
-    let all: Vec<Set> = sets.into_iter().flat_map(Set::single_events).collect();
+    let Some(whole) = Set::joined(sets) else {
+        return (Vec::new(), 1);
+    };
+    let all = whole.clone().single_events();
     match Set::at_once(&all) {
         n if n < all.len() => (all, n),
-        _ => (Set::joined(all).into_iter().collect(), 1),
+        _ => (vec![whole], 1),
     }
 }
 

@@ -74,7 +74,7 @@ impl Set {
         largest_choice(sets, &|unit, events| counts_at_once(unit, events))
     }
 
-    /// These sets as one; `None` of none.
+    /// These sets as one, every event once; `None` of none.
     pub fn joined(sets: Vec<Set>) -> Option<Set> {
         let mut all = sets.into_iter();
         let mut out = all.next()?;
@@ -86,7 +86,11 @@ impl Set {
                     None => out.units.push(unit),
                 }
             }
-            out.not_supported.extend(set.not_supported);
+            for n in set.not_supported {
+                if !out.not_supported.contains(&n) {
+                    out.not_supported.push(n);
+                }
+            }
             out.text = out.text + "," + &set.text;
         }
         Some(out)
