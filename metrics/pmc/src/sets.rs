@@ -248,9 +248,14 @@ impl Set {
                 "-e `{text}`: no event in it; write `-e instructions,cycles`"
             )));
         }
-        set.units
-            .sort_by_key(|u| u.core_type.map_or(usize::MAX, CoreTypeId::index));
+        set.by_core_type();
         Ok(set)
+    }
+
+    /// Puts the units in their order.
+    fn by_core_type(&mut self) {
+        let index = |u: &Unit| u.core_type.map_or(usize::MAX, CoreTypeId::index);
+        self.units.sort_by_key(index);
     }
 
     /// The hidden set of these events, resolved, of each core type.

@@ -93,6 +93,7 @@ impl Set {
             }
             out.text = out.text + "," + &set.text;
         }
+        out.by_core_type();
         Some(out)
     }
 
