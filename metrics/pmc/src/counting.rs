@@ -66,7 +66,7 @@ impl Order {
 /// All sets, of which one or some are on.
 pub struct Counting {
     sets: Vec<Set>,
-    names: Vec<String>,
+    names: Vec<Option<String>>,
     parts: Vec<Part>,
     clocks: Vec<Group>,
     /// Seconds for which threads had run before they were found.
@@ -84,7 +84,8 @@ pub struct Counting {
 
 impl Counting {
     /// Opens every set on the target, none of them on; `order` says which are next.
-    /// `core_types` names the core types; with `on_exec` the first set starts when its thread
+    /// `core_types` names what is counted under each core type, as
+    /// [`counted_names`](crate::CounterInventory::counted_names) does; with `on_exec` the first set starts when its thread
     /// executes a program. `overflows` cuts windows out of the one set there is then, whose rows are
     /// threads or CPUs.
     ///
@@ -93,7 +94,7 @@ impl Counting {
     /// out, unless they are all.
     pub fn open(
         sets: &[Set],
-        core_types: &[String],
+        core_types: &[Option<String>],
         scope: &Scope,
         rows: Rows,
         on_exec: bool,
@@ -358,8 +359,8 @@ impl Counting {
     }
 }
 
-fn type_name(t: Option<CoreTypeId>, names: &[String]) -> Option<String> {
-    names.get(t?.index()).cloned()
+fn type_name(t: Option<CoreTypeId>, names: &[Option<String>]) -> Option<String> {
+    names.get(t?.index()).cloned().flatten()
 }
 
 /// A number for a row that no other row of the same run has.
@@ -391,7 +392,7 @@ impl Part {
         sets.contains(&self.set) || self.unit.is_always_on()
     }
 
-    fn type_name(&self, names: &[String]) -> Option<String> {
+    fn type_name(&self, names: &[Option<String>]) -> Option<String> {
         type_name(self.unit.core_type, names)
     }
 

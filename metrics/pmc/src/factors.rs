@@ -145,7 +145,12 @@ impl Factors {
             wanted,
             sets: (0..most).map(set).collect(),
             by_type,
-            core_types: inventory.core_types.clone(),
+            core_types: inventory
+                .pmus
+                .core_types()
+                .zip(inventory.counted_names())
+                .map(|(t, counted)| counted.unwrap_or_else(|| inventory.name(t).to_owned()))
+                .collect(),
             model,
         }
     }

@@ -191,6 +191,35 @@ impl CounterInventory {
         types.filter_map(|t| Some((t, self.pmus.of_core_type(t)?)))
     }
 
+    /// Core types that a PMU counts on, fastest first.
+    fn types_of<'a>(&'a self, pmu: &'a Pmu) -> impl Iterator<Item = CoreTypeId> + 'a {
+        let all = self.pmus.core_types();
+        all.filter(|t| pmu.core_types.contains(*t))
+    }
+
+    /// Every PMU of cores once, under the fastest core type that it counts on, with all of its online CPUs: in the counts of a
+    /// thread the types of one PMU cannot be told apart (Intel's low-power cores, which have that of the other small ones).
+    pub fn each_core_pmu(&self) -> impl Iterator<Item = (CoreTypeId, Vec<u32>)> + '_ {
+        self.core_pmus().filter_map(|(t, pmu)| {
+            let first = self.types_of(pmu).next() == Some(t);
+            first.then(|| (t, self.types_of(pmu).flat_map(|o| self.cpus(o)).collect()))
+        })
+    }
+
+    /// What counts under each core type are of, by name: the type, or several (`small+low`) where one PMU counts on them; `None`
+    /// of a type that is counted under a faster one.
+    pub fn counted_names(&self) -> Vec<Option<String>> {
+        let name = |t: CoreTypeId| {
+            let Some(pmu) = self.pmus.of_core_type(t) else {
+                return Some(self.name(t).to_owned());
+            };
+            let names: Vec<&str> = self.types_of(pmu).map(|o| self.name(o)).collect();
+            let first = self.types_of(pmu).next() == Some(t);
+            first.then(|| names.join("+"))
+        };
+        self.pmus.core_types().map(name).collect()
+    }
+
     /// Name of a core type.
     pub fn name(&self, t: CoreTypeId) -> &str {
         self.core_types.get(t.index()).map_or("?", String::as_str)

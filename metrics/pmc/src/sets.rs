@@ -215,11 +215,11 @@ impl Set {
             }
             let mut refused = None;
             let mut found = false;
-            for (t, _) in inventory.core_pmus() {
+            for (t, cpus) in inventory.each_core_pmu() {
                 match inventory.pmus.resolve(t, &spec) {
                     Ok(event) => {
                         found = true;
-                        set.put(inventory, event, Some(t), inventory.cpus(t));
+                        set.put(inventory, event, Some(t), cpus);
                     }
                     // that of the fastest core type is reported: the others' says the same
                     Err(e) => drop(refused.get_or_insert(e)),
@@ -270,9 +270,12 @@ impl Set {
             not_supported: Vec::new(),
             hidden: true,
         };
+        let pmus: Vec<(CoreTypeId, Vec<u32>)> = inventory.each_core_pmu().collect();
         for (t, of) in events {
-            for event in &of.events {
-                set.put(inventory, event.clone(), Some(t), inventory.cpus(t));
+            // one that shares a faster type's PMU is counted under that
+            let own = pmus.iter().find(|(o, _)| *o == t);
+            for (event, (_, cpus)) in of.events.iter().flat_map(|e| Some(e).zip(own)) {
+                set.put(inventory, event.clone(), Some(t), cpus.clone());
             }
         }
         set
@@ -518,6 +521,40 @@ mod tests {
         let set = Set::parse(&inventory, "instructions,both").unwrap();
         assert_eq!(set.units[1].find("inst_retired"), None);
         assert_eq!(set.units[1].instructions, Some(0));
+    }
+
+    /// In a thread's counts the types of one PMU cannot be told apart: counted twice, each would have the sum.
+    #[test]
+    fn core_types_of_one_pmu_are_counted_once() {
+        let pmu = |name: &str, type_, cpus: &[u32]| Pmu {
+            name: name.into(),
+            type_,
+            cpus: cpus.to_vec(),
+            core: true,
+            formats: [("event".to_owned(), "config:0-7".parse().unwrap())].into(),
+            ..Pmu::default()
+        };
+        let pmus = vec![pmu("cpu_core", 4, &[0, 1]), pmu("cpu_atom", 10, &[2, 3, 4])];
+        let pmus = Pmus::from_list(pmus, &[vec![0, 1], vec![2, 3], vec![4, 5]]);
+        let none = VirtualCounters::of(Vec::new());
+        let here = CounterInventory::from_parts(pmus, &["big", "small", "low"], none);
+        let set = Set::parse(&here, "cycles,cpu_atom/event=3/").unwrap();
+        let units: Vec<(&str, &[u32], usize)> = set
+            .units
+            .iter()
+            .map(|u| (u.pmu.as_str(), &u.cpus[..], u.events.len()))
+            .collect();
+        assert_eq!(
+            units,
+            [
+                ("cpu_core", &[0, 1][..], 1),
+                ("cpu_atom", &[2, 3, 4][..], 2)
+            ]
+        );
+        assert_eq!(
+            here.counted_names(),
+            [Some("big".to_owned()), Some("small+low".to_owned()), None]
+        );
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Counting {
                     true => times.fold(0.0, f64::max),
                     false => times.sum(),
                 };
-                let here = |o: &&Part| (o.key(), o.unit.core_type) == (p.key(), p.unit.core_type);
+                let here = |o: &&Part| o.key() == p.key();
                 let parts = self.parts.iter().filter(here);
                 let seen: f64 = parts.map(|o| o.sampled.seconds()).sum();
                 // as many sets as are on at the same time have seen it
@@ -120,7 +120,7 @@ impl Counting {
                 .iter()
                 .filter(|p| p.set == s && p.unit.core_type.is_some())
                 .collect();
-            core.is_empty() || core.len() == self.names.len()
+            core.is_empty() || core.len() == self.names.iter().flatten().count()
         });
         let one = self.sets.len() == 1;
         let of_seen = |time: f64| match complete && on_cores > 0.0 {

@@ -189,7 +189,7 @@ fn sweep(
     let on_exec = chosen.on_exec();
     let sets = [set];
     let strategy = by_name(ROUND_ROBIN, sets.len()).map_err(bad_input)?;
-    let names = &inventory.core_types;
+    let names = &inventory.counted_names();
     let turns = Order::one_by_one(strategy);
     let opened = Counting::open(&sets, names, &scope, Rows::Summed, on_exec, turns, None);
     let mut counting = opened.map_err(|e| stat::refused(inventory, &sets, e, "Leave some out"))?;

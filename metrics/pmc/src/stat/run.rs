@@ -70,7 +70,7 @@ impl Measurement<'_> {
             _ => Rows::Summed,
         };
         let on_exec = chosen.on_exec();
-        let names = &inventory.core_types;
+        let names = &inventory.counted_names();
         let order = Order {
             strategy,
             at_once: self.at_once,
