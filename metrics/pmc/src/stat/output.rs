@@ -285,13 +285,19 @@ fn csv(r: &Report) -> String {
             field(c.row.thread.as_deref().unwrap_or_default())
         );
     }
+    // only vendors' metrics have the last two columns
+    let vendors = r
+        .metrics
+        .iter()
+        .any(|m| m.unit.is_some() || m.threshold.is_some());
     if !r.metrics.is_empty() {
-        out += "\nvalue,u,metric,pmu,core_type,cpu,thread,unit,exceeded\n";
+        out += "\nvalue,u,metric,pmu,core_type,cpu,thread";
+        out += if vendors { ",unit,exceeded\n" } else { "\n" };
     }
     for m in &r.metrics {
-        let _ = writeln!(
+        let _ = write!(
             out,
-            "{},{},{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{}",
             match m.not_supported.is_empty() {
                 true => maybe(m.value),
                 false => NOT_SUPPORTED.to_owned(),
@@ -301,10 +307,14 @@ fn csv(r: &Report) -> String {
             pmu_field(m.pmu.as_ref()),
             field(m.core_type.as_deref().unwrap_or_default()),
             maybe(m.row.cpu),
-            field(m.row.thread.as_deref().unwrap_or_default()),
-            field(m.unit.as_deref().unwrap_or_default()),
-            maybe(m.threshold.as_ref().map(|t| t.exceeded))
+            field(m.row.thread.as_deref().unwrap_or_default())
         );
+        if vendors {
+            let unit = field(m.unit.as_deref().unwrap_or_default());
+            let exceeded = maybe(m.threshold.as_ref().map(|t| t.exceeded));
+            let _ = write!(out, ",{unit},{exceeded}");
+        }
+        out.push('\n');
     }
     if !r.virtual_counters.is_empty() {
         out += "\nvalue,counter,unit,of,source,u,core_type,estimates,coverage,remark\n";

@@ -1,4 +1,5 @@
 use super::*;
+use crate::counting::Judged;
 
 fn count(event: &str, coverage: Option<f64>) -> Count {
     Count {
@@ -132,10 +133,49 @@ fn what_nothing_counts_is_not_supported() {
         text.contains("\n<not supported>,,,,cycles,a57,,,1,,,,\n"),
         "{text}"
     );
-    assert!(text.ends_with("\n<not supported>,,ipc,,,,,,\n"), "{text}");
+    assert!(text.ends_with("\n<not supported>,,ipc,,,,\n"), "{text}");
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["counts"][0]["supported"], false);
     assert!(json["counts"][0]["counted"].is_null());
+}
+
+#[test]
+fn a_vendors_metric_has_a_unit_and_a_threshold() {
+    let mut report = one(&["a"], vec![count("a", Some(1.0))]);
+    let metric = |name: &str, exceeded| Derived {
+        metric: name.into(),
+        formula: "a/b".into(),
+        pmu: Some("p".into()),
+        core_type: None,
+        row: Row::default(),
+        unit: Some("%".into()),
+        value: Some(25.0),
+        u: Some(0.5),
+        u_of_events: Some(0.0),
+        threshold: Some(Judged {
+            text: "bound > 0.2".into(),
+            exceeded,
+        }),
+        not_supported: vec![],
+    };
+    report.metrics = vec![metric("bound", true), metric("idle", false)];
+    let text = table(&report);
+    let line = |name: &str| text.lines().find(|l| l.contains(name)).unwrap();
+    assert!(
+        line("bound (%)").ends_with("± 0.5000 (standard uncertainty); worth a look: bound > 0.2")
+    );
+    assert!(
+        line("idle (%)").ends_with("± 0.5000 (standard uncertainty)"),
+        "{text}"
+    );
+    let text = csv(&report);
+    assert!(
+        text.ends_with(
+            "\nvalue,u,metric,pmu,core_type,cpu,thread,unit,exceeded\n\
+             25,0.5,bound,p,,,,%,true\n25,0.5,idle,p,,,,%,false\n"
+        ),
+        "{text}"
+    );
 }
 
 #[test]
