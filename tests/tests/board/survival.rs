@@ -74,7 +74,8 @@ scx_amp ctl status >/dev/null 2>/tmp/said; echo "wedged-answer $? $(cat /tmp/sai
 kill -TERM $pid; sleep 0.5; [ -e /proc/$pid ] && echo "wedged-once there" || echo "wedged-once gone"
 kill -TERM $pid; wait $pid; echo "wedged-status $? $(state)"
 scx_amp run --policy hsp --provider none --wedge-after 20 2>>/tmp/wedged & pid=$!
-wait_for enabled; sleep 4
+# nobody runs: after a second there are five decisions in two
+wait_for enabled; sleep 8
 kill -INT $pid; wait $pid; echo "wedged-status $? $(state)"
 sed 's/^/wedged /' /tmp/wedged
 
