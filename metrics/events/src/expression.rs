@@ -204,12 +204,12 @@ impl<L: Clone + Eq + Hash> Builder<L> {
         self.add(Node::Leaf(number))
     }
 
-    /// Adds what another expression has; the number of its last node here.
-    fn append(&mut self, other: &Expression<L>) -> usize {
+    /// Adds what another expression has, whose leaf number `i` is `leaf(i)` here; the number of its last node.
+    fn append<M>(&mut self, other: &Expression<M>, leaf: impl Fn(usize) -> L) -> usize {
         let mut at: Vec<usize> = Vec::with_capacity(other.nodes.len());
         for node in &other.nodes {
             at.push(match *node {
-                Node::Leaf(i) => self.leaf(&other.leaves[i]),
+                Node::Leaf(i) => self.leaf(&leaf(i)),
                 node => self.add(node.map(|of| at[of])),
             });
         }
@@ -285,7 +285,7 @@ impl<L: Clone + Eq + Hash> Expression<L> {
         for node in &self.nodes {
             let new = match *node {
                 Node::Leaf(l) => match &replaced[l] {
-                    Some(other) => out.append(other),
+                    Some(other) => out.append(other, |i| other.leaves[i].clone()),
                     None => out.leaf(&self.leaves[l]),
                 },
                 node => out.simplified(node.map(|of| at[of])),
@@ -310,14 +310,7 @@ impl<L: Clone + Eq + Hash> Expression<L> {
         let leaves: Vec<M> = self.leaves.iter().map(to).collect::<Result<_, E>>()?;
         // two leaves may be one now
         let mut out = Builder::new();
-        let mut at: Vec<usize> = Vec::with_capacity(self.nodes.len());
-        for node in &self.nodes {
-            at.push(match *node {
-                Node::Leaf(l) => out.leaf(&leaves[l]),
-                node => out.add(node.map(|of| at[of])),
-            });
-        }
-        let root = at.last().copied().unwrap_or_default();
+        let root = out.append(self, |i| leaves[i].clone());
         Ok(out.finish(root))
     }
 
@@ -332,7 +325,8 @@ impl<L: Clone + Eq + Hash> Expression<L> {
     #[must_use]
     pub fn times(&self, factor: f64) -> Expression<L> {
         let mut out = Builder::new();
-        let (of, factor) = (out.append(self), out.number(factor));
+        let of = out.append(self, |i| self.leaves[i].clone());
+        let factor = out.number(factor);
         let root = out.add(Node::Binary(Operator::Multiply, of, factor));
         out.finish(root)
     }

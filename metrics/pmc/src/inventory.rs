@@ -192,7 +192,7 @@ impl CounterInventory {
     }
 
     /// Core types that a PMU counts on, fastest first.
-    fn types_of<'a>(&'a self, pmu: &'a Pmu) -> impl Iterator<Item = CoreTypeId> + 'a {
+    pub fn types_of<'a>(&'a self, pmu: &'a Pmu) -> impl Iterator<Item = CoreTypeId> + 'a {
         let all = self.pmus.core_types();
         all.filter(|t| pmu.core_types.contains(*t))
     }

@@ -143,11 +143,7 @@ fn matcher(pattern: &str) -> Result<Regex> {
 }
 
 fn row(inventory: &CounterInventory, pmu: &Pmu, wanted: Option<&Regex>) -> PmuRow {
-    let types: Vec<_> = inventory
-        .pmus
-        .core_types()
-        .filter(|t| pmu.core_types.contains(*t))
-        .collect();
+    let types: Vec<_> = inventory.types_of(pmu).collect();
     let first = types
         .iter()
         .find_map(|t| Some((*t, *inventory.cpus(*t).first()?)));
