@@ -31,6 +31,6 @@ pub use counters::{CounterError, Counts, CpuEvents, MAX_EVENTS, MAX_SETS};
 pub use ended::Ended;
 pub use error::LoadError;
 pub use kernel::obstacles;
-pub use scheduler::{ExitReason, Scheduler};
+pub use scheduler::{ExitReason, Limit, Scheduler};
 pub use stats::{Latency, Stats};
 pub use threads::{Glance, State, Thread};

@@ -1,5 +1,7 @@
 //! Loading, attaching, talking to and detaching the BPF scheduler.
 
+mod groups;
+
 use crate::arrivals::Arrivals;
 use crate::config::{Config, Layout, MAX_CORE_TYPES};
 use crate::counters::{self, CountTable, CounterError, Counts, CpuEvents, MAX_EVENTS, MAX_SETS};
@@ -7,14 +9,15 @@ use crate::ended::{Ended, Endings};
 use crate::error::LoadError;
 use crate::kernel;
 use crate::shared::skel::{BpfSkel, BpfSkelBuilder};
-use crate::shared::{Cpu, Meter, Shared, MAX_CPUS, MAX_GROUPS, NR_LATENCIES};
+use crate::shared::{Cpu, Meter, Shared, MAX_CPUS, NR_LATENCIES};
 use crate::stats::{Latency, Stats};
 use crate::threads::{Glance, Table, Thread};
+use groups::Groups;
+pub use groups::Limit;
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput};
 use scx_utils::{
     compat, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_read, ScxExitKind,
 };
-use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -81,8 +84,7 @@ pub struct Scheduler {
     nr_cpus: usize,
     /// How many CPUs each core type has.
     cpus_of: Vec<usize>,
-    /// What BPF knows of control groups: their ids, and what a thread of nice 0 weighs there.
-    groups: BTreeMap<u64, u32>,
+    groups: Groups,
 }
 
 impl Scheduler {
@@ -144,7 +146,7 @@ impl Scheduler {
             _storage: storage,
             root,
             nr_cpus,
-            groups: BTreeMap::new(),
+            groups: Groups::default(),
         })
     }
 
@@ -220,36 +222,6 @@ impl Scheduler {
     /// changes, or it goes to another group. False if it has gone.
     pub fn weigh(&self, slot: u32, generation: u32, weight: u32) -> bool {
         self.table.weigh(slot, generation, weight)
-    }
-
-    /// Sets what threads of nice 0 weigh, by the id of their control group, that come to it or get another nice
-    /// value from now on; 100 in groups that are not named. At most 4,096 groups count, those of the lowest ids. Threads that
-    /// are there already keep their weight ([`Scheduler::weigh`]).
-    ///
-    /// # Errors
-    /// When the kernel refuses; what was set by then is in effect.
-    pub fn set_group_weights(
-        &mut self,
-        weights: &BTreeMap<u64, u32>,
-    ) -> Result<(), libbpf_rs::Error> {
-        let map = &self.skel.maps.group_weights;
-        for id in self.groups.keys().filter(|id| !weights.contains_key(id)) {
-            // one that is gone is gone
-            let _ = map.delete(&id.to_ne_bytes());
-        }
-        self.groups.retain(|id, _| weights.contains_key(id));
-        for (id, weight) in weights.iter().take(MAX_GROUPS) {
-            if self.groups.get(id) != Some(weight) {
-                map.update(&id.to_ne_bytes(), &weight.to_ne_bytes(), MapFlags::ANY)?;
-                self.groups.insert(*id, *weight);
-            }
-        }
-        let some = u32::from(!self.groups.is_empty());
-        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
-            // SAFETY: as in `lend`.
-            unsafe { std::ptr::addr_of_mut!(bss.shared.weighted).write_volatile(some) }
-        }
-        Ok(())
     }
 
     /// Makes the placements written so far take effect at once and tells BPF that user space is

@@ -24,8 +24,8 @@ pub(crate) mod skel {
 }
 
 pub(crate) use intf::{
-    amp_counts as Counts, amp_cpu as Cpu, amp_ended as RawEnded, amp_meter as Meter,
-    amp_shared as Shared, amp_slot as Slot,
+    amp_counts as Counts, amp_cpu as Cpu, amp_ended as RawEnded, amp_limit as RawLimit,
+    amp_meter as Meter, amp_shared as Shared, amp_slot as Slot,
 };
 use std::mem::{offset_of, size_of};
 
@@ -38,11 +38,17 @@ pub(crate) const MAX_EVENTS: usize = intf::amp_consts_AMP_MAX_EVENTS as usize;
 pub(crate) const MAX_WEIGHT: u32 = intf::amp_consts_AMP_MAX_WEIGHT;
 /// Control groups that can have a weight.
 pub(crate) const MAX_GROUPS: usize = intf::amp_consts_AMP_MAX_GROUPS as usize;
+/// Limits of control groups, the first of which is none.
+pub(crate) const MAX_LIMITS: usize = intf::amp_consts_AMP_MAX_LIMITS as usize;
 pub(crate) const MAX_BANKS: usize = intf::amp_consts_AMP_MAX_BANKS as usize;
 pub(crate) const MAX_SLOTS: u32 = 1 << intf::amp_consts_AMP_SLOT_BITS;
 pub(crate) const NR_LATENCIES: usize = intf::amp_consts_AMP_NR_LATENCIES as usize;
+/// The same as [`QUEUED`] to user space.
+pub(crate) const LET_GO: u8 = intf::amp_thread_state_AMP_LET_GO as u8;
 pub(crate) const QUEUED: u8 = intf::amp_thread_state_AMP_QUEUED as u8;
 pub(crate) const BEGAN: u8 = intf::amp_thread_state_AMP_BEGAN as u8;
+#[cfg(test)]
+pub(crate) const HELD: u8 = intf::amp_thread_state_AMP_HELD as u8;
 
 // The array map has values of 8-byte multiples and no other padding; the fields that user space
 // writes are where BPF looks for them; the arrays have the lengths of their constants.
@@ -55,6 +61,9 @@ const _: () = {
     assert!(offset_of!(Slot, runtime) == 64);
     assert!(offset_of!(Slot, comm) == 152);
     assert!(offset_of!(Slot, own_weight) == 180);
+    assert!(offset_of!(Slot, limit) == 182);
+    assert!(size_of::<RawLimit>() == 64);
+    assert!(size_of::<RawLimit>() == size_of::<skel::types::amp_limit>());
     assert!(size_of::<Cpu>() == 128);
     assert!(
         size_of::<[u64; MAX_TYPES]>() == offset_of!(Slot, burst_start) - offset_of!(Slot, runtime)

@@ -1,6 +1,6 @@
 //! The table of threads that BPF keeps in shared memory.
 
-use crate::shared::{Slot, ANY, BEGAN, MAX_TYPES, MAX_WEIGHT, QUEUED};
+use crate::shared::{Slot, ANY, BEGAN, LET_GO, MAX_TYPES, MAX_WEIGHT, QUEUED};
 use memmap2::{MmapOptions, MmapRaw};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,7 +10,7 @@ use std::sync::atomic::{fence, Ordering};
 /// What a thread is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Blocked.
+    /// Blocked, or its control group has had all the CPU time that it may for now.
     Sleeping,
     /// Waiting for a CPU.
     Queued,
@@ -136,7 +136,7 @@ impl Table {
             let glance = Glance {
                 generation,
                 accounted: addr_of!((*slot).exec_seen).read_volatile(),
-                own_weight: addr_of!((*slot).own_weight).read_volatile(),
+                own_weight: addr_of!((*slot).own_weight).read_volatile().into(),
                 allowed: addr_of!((*slot).allowed).read_volatile(),
                 core_type: addr_of!((*slot).core_type).read_volatile(),
                 placed: addr_of!((*slot).placement).read_volatile() != ANY,
@@ -174,7 +174,7 @@ impl Table {
             tgid: s.tgid as i32,
             comm: s.comm,
             arguments: s.arguments,
-            own_weight: s.own_weight,
+            own_weight: s.own_weight.into(),
             weight: s.weight,
             group: s.group,
             allowed: s.allowed,
@@ -203,6 +203,21 @@ impl Table {
         // SAFETY: as above; BPF writes it when the thread comes or has a new nice value, and whoever is later is right.
         unsafe { addr_of_mut!((*slot).weight).write_volatile(weight.clamp(1, MAX_WEIGHT)) };
         true
+    }
+
+    /// Writes the index of the limit of CPU time that the thread in slot `index` is under, if there is a thread, by the id of its
+    /// control group.
+    pub fn limit(&self, index: u32, of: impl Fn(u64) -> u16) {
+        let Some(slot) = self.slot(index) else {
+            return;
+        };
+        // SAFETY: as above; BPF writes it when the thread comes or goes to another group, by what it was told before this.
+        unsafe {
+            let limit = of(addr_of!((*slot).group).read_volatile());
+            if addr_of!((*slot).limit).read_volatile() != limit {
+                addr_of_mut!((*slot).limit).write_volatile(limit);
+            }
+        }
     }
 
     /// Writes a placement. Stamps it with `now` (`CLOCK_MONOTONIC` ns) when the thread wants a CPU
@@ -243,7 +258,7 @@ impl Table {
 /// CPU runs.
 fn state(noted: u8, index: u32, current: impl FnOnce() -> u32) -> State {
     match noted {
-        QUEUED => State::Queued,
+        QUEUED | LET_GO => State::Queued,
         BEGAN if current() == index => State::Running,
         // going to sleep leaves no trace in the slot
         _ => State::Sleeping,
@@ -329,6 +344,21 @@ mod tests {
             );
         }
         assert_eq!(t.glance(1, |_| 0).unwrap(), glance);
+    }
+
+    #[test]
+    fn a_thread_is_under_the_limit_of_its_group() {
+        let t = table(3);
+        occupy(&t, 1);
+        with(&t, 1, |s| s.group = 5);
+        for limit in [7, 0] {
+            (0..4).for_each(|i| t.limit(i, |group| if group == 5 { limit } else { 0 }));
+            with(&t, 1, |s| assert_eq!(s.limit, limit));
+            with(&t, 2, |s| assert_eq!(s.limit, 0));
+        }
+        // who is held sleeps to everybody else
+        with(&t, 1, |s| s.state = crate::shared::HELD);
+        assert_eq!(t.read(1, |_| 1).unwrap().state, State::Sleeping);
     }
 
     #[test]

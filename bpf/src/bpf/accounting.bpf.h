@@ -28,6 +28,8 @@ static __always_inline void fold(const struct task_struct *p, struct amp_slot *s
 		return;
 	s->exec_seen = exec;
 	s->runtime[type] += ran;
+	if (shared.limited && s->limit)
+		charge(s->limit, ran);
 	if (s->clock == AMP_FAIR_CLOCK)
 		ran = ran * shared.capacity[type] >> 10;
 	if (s->weight != 100)

@@ -315,7 +315,7 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
 		index = slot_index(prev);
 		s = slot_at(index);
-		if (s && may_stay(prev, s, index, type)) {
+		if (s && !held(prev, s) && may_stay(prev, s, index, type)) {
 			if (index != AMP_UNTRACKED)
 				fold(prev, s);
 			if (nr_queues != nr_types && take_behind(cpu, type, own, deadline(s)))

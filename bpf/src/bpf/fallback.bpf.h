@@ -393,6 +393,91 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 }
 
 /*
+ * The queue for the thread of slot @index, which waits for limit @i and may go on: there is time for a slice of its, which is put aside,
+ * or it has waited too long, or is on its way out (@gone). It has saved up no virtual time meanwhile. STAYS if it has to wait.
+ */
+__noinline u32 queue_after_hold(u32 index, u32 i, bool gone, u64 now)
+{
+	struct amp_slot *s = slot_at(index);
+	u32 to;
+	u64 clock;
+
+	if (!s || (!gone && held_until(i, now) && elapsed(now, s->queued_at) < MAX_HELD_NS))
+		return STAYS;
+	to = destination(index, AMP_FAIR_QUEUE);
+	if (shared.fallback && placement_of(s) >= nr_types) {
+		to = AMP_FAIR_QUEUE;
+		set_clock(s, AMP_FAIR_CLOCK, true);
+	} else if (to == STAYS) {
+		to = queue_of(s->cpu);
+	}
+	clock = shared.clock[s->clock & 15];
+	if (time_before(s->vtime, clock))
+		s->vtime = clock;
+	s->queued_at = now;
+	s->state = AMP_LET_GO;
+	if (s->limit)
+		charge(s->limit, slice_ns);
+	return to;
+}
+
+/*
+ * Lets as many go on who wait for limit @i as it has a slice for, each into the queue that it would be in, and everybody who is on his
+ * way out. Returns the core types of these queues.
+ */
+__noinline u32 let_go(u32 i, u64 now)
+{
+	struct task_struct *p;
+	u32 seen = 0, types = 0;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, AMP_HELD_QUEUES + i, 0) {
+		u32 index = slot_index(p), to = queue_after_hold(index, i, leaves(p), now);
+		struct amp_slot *s = slot_at(index);
+
+		seen++;
+		__sink(seen);
+		if (seen > MAX_SCAN)
+			break;
+		if (to == STAYS || !s)
+			continue;
+		if (to != AMP_FAIR_QUEUE)
+			to = reachable_queue(p, to);
+		types |= 1 << (queue_type[to & 63] & (AMP_MAX_TYPES - 1));
+		__sync_fetch_and_or(&waiting, 1ULL << (to & 63));
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_key(deadline(s), index));
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0);
+	}
+	bpf_rcu_read_unlock();
+	return types;
+}
+
+/* Lets everybody go whose control group has CPU time again, and has idle CPUs look for them. */
+__noinline int let_all_go(u64 now)
+{
+	u32 types = 0, seen = shared.holding, i;
+	bool any = false;
+
+	if (!seen)
+		return 0;
+	bpf_for(i, 1, shared.nr_limits) {
+		if (scx_bpf_dsq_nr_queued(AMP_HELD_QUEUES + i) <= 0)
+			continue;
+		any = true;
+		types |= let_go(i, now);
+	}
+	/* who is held just now is not in his queue yet: there is one more timer at least */
+	if (any)
+		shared.holding = 2;
+	else
+		__sync_val_compare_and_swap(&shared.holding, seen, seen - 1);
+	bpf_for(i, 0, nr_types)
+		if (types & 1 << i)
+			kick_idle(i);
+	return 0;
+}
+
+/*
  * Takes back what waits on a CPU that a higher class has, on kernels that can from here. Not all
  * that goes to a CPU is inserted with enq_immed. Nor does such a CPU run one of our threads, which
  * amp_cpu_release() is not there to note: if the last one went to sleep as the other class came,
@@ -424,7 +509,7 @@ __noinline int take_back(void)
  */
 __noinline int at_rest(void)
 {
-	bool busy = shared.nr_untracked;
+	bool busy = shared.nr_untracked || shared.holding;
 	u32 i;
 
 	bpf_for(i, 0, nr_queues + 1) {
@@ -453,6 +538,7 @@ static int amp_timer(void *map, int *key, struct timer_cell *cell)
 	/* whoever still goes offline is seen to at the next turn of somebody who waits for it */
 	if (shared.closed && elapsed(now, shared.closed_at) > CLOSED_NS)
 		shared.closed = 0;
+	let_all_go(now);
 	bpf_for(i, 0, nr_queues)
 		types |= relieve_queue(i, queue_type[i & 63], now);
 	if (shared.fallback) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Control groups: which one a thread is in, and what a thread weighs there.
+ * Control groups: which one a thread is in, and what a thread weighs there. limits.bpf.h has what they may use.
  *
  * The kernel gives weight to groups and shares it among the threads in each of them. We have no
  * queue per group: user space works out what that comes to for a single thread, from who is busy
@@ -56,6 +56,7 @@ static __always_inline void follow_group(const struct task_struct *p, struct amp
 		return;
 	s->group = group;
 	weigh(s);
+	find_limit(s);
 }
 
 #endif

@@ -264,6 +264,9 @@ s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake
 	if (!s)
 		return prev_cpu;
 	short_run = note_wakeup(p, s);
+	/* amp_enqueue() has it wait */
+	if (held(p, s))
+		return prev_cpu;
 	if (!(wake_flags & wake_sync()) || !hand_over(p, s, cpu, prev_cpu)) {
 		if (claim_prev(s, prev_cpu)) {
 			cpu = prev_cpu;

@@ -8,8 +8,10 @@
 
 #ifndef __VMLINUX_H__
 typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef long long s64;
 #endif
 
 enum amp_consts {
@@ -38,8 +40,12 @@ enum amp_consts {
 	AMP_ENDED_BYTES = 256 * 1024,
 	/* Bytes for the news that somebody has come; one page of any kernel. */
 	AMP_ARRIVALS_BYTES = 64 * 1024,
-	/* Control groups whose threads have another weight than their nice value says. */
+	/* Limit i of control groups has queue 64 + i, for threads that wait for it, see limits.bpf.h. */
+	AMP_HELD_QUEUES = 64,
+	/* Control groups whose threads have another weight than their nice value says, or a limit of CPU time. */
 	AMP_MAX_GROUPS = 4096,
+	/* Limits of CPU time; 0 stands for none. A power of two. */
+	AMP_MAX_LIMITS = 1024,
 	/* The heaviest thread; the lightest one weighs 1. */
 	AMP_MAX_WEIGHT = 10000,
 };
@@ -52,11 +58,13 @@ enum amp_thread_state {
 	AMP_NEW = 0,
 	AMP_QUEUED = 1,
 	AMP_BEGAN = 2,
+	AMP_HELD = 3,		/* its control group has had all its CPU time: to user space, it sleeps */
+	AMP_LET_GO = 4,		/* the same as AMP_QUEUED, with a slice of its limit put aside */
 };
 
 /*
- * One thread. The array is mapped by user space, which writes only `placement`, `placed_at` and `weight`;
- * BPF writes the first two of a thread that takes a seat (seats.bpf.h), and the last of one that is new, or
+ * One thread. The array is mapped by user space, which writes only `placement`, `placed_at`, `weight` and `limit`;
+ * BPF writes the first two of a thread that takes a seat (seats.bpf.h), and the last two of one that is new, or
  * has a new nice value or another control group (groups.bpf.h).
  * The first cache line is all that a context switch touches besides one entry of `runtime`.
  */
@@ -86,8 +94,30 @@ struct amp_slot {
 	u8 comm[16];
 	u64 arguments;		/* a hash of what its process was started with, see arguments.bpf.h; 0: not known */
 	u32 next_free;
-	u32 own_weight;		/* by its nice value alone */
+	u16 own_weight;		/* by its nice value alone */
+	u16 limit;		/* of its control group or the nearest one above that has one, see limits.bpf.h; 0: none */
 	u64 group;		/* id of its control group, see groups.bpf.h */
+};
+
+/*
+ * A limit of CPU time that a control group has (cpu.max). User space writes it but for `until`, `left` and `nr_held`; `quota`
+ * last where it is new, and 0 where it is gone.
+ */
+struct amp_limit {
+	u64 quota;		/* ns of CPU time in each period */
+	u64 period;		/* ns */
+	u64 most;		/* ns of CPU time that may be saved up: the quota, and a burst if there is one */
+	u64 until;		/* bpf_ktime_get_ns() at the end of the present period */
+	s64 left;		/* ns of CPU time; below 0: what was had in advance */
+	u64 nr_held;		/* threads that had to wait for the next period */
+	u32 above;		/* the nearest limit of the groups above; 0: none */
+	u32 pad32;
+	u64 pad64;		/* a cache line */
+};
+
+/* What amp_create_limit() is told. */
+struct amp_limit_index {
+	u32 index;
 };
 
 /* A thread that has gone: how it was called, and what it had run by then. */
@@ -152,7 +182,7 @@ struct amp_meter {
 };
 
 /*
- * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `weighted`, `capacity`,
+ * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `weighted`, `limited`, `capacity`,
  * `load` and `interval_ns`.
  */
 struct amp_shared {
@@ -166,7 +196,9 @@ struct amp_shared {
 	u32 follow;		/* clocks follow load, where the kernel's frequency scaling listens */
 	u32 followed;		/* they do, by the last timer */
 	u32 weighted;		/* some control groups have a weight in `group_weights` */
-	u32 pad32;
+	u32 limited;		/* some control groups have a limit in `group_limits` */
+	u32 nr_limits;		/* limits below this index may be in use */
+	u32 holding;		/* 2: at the last timer, or since, somebody waited for CPU time of his control group; 1: at the one before */
 	u32 capacity[8];	/* by core type: of one CPU at present, 1024 for the fastest type at its best; AMP_MAX_TYPES */
 	u32 load[8];		/* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
 	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */

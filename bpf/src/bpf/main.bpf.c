@@ -4,6 +4,7 @@
  * each belongs on.
  *
  * accounting.bpf.h  run time and virtual time
+ * limits.bpf.h      CPU time that control groups may have
  * groups.bpf.h      what control groups make a thread weigh
  * slots.bpf.h       the record of a thread, shared with user space
  * ended.bpf.h       threads that have gone
@@ -29,6 +30,7 @@ UEI_DEFINE(uei);
 #include "arrivals.bpf.h"
 #include "arguments.bpf.h"
 #include "seats.bpf.h"
+#include "limits.bpf.h"
 #include "accounting.bpf.h"
 #include "groups.bpf.h"
 #include "slots.bpf.h"

@@ -324,6 +324,30 @@ static __noinline bool others_first(const struct task_struct *p, struct amp_slot
 	return time_before(head_of(q), deadline(s));
 }
 
+/*
+ * Has @p wait until its group may run again, if it has had all its time. Not one that has disabled migration: others may wait for
+ * what it does.
+ */
+static __always_inline bool hold(struct task_struct *p, struct amp_slot *s, u64 enq_flags)
+{
+	u64 now;
+
+	if (!shared.limited || !s->limit || leaves(p))
+		return false;
+	fold(p, s);
+	now = now_ns();
+	if (!held_until(s->limit, now))
+		return false;
+	__sync_fetch_and_add(&limit_at(s->limit)->nr_held, 1);
+	s->state = AMP_HELD;
+	s->placed_at = 0;
+	s->queued_at = now;
+	/* before it can be found there: the timer must not rest meanwhile */
+	shared.holding = 2;
+	scx_bpf_dsq_insert(p, AMP_HELD_QUEUES + s->limit, slice_ns, enq_flags);
+	return true;
+}
+
 void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	u32 index = slot_index(p), cpu = cpu_of_task(p), q;
@@ -341,6 +365,8 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, dsq_local(), slice_ns, enq_flags);
 		return;
 	}
+	if (hold(p, s, enq_flags))
+		return;
 	/*
 	 * From amp_cpu_release(), where the kernel's search below takes the thread for one that
 	 * cannot migrate, see stuck().

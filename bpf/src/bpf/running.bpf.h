@@ -61,6 +61,11 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 	fold(p, s);
 	s->cpu = cpu;
 	s->core_type = type;
+	if (s->state == AMP_LET_GO)
+		settle(s);
+	/* its group has had the rest of its time while it waited: it goes, and waits again */
+	else if (held(p, s))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	s->state = AMP_BEGAN;
 	advance_clock(s);
 	if (s->placed_at || c->foreign || s->placement != AMP_ANY || s->rotation != AMP_ANY)
@@ -89,6 +94,8 @@ void BPF_STRUCT_OPS(amp_tick, struct task_struct *p)
 		s->arguments = own_arguments(s->pid);
 	fold(p, s);
 	follow_group(p, s);
+	if (held(p, s))
+		scx_bpf_task_set_slice(p, 0);
 	if (!s->announced || overslept())
 		announce(s);
 	/*

@@ -162,6 +162,7 @@ void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 	s->own_weight = p->scx.weight;
 	s->group = group_of(p);
 	weigh(s);
+	find_limit(s);
 	s->exec_seen = p->se.sum_exec_runtime;
 	s->vtime = vtime;
 	s->queued_at = 0;

@@ -1,11 +1,12 @@
 //! What control groups ask of the CPU scheduler. The kernel leaves all of that to the one that is loaded: ours
-//! keeps weights and idle groups ([`Tree`]), and no quotas ([`not_kept`]).
+//! keeps weights, idle groups and limits of CPU time ([`Tree`]).
 
+mod limit;
 mod tree;
 mod walk;
 mod watch;
 
-pub use tree::{Load, Tree};
+pub use tree::{Limits, Load, Tree};
 use walk::walk;
 pub use watch::Watch;
 
@@ -17,7 +18,7 @@ const GROUPS: &str = "sys/fs/cgroup";
 /// Groups that are looked at: a container host has thousands.
 const MOST: usize = 10_000;
 
-/// A setting that differs from its default.
+/// A limit of CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The group, below the mount.
@@ -35,15 +36,15 @@ impl fmt::Display for Setting {
 /// What a look at all control groups has found.
 #[derive(Debug)]
 pub struct Found {
-    /// The settings that are not kept, by group.
+    /// The limits, by group.
     settings: Vec<Setting>,
     /// Whether all groups were looked at, and not the first ones only.
     whole: bool,
 }
 
-/// Looks at all control groups below `root` (`/`). Nothing where there is no second version of control
+/// Which control groups below `root` (`/`) have a limit of CPU time. Nothing where there is no second version of control
 /// groups.
-pub fn not_kept(root: &Path) -> Option<Found> {
+pub fn limited(root: &Path) -> Option<Found> {
     let mount = root.join(GROUPS);
     if !mount.join("cgroup.controllers").is_file() {
         return None;
@@ -51,7 +52,7 @@ pub fn not_kept(root: &Path) -> Option<Found> {
     let mut settings = Vec::new();
     let whole = walk(&mount, MOST, (), |dir, ()| {
         let group = dir.strip_prefix(&mount).unwrap_or(dir);
-        settings.extend(limit(dir).map(|what| Setting {
+        settings.extend(told(dir).map(|what| Setting {
             group: group.to_owned(),
             what,
         }));
@@ -63,7 +64,7 @@ pub fn not_kept(root: &Path) -> Option<Found> {
 }
 
 /// That of one group, as `cpu.max 20000 100000`.
-fn limit(dir: &Path) -> Option<String> {
+fn told(dir: &Path) -> Option<String> {
     let text = std::fs::read_to_string(dir.join("cpu.max")).ok()?;
     let value = text.trim();
     (!value.starts_with("max")).then(|| format!("cpu.max {value}"))
@@ -98,10 +99,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_from_the_default_is_named() {
+    fn limits_are_named() {
         let root = tempfile::tempdir().unwrap();
-        assert!(not_kept(root.path()).is_none(), "no control groups");
-        let said = || not_kept(root.path()).unwrap().in_a_line();
+        assert!(limited(root.path()).is_none(), "no control groups");
+        let said = || limited(root.path()).unwrap().in_a_line();
         let put = |group: &str, file: &str, text: &str| {
             let dir = root.path().join(GROUPS).join(group);
             std::fs::create_dir_all(&dir).unwrap();
@@ -114,7 +115,6 @@ mod tests {
             put(group, "cpu.idle", "0");
         }
         assert_eq!(said(), None);
-        // weights are kept
         put("a/b", "cpu.weight", "50");
         put("a", "cpu.idle", "1");
         put("c.service", "cpu.max", "20000 100000");

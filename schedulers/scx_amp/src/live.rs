@@ -2,6 +2,7 @@
 
 use crate::banks::CounterBanks;
 use crate::cpufreq::{self, Cpufreq};
+use crate::groups::Limits;
 use crate::run::options::USUAL_INTERVAL;
 use amp_bpf::{Config, LoadError, Scheduler, State};
 use amp_host::bad_input;
@@ -66,6 +67,8 @@ pub struct Live {
     weights: Weights,
     /// Why groups' weights could not be told last, to say it once.
     unweighted: Option<String>,
+    /// The same of their limits of CPU time.
+    unlimited: Option<String>,
     /// After how long without a commit BPF does without us.
     patience: Nanos,
     committed: Nanos,
@@ -119,6 +122,7 @@ impl Live {
                 Path::new("/"),
             ),
             unweighted: None,
+            unlimited: None,
             patience,
             committed: clock::now(),
             topology,
@@ -219,18 +223,41 @@ impl Live {
     fn weigh(&mut self) {
         let scheduler = &self.scheduler;
         let (now, threads) = (self.snapshot.now, &mut self.snapshot.threads);
-        let new = self
-            .weights
-            .settle(now, threads, |slot, generation, weight| {
+        let new = self.weights.settle(
+            now,
+            threads,
+            scheduler.holds(),
+            |slot, generation, weight| {
                 // false: the thread has gone since the snapshot
                 let _ = scheduler.weigh(slot, generation, weight);
-            });
+            },
+        );
         let told = new.map(|new| self.scheduler.set_group_weights(new));
         let refused = told.and_then(Result::err).map(|e| e.to_string());
         if let Some(why) = refused.iter().find(|_| refused != self.unweighted) {
             log::warn!("new threads do not weigh what their control groups ask for at once: {why}");
         }
         self.unweighted = refused;
+        self.limit();
+    }
+
+    /// Has BPF keep the limits of CPU time that control groups have. Each time they were read: whoever came meanwhile may have
+    /// missed them.
+    fn limit(&mut self) {
+        let Some(Limits { limits, under }) = self.weights.limits() else {
+            return;
+        };
+        let unlimited = match self.scheduler.set_group_limits(&limits, &under) {
+            Ok(0) => None,
+            Ok(n) => Some(format!(
+                "there is no room for limits of CPU time of {n} control groups: they have none"
+            )),
+            Err(e) => Some(format!("limits of CPU time are not kept: {e}")),
+        };
+        if let Some(why) = unlimited.iter().find(|_| unlimited != self.unlimited) {
+            log::warn!("{why}");
+        }
+        self.unlimited = unlimited;
     }
 
     fn still_ours(&self) -> Result<(), MachineError> {

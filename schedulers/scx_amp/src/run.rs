@@ -9,7 +9,6 @@ mod stop;
 pub use options::{RunArgs, RunOptions};
 
 use crate::control::{Call, Server};
-use crate::groups;
 use crate::only::OnlyCgroup;
 use crate::openmetrics::{self, Endpoint};
 use crate::power;
@@ -67,10 +66,6 @@ fn needed(options: &RunOptions) -> CapabilitySet {
         needed |= CapabilitySet::DAC_OVERRIDE;
     }
     needed
-}
-
-fn not_kept() -> Option<String> {
-    groups::not_kept(Path::new("/"))?.in_a_line()
 }
 
 /// Runs until a signal ends it.
@@ -133,10 +128,6 @@ pub fn run(args: RunArgs) -> Result<()> {
         Endpoint::start(listener, move |call| sender.send(Event::Call(call)).is_ok())
     });
     let endpoint = endpoint.transpose()?;
-    // before anything is loaded: it may take long where there are thousands of groups
-    if let (true, Some(groups)) = (only.is_none(), not_kept()) {
-        log::warn!("limits of control groups are not kept while scx_amp schedules: {groups}");
-    }
     let mut running = Running::begin(&options, &detected, only.is_some())?;
     if !rules.is_empty() {
         log::info!("{}", rules.what());

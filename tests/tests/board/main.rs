@@ -22,6 +22,7 @@ mod hot_change;
 mod hotplug;
 mod idle;
 mod lifecycle;
+mod limits;
 mod machines;
 mod measure;
 mod mechanism;

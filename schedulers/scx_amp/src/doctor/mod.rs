@@ -80,23 +80,26 @@ fn examine(root: &Path, args: &DoctorArgs, trial: counters::Trial) -> Result<Rep
     Ok(Report::of(checks))
 }
 
-/// Whether control groups ask for what we do not keep.
+/// Which control groups have a limit of CPU time. That more groups than are looked at may have one is a warning.
 fn control_groups(root: &Path) -> Check {
     const NAME: &str = "control groups";
-    let Some(found) = groups::not_kept(root) else {
+    let Some(found) = groups::limited(root) else {
         let found = "not looked at: version 2 of control groups is not mounted at /sys/fs/cgroup";
         return Check::ok(NAME, found);
     };
-    match found.in_a_line() {
-        None if found.whole() => Check::ok(NAME, "none has a limit of CPU time; weights are kept"),
-        None => Check::ok(
+    match (found.whole(), found.in_a_line()) {
+        (true, None) => Check::ok(NAME, "none has a limit of CPU time"),
+        (true, Some(limits)) => Check::ok(
             NAME,
-            "no limit of CPU time among the first groups; there are more",
+            format!("limits of CPU time, kept while scx_amp schedules: {limits}"),
         ),
-        Some(found) => Check::warning(
+        (false, limits) => Check::warning(
             NAME,
-            format!("not kept while scx_amp schedules: {found}"),
-            "Use the kernel's own scheduler where limits matter",
+            format!(
+                "there are more than are looked at; limits of CPU time that are kept: {}",
+                limits.unwrap_or_else(|| "none".into())
+            ),
+            "Use the kernel's own scheduler where limits of the other groups matter",
         ),
     }
 }

@@ -1,11 +1,13 @@
-//! The weights of control groups, and what they come to for single threads.
+//! The weights of control groups, and what they come to for single threads; and their limits of CPU time.
 //!
 //! The kernel's own scheduler has a queue for each group: children of a group share its time by their weights,
 //! threads as well as groups. Here every thread waits in one queue with all others, so a thread gets a
 //! weight of its own that leads to the same shares: its group's part of the whole, divided by what else is
 //! busy in that group.
 
+use super::limit::limit;
 use super::walk::walk;
+use amp_bpf::Limit;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,6 +25,17 @@ struct Group {
     parent: u64,
     /// 100 weighs as much as a thread of nice 0 beside it.
     weight: f64,
+    /// CPU time that it may have; what is above it is not known here.
+    limit: Option<Limit>,
+}
+
+/// What groups have a limit of CPU time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// By the id of the group.
+    pub limits: BTreeMap<u64, Limit>,
+    /// The nearest group with a limit: the group itself or one above, by the id of a group that is under one.
+    pub under: BTreeMap<u64, u64>,
 }
 
 /// The control groups that share CPU time by weight, by their ids (inode numbers). Those are all for which the CPU
@@ -84,7 +97,13 @@ impl Tree {
             let weight = weight(dir)?;
             let id = std::fs::metadata(dir).ok()?.ino();
             let parent = *above;
-            tree.groups.insert(id, Group { parent, weight });
+            let limit = limit(dir);
+            let group = Group {
+                parent,
+                weight,
+                limit,
+            };
+            tree.groups.insert(id, group);
             Some(id)
         });
         tree
@@ -93,6 +112,25 @@ impl Tree {
     /// Whether no group has a share of its own.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
+    }
+
+    /// The limits of all groups.
+    pub fn limits(&self) -> Limits {
+        let mut found = Limits::default();
+        let limit = |id: &u64| self.groups.get(id).and_then(|g| g.limit);
+        for id in self.groups.keys() {
+            let mut limited = self.upwards(*id).filter(|id| limit(id).is_some());
+            let Some(nearest) = limited.next() else {
+                continue;
+            };
+            found.under.insert(*id, nearest);
+            if nearest == *id {
+                let above = limited.next();
+                let own = limit(id).map(|l| Limit { above, ..l });
+                found.limits.extend(own.map(|l| (*id, l)));
+            }
+        }
+        found
     }
 
     /// By how much the weight of each group's threads is to be multiplied, so that `loads`, by group, get the shares of
@@ -218,11 +256,18 @@ fn cap(factors: &mut BTreeMap<u64, f64>, nodes: &BTreeMap<u64, Node>, cpus: usiz
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn tree(groups: &[(u64, u64, f64)]) -> Tree {
         let group = |(id, parent, weight): &(u64, u64, f64)| {
             let (parent, weight) = (*parent, *weight);
-            (*id, Group { parent, weight })
+            let limit = None;
+            let group = Group {
+                parent,
+                weight,
+                limit,
+            };
+            (*id, group)
         };
         Tree {
             groups: groups.iter().map(group).collect(),
@@ -318,6 +363,25 @@ mod tests {
         assert_eq!(read, wanted);
         assert_eq!(Tree::read(mount.path(), 1), Tree::default());
         assert_eq!(Tree::read(&mount.path().join("gone"), 9), Tree::default());
+    }
+
+    #[test]
+    fn who_is_below_a_limit_is_under_it() {
+        let mut t = tree(&[(2, 0, 1.0), (3, 2, 1.0), (4, 3, 1.0), (5, 0, 1.0)]);
+        assert_eq!(t.limits(), Limits::default());
+        let of = |quota: u64, above| Limit {
+            quota: Duration::from_micros(quota),
+            period: Duration::from_millis(100),
+            burst: Duration::ZERO,
+            above,
+        };
+        for (id, quota) in [(2, 20_000), (4, 10_000)] {
+            t.groups.get_mut(&id).unwrap().limit = Some(of(quota, None));
+        }
+        let found = t.limits();
+        let limits = [(2, of(20_000, None)), (4, of(10_000, Some(2)))];
+        assert_eq!(found.limits, BTreeMap::from(limits));
+        assert_eq!(found.under, BTreeMap::from([(2, 2), (3, 2), (4, 4)]));
     }
 
     proptest! {

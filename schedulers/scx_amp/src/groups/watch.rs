@@ -1,4 +1,4 @@
-//! The thread that reads the weights of control groups: there may be thousands.
+//! The thread that reads what control groups ask for: there may be thousands.
 
 use super::tree::Tree;
 use super::{GROUPS, MOST};
@@ -29,7 +29,7 @@ impl Watch {
         match thread.spawn(look) {
             Ok(_) => Some(Watch { ask, read }),
             Err(e) => {
-                log::warn!("weights of control groups are not kept: no thread to read them: {e}");
+                log::warn!("weights and limits of control groups are not kept: no thread to read them: {e}");
                 None
             }
         }

@@ -1,6 +1,7 @@
-//! What threads weigh: by their nice values, and by the control groups that they are in.
+//! What threads weigh: by their nice values, and by the control groups that they are in. These are read here, and with them their
+//! limits of CPU time.
 
-use crate::groups::{Load, Tree, Watch};
+use crate::groups::{Limits, Load, Tree, Watch};
 use amp_bpf::{State, Thread};
 use amp_metrics::{Nanos, ThreadSample};
 use std::collections::BTreeMap;
@@ -42,6 +43,8 @@ pub struct Weights {
     cpus: usize,
     watch: Option<Watch>,
     tree: Tree,
+    /// Those of `tree`, until they are taken.
+    limits: Option<Limits>,
     asked: Option<Nanos>,
     noted: Vec<Noted>,
     busy: Vec<Busy>,
@@ -59,6 +62,7 @@ impl Weights {
             cpus,
             watch: Watch::begin(root),
             tree: Tree::default(),
+            limits: None,
             asked: None,
             noted: Vec::new(),
             busy: Vec::new(),
@@ -87,22 +91,24 @@ impl Weights {
     }
 
     /// Works out what the threads that were noted weigh at `now`, has `weigh` write what is new (slot, generation, weight),
-    /// and puts it into `samples`, which are of the same threads. Returns what threads of nice 0 weigh by group, where
+    /// and puts it into `samples`, which are of the same threads. `holds`: somebody waits for CPU time of his group. Returns what threads of nice 0 weigh by group, where
     /// that has changed.
     pub fn settle(
         &mut self,
         now: Nanos,
         samples: &mut [ThreadSample],
+        holds: bool,
         mut weigh: impl FnMut(u32, u32, u32),
     ) -> Option<&BTreeMap<u64, u32>> {
         if let Some(tree) = self.watch.as_ref().and_then(Watch::read) {
+            self.limits = Some(tree.limits());
             self.tree = tree;
         }
         let grouped = self.noted.iter().any(|n| n.group > ROOT);
-        // who is alone shares with nobody: an idle machine reads no files
-        let several = self.noted.iter().filter(|n| n.runnable).count() > 1;
+        // an idle machine reads no files
+        let busy = holds || self.noted.iter().any(|n| n.runnable);
         let due = self.asked.is_none_or(|at| now.saturating_sub(at) >= LOOK);
-        if let (true, true, Some(watch)) = (grouped && several, due, &self.watch) {
+        if let (true, true, Some(watch)) = (grouped && busy, due, &self.watch) {
             watch.ask();
             self.asked = Some(now);
         }
@@ -127,6 +133,11 @@ impl Weights {
         }
         self.told = each;
         Some(&self.told)
+    }
+
+    /// The limits of CPU time of all groups, where the groups were read since the last call.
+    pub fn limits(&mut self) -> Option<Limits> {
+        self.limits.take()
     }
 
     /// By how much weights are multiplied, group by group.
@@ -229,7 +240,7 @@ mod tests {
             threads.iter().for_each(|t| weights.note(t));
             let mut samples: Vec<ThreadSample> = threads.iter().map(sample_of).collect();
             let mut written = Vec::new();
-            let each = weights.settle(Nanos::from_millis(ms), &mut samples, |slot, _, w| {
+            let each = weights.settle(Nanos::from_millis(ms), &mut samples, false, |slot, _, w| {
                 written.push((slot, w));
             });
             if let Some(each) = each {
