@@ -356,9 +356,14 @@ mod tests {
             with(&t, 1, |s| assert_eq!(s.limit, limit));
             with(&t, 2, |s| assert_eq!(s.limit, 0));
         }
-        // who is held sleeps to everybody else
-        with(&t, 1, |s| s.state = crate::shared::HELD);
-        assert_eq!(t.read(1, |_| 1).unwrap().state, State::Sleeping);
+        // who is held sleeps to everybody else, and waits once it is let go
+        for (state, is) in [
+            (crate::shared::HELD, State::Sleeping),
+            (LET_GO, State::Queued),
+        ] {
+            with(&t, 1, |s| s.state = state);
+            assert_eq!(t.read(1, |_| 1).unwrap().state, is);
+        }
     }
 
     #[test]

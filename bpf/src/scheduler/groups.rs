@@ -88,6 +88,9 @@ impl Scheduler {
         limits: &BTreeMap<u64, Limit>,
         under: &BTreeMap<u64, u64>,
     ) -> Result<usize, libbpf_rs::Error> {
+        if limits.is_empty() && self.groups.limits.is_empty() {
+            return Ok(0);
+        }
         let known = &mut self.groups.limits;
         let gone: Vec<u16> = (known.extract_if(.., |id, _| !limits.contains_key(id)))
             .map(|(_, i)| i)
@@ -161,6 +164,14 @@ impl Scheduler {
                 return Err(libbpf_rs::Error::from_raw_os_error(-error));
             }
             self.groups.created = i + 1;
+        }
+        let bss = self.skel.maps.bss_data.as_mut();
+        if let Some(raw) = bss.and_then(|b| b.limits.get_mut(usize::from(i))) {
+            // SAFETY: as in `lend` (scheduler.rs); without a quota BPF does not look at it.
+            unsafe {
+                addr_of_mut!(raw.left).write_volatile(0);
+                addr_of_mut!(raw.until).write_volatile(0);
+            }
         }
         self.groups.limits.insert(id, i);
         Ok(true)

@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Two groups of 100 and 300 in a made tree, and their ids.
+    /// Two groups of 100, with a limit of a fifth of a CPU, and 300 in a made tree, and their ids.
     fn groups() -> (tempfile::TempDir, [u64; 2]) {
         use std::os::unix::fs::MetadataExt;
         let root = tempfile::tempdir().unwrap();
@@ -220,6 +220,9 @@ mod tests {
             let dir = root.path().join("sys/fs/cgroup").join(name);
             std::fs::create_dir_all(&dir).unwrap();
             std::fs::write(dir.join("cpu.weight"), weight).unwrap();
+            if name == "light" {
+                std::fs::write(dir.join("cpu.max"), "20000 100000\n").unwrap();
+            }
             std::fs::metadata(&dir).unwrap().ino()
         });
         (root, ids)
@@ -280,5 +283,10 @@ mod tests {
             (vec![100; 3], written)
         );
         assert!(told.is_empty());
+        // limits are told once for each time that they are read
+        let Limits { limits, under } = weights.limits().unwrap();
+        assert_eq!(limits[&light].quota.as_millis(), 20);
+        assert_eq!((limits.len(), under), (1, BTreeMap::from([(light, light)])));
+        assert_eq!(weights.limits(), None);
     }
 }
