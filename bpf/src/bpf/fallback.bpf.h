@@ -432,13 +432,14 @@ __noinline u32 let_go(u32 i, u64 now)
 
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, AMP_HELD_QUEUES + i, 0) {
-		u32 index = slot_index(p), to = queue_after_hold(index, i, leaves(p), now);
+		u32 index = slot_index(p), to;
 		struct amp_slot *s = slot_at(index);
 
 		seen++;
 		__sink(seen);
 		if (seen > MAX_SCAN)
 			break;
+		to = queue_after_hold(index, i, leaves(p), now);
 		if (to == STAYS || !s)
 			continue;
 		if (to != AMP_FAIR_QUEUE)

@@ -63,8 +63,11 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 	s->core_type = type;
 	if (s->state == AMP_LET_GO)
 		settle(s);
-	/* its group has had the rest of its time while it waited: it goes, and waits again */
-	else if (held(p, s))
+	/*
+	 * its group has had the rest of its time while it waited: it goes, and waits again, unless it cannot be held and would be back
+	 * at once
+	 */
+	else if (!p->migration_disabled && held(p, s))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	s->state = AMP_BEGAN;
 	advance_clock(s);
