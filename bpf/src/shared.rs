@@ -43,8 +43,9 @@ pub(crate) const MAX_LIMITS: usize = intf::amp_consts_AMP_MAX_LIMITS as usize;
 pub(crate) const MAX_BANKS: usize = intf::amp_consts_AMP_MAX_BANKS as usize;
 pub(crate) const MAX_SLOTS: u32 = 1 << intf::amp_consts_AMP_SLOT_BITS;
 pub(crate) const NR_LATENCIES: usize = intf::amp_consts_AMP_NR_LATENCIES as usize;
-/// The same as [`QUEUED`] to user space.
+/// The same as [`QUEUED`] to user space, as the next.
 pub(crate) const LET_GO: u8 = intf::amp_thread_state_AMP_LET_GO as u8;
+pub(crate) const OVERDUE: u8 = intf::amp_thread_state_AMP_OVERDUE as u8;
 pub(crate) const QUEUED: u8 = intf::amp_thread_state_AMP_QUEUED as u8;
 pub(crate) const BEGAN: u8 = intf::amp_thread_state_AMP_BEGAN as u8;
 #[cfg(test)]

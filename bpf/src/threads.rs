@@ -1,6 +1,6 @@
 //! The table of threads that BPF keeps in shared memory.
 
-use crate::shared::{Slot, ANY, BEGAN, LET_GO, MAX_TYPES, MAX_WEIGHT, QUEUED};
+use crate::shared::{Slot, ANY, BEGAN, LET_GO, MAX_TYPES, MAX_WEIGHT, OVERDUE, QUEUED};
 use memmap2::{MmapOptions, MmapRaw};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
@@ -258,7 +258,7 @@ impl Table {
 /// CPU runs.
 fn state(noted: u8, index: u32, current: impl FnOnce() -> u32) -> State {
     match noted {
-        QUEUED | LET_GO => State::Queued,
+        QUEUED | LET_GO | OVERDUE => State::Queued,
         BEGAN if current() == index => State::Running,
         // going to sleep leaves no trace in the slot
         _ => State::Sleeping,

@@ -399,10 +399,15 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 __noinline u32 queue_after_hold(u32 index, u32 i, bool gone, u64 now)
 {
 	struct amp_slot *s = slot_at(index);
+	u64 clock, waited;
+	bool paid;
 	u32 to;
-	u64 clock;
 
-	if (!s || (!gone && held_until(i, now) && elapsed(now, s->queued_at) < MAX_HELD_NS))
+	if (!s)
+		return STAYS;
+	waited = elapsed(now, s->queued_at);
+	paid = !held_until(i, now);
+	if (!paid && !gone && waited < MAX_HELD_NS)
 		return STAYS;
 	to = destination(index, AMP_FAIR_QUEUE);
 	if (shared.fallback && placement_of(s) >= nr_types) {
@@ -414,9 +419,10 @@ __noinline u32 queue_after_hold(u32 index, u32 i, bool gone, u64 now)
 	clock = shared.clock[s->clock & 15];
 	if (time_before(s->vtime, clock))
 		s->vtime = clock;
-	s->queued_at = now;
-	s->state = AMP_LET_GO;
-	if (s->limit)
+	/* to the kernel both waits are one */
+	s->queued_at = waited > MAX_HELD_NS / 2 ? now - MAX_HELD_NS / 2 : now;
+	s->state = paid ? AMP_LET_GO : AMP_OVERDUE;
+	if (paid)
 		charge(s->limit, slice_ns);
 	return to;
 }
@@ -453,28 +459,36 @@ __noinline u32 let_go(u32 i, u64 now)
 	return types;
 }
 
+/* The limit whose threads were let go last: others below the same limit are next. */
+static u32 served;
+
 /* Lets everybody go whose control group has CPU time again, and has idle CPUs look for them. */
 __noinline int let_all_go(u64 now)
 {
-	u32 types = 0, seen = shared.holding, i;
+	u32 types = 0, seen = shared.holding, nr = shared.nr_limits, after = served, n;
 	bool any = false;
 
-	if (!seen)
+	if (!seen || nr < 2)
 		return 0;
-	bpf_for(i, 1, shared.nr_limits) {
+	bpf_for(n, 0, nr - 1) {
+		u32 i = 1 + (after + n) % (nr - 1), of;
+
 		if (scx_bpf_dsq_nr_queued(AMP_HELD_QUEUES + i) <= 0)
 			continue;
 		any = true;
-		types |= let_go(i, now);
+		of = let_go(i, now);
+		if (of)
+			served = i;
+		types |= of;
 	}
-	/* who is held just now is not in his queue yet: there is one more timer at least */
+	/* who is held just now may not be in his queue yet */
 	if (any)
-		shared.holding = 2;
+		shared.holding = HELD_LATELY;
 	else
 		__sync_val_compare_and_swap(&shared.holding, seen, seen - 1);
-	bpf_for(i, 0, nr_types)
-		if (types & 1 << i)
-			kick_idle(i);
+	bpf_for(n, 0, nr_types)
+		if (types & 1 << n)
+			kick_idle(n);
 	return 0;
 }
 

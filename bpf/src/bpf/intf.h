@@ -60,6 +60,7 @@ enum amp_thread_state {
 	AMP_BEGAN = 2,
 	AMP_HELD = 3,		/* its control group has had all its CPU time: to user space, it sleeps */
 	AMP_LET_GO = 4,		/* the same as AMP_QUEUED, with a slice of its limit put aside */
+	AMP_OVERDUE = 5,	/* the same without: it waited too long for its limit, or is on its way out */
 };
 
 /*
@@ -198,7 +199,7 @@ struct amp_shared {
 	u32 weighted;		/* some control groups have a weight in `group_weights` */
 	u32 limited;		/* some control groups have a limit in `group_limits` */
 	u32 nr_limits;		/* limits below this index may be in use */
-	u32 holding;		/* 2: at the last timer, or since, somebody waited for CPU time of his control group; 1: at the one before */
+	u32 holding;		/* timers until nobody has waited for CPU time of his control group for a second; 0: so it is */
 	u32 capacity[8];	/* by core type: of one CPU at present, 1024 for the fastest type at its best; AMP_MAX_TYPES */
 	u32 load[8];		/* 2^20 / (number of CPUs * capacity): weight of one waiting thread in the choice of a queue */
 	u64 heartbeat;		/* bpf_ktime_get_ns() of the last commit */

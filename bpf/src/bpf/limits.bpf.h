@@ -17,13 +17,15 @@
 #define PF_EXITING 0x4
 #endif
 
-/* linux/sched/signal.h: the process ends, or starts another program */
+/* linux/sched/signal.h: the process ends */
 #ifndef SIGNAL_GROUP_EXIT
 #define SIGNAL_GROUP_EXIT 0x4
 #endif
 
 /* Groups with a limit above each other that are looked at. */
 #define MAX_NESTED 8
+/* Timers after somebody was held for which they go on looking: he comes to his queue only after amp_enqueue() is through with him. */
+#define HELD_LATELY 200
 /*
  * Nobody is held for longer, whatever his group has had, and nothing is owed for longer: the kernel takes a wait of ten seconds for a stall, and
  * ends us.
@@ -114,21 +116,28 @@ static __noinline int charge(u32 i, u64 ran)
 	return 0;
 }
 
-/* Whether @p is on its way out: it is let go, so that somebody who was killed does not wait for its end. */
+/*
+ * Whether @p is on its way out, alone, with its process, or because another thread of that starts another program: it is let go, so that
+ * nobody waits for its end.
+ */
 static __always_inline bool leaves(const struct task_struct *p)
 {
-	return p->flags & PF_EXITING || p->signal->flags & SIGNAL_GROUP_EXIT;
+	const struct task_struct *stays = p->signal->group_exec_task;
+
+	return p->flags & PF_EXITING || p->signal->flags & SIGNAL_GROUP_EXIT || (stays && stays != p);
 }
 
 /* Whether @p has to wait for a new period. */
 static __always_inline bool held(const struct task_struct *p, const struct amp_slot *s)
 {
-	return shared.limited && s->limit && !leaves(p) && held_until(s->limit, now_ns());
+	/* once: user space may write it */
+	u32 limit = shared.limited ? READ_ONCE(s->limit) : 0;
+
+	return limit && !leaves(p) && held_until(limit, now_ns());
 }
 
 /*
  * Gives back what was put aside for the thread of @s when it was let go, now that it runs: from here on it is charged as everybody is.
- * Whoever did not get that far, because his affinity changed just then or because he went, has cost his group a slice.
  */
 static __always_inline void settle(struct amp_slot *s)
 {

@@ -331,32 +331,43 @@ static __noinline bool others_first(const struct task_struct *p, struct amp_slot
 }
 
 /*
- * Has @p wait until its group may run again, if it has had all its time. Not one that has disabled migration: others may wait for
- * what it does.
+ * Has @p, whose state was @was, wait until its group may run again, if it has had all its time. Not one that has disabled
+ * migration: others may wait for what it does. Nor one that was let go and comes back before it has run. Whoever is held and comes
+ * back, because his affinity or his weight changed, has waited all that time.
  */
-static __always_inline bool hold(struct task_struct *p, struct amp_slot *s, u64 enq_flags)
+static __always_inline bool hold(struct task_struct *p, struct amp_slot *s, u32 was, u64 enq_flags)
 {
+	u32 limit;
 	u64 now;
 
-	if (!shared.limited || !s->limit || leaves(p))
+	if (!shared.limited || !s->limit || was == AMP_LET_GO || was == AMP_OVERDUE || leaves(p))
 		return false;
 	fold(p, s);
+	follow_group(p, s);
+	/* once: user space may write it */
+	limit = READ_ONCE(s->limit);
 	now = now_ns();
-	if (!held_until(s->limit, now))
+	if (!limit || !held_until(limit, now))
 		return false;
-	__sync_fetch_and_add(&limit_at(s->limit)->nr_held, 1);
+	if (was != AMP_HELD) {
+		s->queued_at = now;
+		__sync_fetch_and_add(&limit_at(limit)->nr_held, 1);
+	} else if (elapsed(now, s->queued_at) >= MAX_HELD_NS) {
+		s->state = AMP_OVERDUE;
+		return false;
+	}
 	s->state = AMP_HELD;
 	s->placed_at = 0;
-	s->queued_at = now;
-	/* before it can be found there: the timer must not rest meanwhile */
-	shared.holding = 2;
-	scx_bpf_dsq_insert(p, AMP_HELD_QUEUES + s->limit, slice_ns, enq_flags);
+	/* before it can be found there: the timer must not rest meanwhile, or is started again */
+	__sync_lock_test_and_set(&shared.holding, HELD_LATELY);
+	keep_watch();
+	scx_bpf_dsq_insert(p, AMP_HELD_QUEUES + limit, slice_ns, enq_flags);
 	return true;
 }
 
 void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 {
-	u32 index = slot_index(p), cpu = cpu_of_task(p), q;
+	u32 index = slot_index(p), cpu = cpu_of_task(p), q, was;
 	struct amp_slot *s = slot_at(index);
 	s32 idle, victim;
 	u64 vtime;
@@ -364,14 +375,16 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!s)
 		return;
 	keep_watch();
-	s->state = AMP_QUEUED;
+	was = s->state;
+	if (was != AMP_LET_GO && was != AMP_OVERDUE)
+		s->state = AMP_QUEUED;
 	if (p->migration_disabled && stuck(p, enq_flags)) {
 		if (index != AMP_UNTRACKED)
 			fold(p, s);
 		scx_bpf_dsq_insert(p, dsq_local(), slice_ns, enq_flags);
 		return;
 	}
-	if (hold(p, s, enq_flags))
+	if (hold(p, s, was, enq_flags))
 		return;
 	/*
 	 * From amp_cpu_release(), where the kernel's search below takes the thread for one that

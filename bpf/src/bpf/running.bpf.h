@@ -67,7 +67,7 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 	 * its group has had the rest of its time while it waited: it goes, and waits again, unless it cannot be held and would be back
 	 * at once
 	 */
-	else if (!p->migration_disabled && held(p, s))
+	else if (s->state != AMP_OVERDUE && !p->migration_disabled && held(p, s))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	s->state = AMP_BEGAN;
 	advance_clock(s);

@@ -34,9 +34,9 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// A place that no limit has.
-    fn free(&self) -> Option<u16> {
-        let taken = |i: &u16| self.limits.values().any(|l| l == i);
+    /// A place that no limit has, nor had until just now: `gone`, whose queues may have threads.
+    fn free(&self, gone: &[u16]) -> Option<u16> {
+        let taken = |i: &u16| gone.contains(i) || self.limits.values().any(|l| l == i);
         (1..MAX_LIMITS as u16).find(|i| !taken(i))
     }
 }
@@ -88,7 +88,7 @@ impl Scheduler {
         limits: &BTreeMap<u64, Limit>,
         under: &BTreeMap<u64, u64>,
     ) -> Result<usize, libbpf_rs::Error> {
-        if limits.is_empty() && self.groups.limits.is_empty() {
+        if limits.is_empty() && self.groups.limits.is_empty() && self.groups.under.is_empty() {
             return Ok(0);
         }
         let known = &mut self.groups.limits;
@@ -97,10 +97,11 @@ impl Scheduler {
             .collect();
         // without a quota BPF holds nobody; before their places are another group's
         gone.iter().for_each(|i| self.write_limit(*i, None));
-        let mut left_out = 0;
+        // one that fails keeps no other from its limit
+        let mut failed = None;
         for id in limits.keys() {
-            if !self.groups.limits.contains_key(id) && !self.create_limit(*id)? {
-                left_out += 1;
+            if !self.groups.limits.contains_key(id) {
+                failed = self.create_limit(*id, &gone).err().or(failed);
             }
         }
         let place = |id: &u64| self.groups.limits.get(id).copied();
@@ -120,11 +121,14 @@ impl Scheduler {
                 addr_of_mut!(bss.shared.limited).write_volatile(some);
             }
         }
-        left_out += self.put_under(under)?;
+        let left_out = self.put_under(under);
         let under = &self.groups.under;
         let of = |group| under.get(&group).copied().unwrap_or(0);
         (1..self.slots_used()).for_each(|slot| self.table.limit(slot, of));
-        Ok(left_out)
+        match failed {
+            Some(e) => Err(e),
+            None => left_out,
+        }
     }
 
     /// Writes limit `i`, and the place of the one above.
@@ -146,12 +150,12 @@ impl Scheduler {
         }
     }
 
-    /// Finds a place for the limit of group `id`; `false` if there is none.
-    fn create_limit(&mut self, id: u64) -> Result<bool, libbpf_rs::Error> {
-        let Some(i) = self.groups.free() else {
-            return Ok(false);
+    /// Finds a place for the limit of group `id`, if there is one besides `gone`.
+    fn create_limit(&mut self, id: u64, gone: &[u16]) -> Result<(), libbpf_rs::Error> {
+        let Some(i) = self.groups.free(gone) else {
+            return Ok(());
         };
-        // what had that place before has left its queue
+        // what had that place before has its queue
         if i >= self.groups.created {
             let mut index = u32::from(i).to_ne_bytes();
             let input = ProgramInput {
@@ -174,7 +178,7 @@ impl Scheduler {
             }
         }
         self.groups.limits.insert(id, i);
-        Ok(true)
+        Ok(())
     }
 
     /// Whether somebody waits for CPU time of his control group, as of some milliseconds ago. Who does is
