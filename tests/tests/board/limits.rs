@@ -70,12 +70,28 @@ little() {
     from=$(now); kill -9 $all; wait $all; all=; echo "killed-$who $(($(now) - from))"
     echo max >a/cpu.max
 }
+# two groups below one whose quota is the narrow one, each with more threads than that has slices
+siblings() {
+    echo 20000 100000 >b/cpu.max; echo 80000 100000 >b/c/cpu.max; echo 80000 100000 >b/d/cpu.max
+    spin b/c 8; spin b/d 8; measure siblings b/c b/d; over
+    for g in b b/c b/d; do echo max >$g/cpu.max; done
+}
+# held threads whose affinity is changed over and over, for longer than the kernel takes for a stall
+touched() {
+    echo 1000 1000000 >a/cpu.max; spin a 6; sleep 1
+    n=0; p=$(pidof amp-workload | cut -d' ' -f1)
+    while [ $n -lt 25 ]; do
+        for t in /proc/$p/task/*; do taskset -p $((63 - n % 2)) ${t##*/} >/dev/null; done
+        n=$((n + 1)); sleep 0.6
+    done
+    kill -9 $all; wait $all; all=; echo max >a/cpu.max
+}
 cases eevdf
 for policy in hsp acfs; do
     scx_amp run --policy $policy --provider none 2>/tmp/log & pid=$!
     i=0; while [ "$(cat /sys/kernel/sched_ext/state)" != enabled ] && [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done
     cases $policy
-    [ $policy = hsp ] && { many; little; }
+    [ $policy = hsp ] && { many; little; siblings; touched; }
     echo "state-$policy $(cat /sys/kernel/sched_ext/state)"
     kill -INT $pid; wait $pid; echo "status $?"
     sed 's/^/log /' /tmp/log
@@ -123,6 +139,14 @@ fn control_groups_have_no_more_than_their_limits() {
     assert!(least > 0.3, "hsp: {least}");
     let many = used("hsp", "many")[0];
     assert!((many - 1.0).abs() < 0.1, "hsp: {many} CPUs, not 1");
+    let siblings = used("hsp", "siblings");
+    println!("hsp: siblings {siblings:.3?}");
+    let sum: f64 = siblings.iter().sum();
+    assert!(
+        (sum / 0.2 - 1.0).abs() < 0.1,
+        "hsp: {sum} of a CPU, not 0.2"
+    );
+    assert!(siblings.iter().all(|is| *is > 0.05), "hsp: {siblings:?}");
     let lifted = used("hsp", "lifted")[0];
     assert!(lifted > 5.0, "hsp: {lifted} CPUs without a limit");
     for policy in ["hsp", "acfs"] {
