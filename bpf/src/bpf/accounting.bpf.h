@@ -64,13 +64,13 @@ static __always_inline u64 sleep_credit(const struct amp_slot *s)
  * Lets @s live on virtual clock @to, keeping its lead or lag within bounds. Sleep is not saved up,
  * see sleep_credit().
  */
-__noinline int set_clock(struct amp_slot *s __arg_nonnull, u32 to, bool slept)
+static __always_inline void set_clock(struct amp_slot *s, u32 to, bool slept)
 {
 	s64 lead, max_lead = MAX_LEAD * slice_ns, max_lag = slept ? sleep_credit(s) : MAX_LAG * slice_ns + rotate_ns;
 	u32 from = s->clock;
 
 	if (from >= AMP_NR_CLOCKS || to >= AMP_NR_CLOCKS)
-		return 0;
+		return;
 	lead = s->vtime - shared.clock[from];
 	if (lead < -max_lag)
 		lead = -max_lag;
@@ -78,7 +78,6 @@ __noinline int set_clock(struct amp_slot *s __arg_nonnull, u32 to, bool slept)
 		lead = max_lead;
 	s->vtime = shared.clock[to] + lead;
 	s->clock = to;
-	return 0;
 }
 
 /* Takes from @s what it saved up asleep, for a wake-up that goes past the queues. */

@@ -23,7 +23,7 @@ static bool idle_for(const struct task_struct *p, u32 type, const struct cpumask
 }
 
 /* Whether anybody waits for a CPU of @type. */
-__noinline bool somebody_waits(u32 type)
+static bool somebody_waits(u32 type)
 {
 	u32 q;
 
@@ -35,7 +35,7 @@ __noinline bool somebody_waits(u32 type)
 }
 
 /* Whether anybody waits in @q who may run on @cpu. Who is kept on other CPUs is no reason to take this one from anybody. */
-__noinline bool waits_for(u64 q, s32 cpu)
+static bool waits_for(u64 q, s32 cpu)
 {
 	struct task_struct *p;
 	bool any = false;
@@ -177,7 +177,7 @@ static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool 
  * faster type's only one that is unplaced or has waited to the bound, unless the queue has been in
  * use all that time.
  */
-__noinline bool take(u32 q, s32 cpu, bool down)
+static bool take(u32 q, s32 cpu, bool down)
 {
 	u64 now = now_ns();
 	bool any = !down || backlog_due(q, now), taken = false;
@@ -205,7 +205,7 @@ __noinline bool take(u32 q, s32 cpu, bool down)
  * deadline @mine: the CPUs behind one cache have more to do than those behind the other. All queues
  * of a type are on one virtual clock.
  */
-__noinline bool take_behind(s32 cpu, u32 type, u32 own, u64 mine)
+static bool take_behind(s32 cpu, u32 type, u32 own, u64 mine)
 {
 	u32 q, first = type_queue[type & (AMP_MAX_TYPES - 1)], end = type_queue[(type & (AMP_MAX_TYPES - 1)) + 1];
 
@@ -255,7 +255,7 @@ static u64 refused_at[AMP_MAX_CPUS];
  * So it is with a CPU that goes offline, from long before we are told of it: the kernel waits for
  * threads in between, and they could be in that queue.
  */
-__noinline bool refused(s32 cpu, u32 q)
+static bool refused(s32 cpu, u32 q)
 {
 	struct task_struct *p;
 	bool may = false;
@@ -295,7 +295,7 @@ static void note_refusal(s32 cpu, u32 q)
 }
 
 /* Takes somebody who waits where no CPU can have him. */
-__noinline bool take_closed(s32 cpu, u32 own)
+static bool take_closed(s32 cpu, u32 own)
 {
 	u32 q;
 

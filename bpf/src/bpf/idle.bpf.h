@@ -13,7 +13,7 @@ static __always_inline u32 placement_of(const struct amp_slot *s)
  * Claims an idle CPU of @type that @p may use; -EBUSY if there is none. @flags: SCX_PICK_IDLE_CORE
  * asks for a core of which no thread is busy; without, such a core is taken first.
  */
-__noinline s32 idle_cpu_of(struct task_struct *p __arg_trusted, s32 prev_cpu, u64 wake_flags, u32 type, u64 flags)
+static s32 idle_cpu_of(struct task_struct *p, s32 prev_cpu, u64 wake_flags, u32 type, u64 flags)
 {
 	struct type_mask *m = bpf_map_lookup_elem(&type_masks, &type);
 
@@ -26,11 +26,13 @@ __noinline s32 idle_cpu_of(struct task_struct *p __arg_trusted, s32 prev_cpu, u6
  * A CPU of @type that runs a thread placed elsewhere and that @p may use; -EBUSY if there is none.
  * Who claims it is to displace that thread: nobody else will be told of it.
  */
-__noinline s32 find_foreign(struct task_struct *p __arg_trusted, u32 type, bool claim)
+static s32 foreign_cpu(const struct task_struct *p, u32 type, bool claim)
 {
 	bool any = false;
 	u32 cpu;
 
+	if (!(shared.foreign & 1 << type))
+		return -EBUSY;
 	bpf_for(cpu, 0, nr_cpus) {
 		struct amp_cpu *c = cpu_record(cpu);
 
@@ -43,14 +45,8 @@ __noinline s32 find_foreign(struct task_struct *p __arg_trusted, u32 type, bool 
 			return cpu;
 	}
 	if (!any)
-		__sync_fetch_and_and(&shared.foreign, ~(1U << (type & (AMP_MAX_TYPES - 1))));
+		__sync_fetch_and_and(&shared.foreign, ~(1U << type));
 	return -EBUSY;
-}
-
-/* The same; mostly there is none. */
-static __always_inline s32 foreign_cpu(const struct task_struct *p, u32 type, bool claim)
-{
-	return shared.foreign >> (type & 31) & 1 ? find_foreign((struct task_struct *)p, type, claim) : -EBUSY;
 }
 
 /*
@@ -58,13 +54,15 @@ static __always_inline s32 foreign_cpu(const struct task_struct *p, u32 type, bo
  * and that @p may use; -EBUSY if there is none. It is lent: the CPU's own threads displace @p as soon
  * as one wakes up. For less than a slice a thread does not leave its caches.
  */
-__noinline s32 find_lent(struct task_struct *p __arg_trusted, u32 type, bool claim)
+static s32 lent_cpu(const struct task_struct *p, u32 type, bool claim)
 {
 	const struct cpumask *idle;
 	s32 found = -EBUSY;
 	u64 now;
 	u32 cpu;
 
+	if (!shared.lending || shared.fallback || !type)
+		return -EBUSY;
 	now = now_ns();
 	idle = smt ? scx_bpf_get_idle_smtmask() : scx_bpf_get_idle_cpumask();
 	bpf_for(cpu, 0, nr_cpus) {
@@ -83,27 +81,14 @@ __noinline s32 find_lent(struct task_struct *p __arg_trusted, u32 type, bool cla
 	return found;
 }
 
-/* The same, if CPUs are lent. */
-static __always_inline s32 lent_cpu(const struct task_struct *p, u32 type, bool claim)
-{
-	if (!shared.lending || shared.fallback || !type)
-		return -EBUSY;
-	return find_lent((struct task_struct *)p, type, claim);
-}
-
-/* The thread runs only for moments. Not one of the kernel's flags for a search. */
-#define SHORT_RUN (1ULL << 32)
-
 /*
  * A placed thread: its own type, then faster ones (they have nothing better to do), then, if it
  * runs only for moments, slower ones too. An unplaced thread: any, fastest first, but none slower
- * than one that it can take from a thread placed elsewhere. @how: as `flags` of idle_cpu_of(), and SHORT_RUN.
+ * than one that it can take from a thread placed elsewhere.
  */
-__noinline s32 pick_idle_with(struct task_struct *p __arg_trusted, const struct amp_slot *s __arg_nonnull, s32 prev_cpu,
-			      u64 wake_flags, u64 how)
+static __always_inline s32 pick_idle_with(struct task_struct *p, const struct amp_slot *s, s32 prev_cpu,
+					  u64 wake_flags, bool short_run, u64 flags)
 {
-	u64 flags = how & ~SHORT_RUN;
-	bool short_run = how & SHORT_RUN;
 	u32 want = placement_of(s), t;
 	s32 cpu;
 
@@ -169,12 +154,11 @@ static s32 idle_sibling(const struct task_struct *p, const struct amp_slot *s, u
 static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slot *s, s32 prev_cpu,
 				     u64 wake_flags, bool short_run)
 {
-	u64 how = short_run ? SHORT_RUN : 0;
 	u32 want = placement_of(s);
 	s32 cpu;
 
 	if (smt) {
-		cpu = pick_idle_with(p, s, prev_cpu, wake_flags, how | SCX_PICK_IDLE_CORE);
+		cpu = pick_idle_with(p, s, prev_cpu, wake_flags, short_run, SCX_PICK_IDLE_CORE);
 		if (cpu >= 0)
 			return cpu;
 		/* choose_queue() has who belongs elsewhere give way */
@@ -184,7 +168,7 @@ static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slo
 		if (cpu >= 0)
 			return cpu;
 	}
-	return pick_idle_with(p, s, prev_cpu, wake_flags, how);
+	return pick_idle_with(p, s, prev_cpu, wake_flags, short_run, 0);
 }
 
 /*

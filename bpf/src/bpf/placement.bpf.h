@@ -30,12 +30,15 @@ __noinline u32 shortest_type(u32 allowed)
 	return best;
 }
 
-/* The next slower type than @want that @allowed has, else the next faster one. */
-__noinline u32 another_type(u32 want, u32 allowed)
+/*
+ * The nearest type that @allowed has: @want itself, else the next slower one, else the next faster
+ * one.
+ */
+__noinline u32 nearest_type(u32 want, u32 allowed)
 {
 	u32 d, t;
 
-	bpf_for(d, 1, AMP_MAX_TYPES) {
+	bpf_for(d, 0, AMP_MAX_TYPES) {
 		t = want + d;
 		if (t < AMP_MAX_TYPES && allowed & 1 << t)
 			return t;
@@ -46,15 +49,6 @@ __noinline u32 another_type(u32 want, u32 allowed)
 			return t;
 	}
 	return 0;
-}
-
-/*
- * The nearest type that @allowed has: @want itself, else the next slower one, else the next faster
- * one.
- */
-static __always_inline u32 nearest_type(u32 want, u32 allowed)
-{
-	return allowed >> (want & (AMP_MAX_TYPES - 1)) & 1 ? want & (AMP_MAX_TYPES - 1) : another_type(want, allowed);
 }
 
 /* The queue of @type nearest to @cpu. */
@@ -164,7 +158,7 @@ static __always_inline bool ahead(const struct amp_slot *s)
  * used less than its share, or because the other's turn is over much later than its own would be.
  * Says to the other that it has had its turn, so that it queues.
  */
-__noinline bool preempts(const struct amp_slot *s __arg_nonnull, u32 cpu)
+static __always_inline bool preempts(const struct amp_slot *s, u32 cpu)
 {
 	struct amp_cpu *c = cpu_record(cpu);
 	u32 index = c->slot;
@@ -288,7 +282,7 @@ static __always_inline bool stuck(const struct task_struct *p, u64 enq_flags)
 #define NOBODY (~0ULL >> 1)
 
 /* The deadline of the first thread of @q, NOBODY if it is empty. */
-__noinline u64 head_of(u64 q)
+static u64 head_of(u64 q)
 {
 	struct task_struct *p;
 	u64 at = NOBODY;
