@@ -406,7 +406,7 @@ __noinline u32 queue_after_hold(u32 index, u32 i, bool gone, u64 now)
 	if (!s)
 		return STAYS;
 	waited = elapsed(now, s->queued_at);
-	paid = !held_until(i, now);
+	paid = !exhausted(i, now);
 	if (!paid && !gone && waited < MAX_HELD_NS)
 		return STAYS;
 	to = destination(index, AMP_FAIR_QUEUE);

@@ -101,7 +101,7 @@ struct amp_slot {
 };
 
 /*
- * A limit of CPU time that a control group has (cpu.max). User space writes it but for `until`, `left` and `nr_held`; `quota`
+ * A limit of CPU time that a control group has (cpu.max). User space writes it but for `until` and `left`; `quota`
  * last where it is new, and 0 where it is gone.
  */
 struct amp_limit {
@@ -110,10 +110,9 @@ struct amp_limit {
 	u64 most;		/* ns of CPU time that may be saved up: the quota, and a burst if there is one */
 	u64 until;		/* bpf_ktime_get_ns() at the end of the present period */
 	s64 left;		/* ns of CPU time; below 0: what was had in advance */
-	u64 nr_held;		/* threads that had to wait for the next period */
 	u32 above;		/* the nearest limit of the groups above; 0: none */
 	u32 pad32;
-	u64 pad64;		/* a cache line */
+	u64 pad64[2];		/* a cache line */
 };
 
 /* What amp_create_limit() is told. */
@@ -183,7 +182,7 @@ struct amp_meter {
 };
 
 /*
- * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `weighted`, `limited`, `capacity`,
+ * The rest of the shared state. User space only reads it, but for `lending`, `follow`, `weighted`, `limited`, `nr_limits`, `capacity`,
  * `load` and `interval_ns`.
  */
 struct amp_shared {

@@ -75,29 +75,22 @@ static __always_inline void refill(struct amp_limit *l, u64 now)
 	__sync_fetch_and_add(&l->left, due - left);
 }
 
-/* When threads under limit @i may run again, which may be a period that is over by then; 0: they may now. */
-__noinline u64 held_until(u32 i, u64 now)
+/* Whether the groups under limit @i, or one above, have had all the time that they may for now. */
+__noinline bool exhausted(u32 i, u64 now)
 {
-	u64 latest = 0;
 	u32 level;
 
 	bpf_for(level, 0, MAX_NESTED) {
 		struct amp_limit *l = limit_at(i);
-		u64 quota = l->quota, at;
-		s64 left;
 
 		if (!i)
 			break;
 		refill(l, now);
-		left = l->left;
-		if (quota && left <= 0) {
-			at = l->until + (u64)-left / quota * l->period;
-			if (at > latest)
-				latest = at;
-		}
+		if (l->quota && l->left <= 0)
+			return true;
 		i = l->above;
 	}
-	return latest;
+	return false;
 }
 
 /* Takes what a thread under limit @i ran from that limit, and from those above. */
@@ -133,7 +126,7 @@ static __always_inline bool held(const struct task_struct *p, const struct amp_s
 	/* once: user space may write it */
 	u32 limit = shared.limited ? READ_ONCE(s->limit) : 0;
 
-	return limit && !leaves(p) && held_until(limit, now_ns());
+	return limit && !leaves(p) && exhausted(limit, now_ns());
 }
 
 /*

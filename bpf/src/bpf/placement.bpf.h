@@ -341,11 +341,10 @@ static __always_inline bool hold(struct task_struct *p, struct amp_slot *s, u32 
 	/* once: user space may write it */
 	limit = READ_ONCE(s->limit);
 	now = now_ns();
-	if (!limit || !held_until(limit, now))
+	if (!limit || !exhausted(limit, now))
 		return false;
 	if (was != AMP_HELD) {
 		s->queued_at = now;
-		__sync_fetch_and_add(&limit_at(limit)->nr_held, 1);
 	} else if (elapsed(now, s->queued_at) >= MAX_HELD_NS) {
 		s->state = AMP_OVERDUE;
 		return false;
