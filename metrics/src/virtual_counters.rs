@@ -102,11 +102,11 @@ pub trait VirtualSource: Send {
         false
     }
 
-    /// Adds what it counted since the last call, at time `now`. `threads` is empty unless
+    /// Adds what it counted since the last call that went well, at time `now`. `threads` is empty unless
     /// [`VirtualSource::by_application`].
     ///
     /// # Errors
-    /// When it can no longer be read.
+    /// When it cannot be read now: what it has added is dropped then, and the next call is to tell of both intervals.
     fn sample(
         &mut self,
         now: Nanos,
@@ -136,10 +136,31 @@ impl Default for Roots {
     }
 }
 
+/// How many samples in a row a source may fail before it is given up: firmware behind a sensor is busy now and then.
+const PATIENCE: u32 = 20;
+
+/// A source in use.
+struct Used {
+    source: Box<dyn VirtualSource>,
+    /// Samples that have failed since the last one that did not, and why the last of them did.
+    failed: u32,
+    why: String,
+}
+
+impl From<Box<dyn VirtualSource>> for Used {
+    fn from(source: Box<dyn VirtualSource>) -> Used {
+        Used {
+            source,
+            failed: 0,
+            why: String::new(),
+        }
+    }
+}
+
 /// All sources of a machine. Dropping it removes what they created (resctrl groups).
 #[derive(Default)]
 pub struct VirtualCounters {
-    sources: Vec<Box<dyn VirtualSource>>,
+    sources: Vec<Used>,
     missing: Vec<String>,
     /// Every thread of the snapshot; reused from one to the next.
     everybody: Vec<ThreadSample>,
@@ -185,7 +206,7 @@ impl VirtualCounters {
         for open in energy {
             match open() {
                 Ok(source) => {
-                    all.sources.push(source);
+                    all.sources.push(source.into());
                     break;
                 }
                 Err(e) => all.missing.push(e.to_string()),
@@ -195,9 +216,9 @@ impl VirtualCounters {
     }
 
     /// As [`VirtualCounters::detect`], cache occupancy and memory traffic alone. Groups that
-    /// another of our programs has made in resctrl are removed.
+    /// a program of ours that is gone has left in resctrl are removed.
     pub fn detect_cache(roots: &Roots) -> VirtualCounters {
-        match Resctrl::open(Box::new(SysResctrl::new(&roots.resctrl))) {
+        match Resctrl::open(Box::new(SysResctrl::new(&roots.resctrl)), &roots.proc) {
             Ok(r) => VirtualCounters::of(vec![Box::new(r)]),
             Err(e) => VirtualCounters {
                 missing: vec![e.to_string()],
@@ -224,7 +245,7 @@ impl VirtualCounters {
         ];
         for open in speeds {
             match open() {
-                Ok(source) => all.sources.push(source),
+                Ok(source) => all.sources.push(source.into()),
                 Err(e) => all.missing.push(e.to_string()),
             }
         }
@@ -234,7 +255,7 @@ impl VirtualCounters {
     /// These sources.
     pub fn of(sources: Vec<Box<dyn VirtualSource>>) -> VirtualCounters {
         VirtualCounters {
-            sources,
+            sources: sources.into_iter().map(Used::from).collect(),
             ..VirtualCounters::default()
         }
     }
@@ -247,7 +268,7 @@ impl VirtualCounters {
 
     /// Whether a source in use measures the energy of each core type.
     pub fn energy_per_core_type(&self) -> bool {
-        self.sources.iter().any(|s| s.by_core_type())
+        self.sources.iter().any(|s| s.source.by_core_type())
     }
 
     /// Whether the hardware may say how fast its core types are: that it has said so is another matter.
@@ -265,7 +286,7 @@ impl VirtualCounters {
 
     /// Names of the sources in use.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.sources.iter().map(|s| s.name())
+        self.sources.iter().map(|s| s.source.name())
     }
 
     /// What is not there, and why; grows when a source fails.
@@ -273,28 +294,41 @@ impl VirtualCounters {
         &self.missing
     }
 
+    /// Sources that did not answer at the last sample, and why. What they say next is of all the time since they last did.
+    pub fn silent(&self) -> impl Iterator<Item = String> + '_ {
+        let silent = self.sources.iter().filter(|s| s.failed > 0);
+        silent.map(|s| format!("{}: {}", s.source.name(), s.why))
+    }
+
     /// Replaces the virtual counters of `snapshot` by those of the interval that ends with it. A
-    /// source that fails is dropped, and noted in [`VirtualCounters::missing`].
+    /// source that fails twenty times in a row is dropped, and noted in [`VirtualCounters::missing`].
     pub fn sample(&mut self, snapshot: &mut Snapshot) {
         snapshot.virtual_counters.clear();
         self.everybody.clear();
-        if self.sources.iter().any(|s| s.by_application()) {
+        if self.sources.iter().any(|s| s.source.by_application()) {
             self.everybody.extend(snapshot.everybody());
         }
         let (now, out) = (snapshot.now, &mut snapshot.virtual_counters);
         let (missing, everybody) = (&mut self.missing, &self.everybody);
         self.sources.retain_mut(|s| {
-            let threads = match s.by_application() {
+            let threads = match s.source.by_application() {
                 true => &everybody[..],
                 false => &[],
             };
-            match s.sample(now, threads, out) {
-                Ok(()) => true,
+            let before = out.len();
+            match s.source.sample(now, threads, out) {
+                Ok(()) => s.failed = 0,
                 Err(e) => {
-                    missing.push(format!("{}: {e}", s.name()));
-                    false
+                    out.truncate(before);
+                    s.failed += 1;
+                    s.why = e.to_string();
                 }
             }
+            let lost = s.failed >= PATIENCE;
+            if lost {
+                missing.push(format!("{}: {}", s.source.name(), s.why));
+            }
+            !lost
         });
     }
 }
@@ -344,4 +378,86 @@ pub fn sensor_labels<'a>(
         labels.extend(core.map(|(_, core)| (core.to_owned(), t)));
     }
     labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Subject, VirtualCounter};
+
+    /// Counts a joule per nanosecond, and cannot be read at these samples.
+    struct Moody {
+        fails: fn(u64) -> bool,
+        samples: u64,
+        last: Nanos,
+    }
+
+    impl VirtualSource for Moody {
+        fn name(&self) -> &'static str {
+            "moody"
+        }
+
+        fn sample(
+            &mut self,
+            now: Nanos,
+            _threads: &[ThreadSample],
+            out: &mut Vec<VirtualReading>,
+        ) -> Result<(), VirtualError> {
+            self.samples += 1;
+            let over = now.saturating_sub(self.last);
+            out.push(VirtualReading {
+                counter: VirtualCounter::Energy,
+                of: Subject::Machine,
+                value: over.0 as f64,
+                over,
+            });
+            if (self.fails)(self.samples) {
+                let source = std::io::Error::from_raw_os_error(libc::EAGAIN);
+                let path = "/moody".into();
+                return Err(VirtualError::Io { path, source });
+            }
+            self.last = now;
+            Ok(())
+        }
+    }
+
+    /// What the source tells in `n` samples, 10 ns each, and what is known of it then.
+    fn sampled(n: u64, fails: fn(u64) -> bool) -> (f64, VirtualCounters) {
+        let moody = Moody {
+            fails,
+            samples: 0,
+            last: Nanos::ZERO,
+        };
+        let mut all = VirtualCounters::of(vec![Box::new(moody)]);
+        let mut joules = 0.0;
+        let mut s = Snapshot::default();
+        for i in 1..=n {
+            s.now = Nanos(10 * i);
+            all.sample(&mut s);
+            joules += s.virtual_counters.iter().map(|r| r.value).sum::<f64>();
+        }
+        (joules, all)
+    }
+
+    #[test]
+    fn a_source_that_fails_now_and_then_stays_and_loses_nothing() {
+        let (joules, all) = sampled(100, |i| i % 3 != 0 && i < 99);
+        assert_eq!((joules, all.names().count()), (1000.0, 1));
+        assert!(all.missing().is_empty() && all.silent().next().is_none());
+        let (joules, all) = sampled(10, |i| i == 10);
+        assert_eq!(joules, 90.0);
+        let silent: Vec<String> = all.silent().collect();
+        assert!(
+            silent.len() == 1 && silent[0].contains("moody: /moody"),
+            "{silent:?}"
+        );
+    }
+
+    #[test]
+    fn a_source_that_is_gone_is_given_up_and_told() {
+        let (_, all) = sampled(u64::from(PATIENCE) + 4, |i| i > 4);
+        assert_eq!(all.names().count(), 0);
+        assert_eq!(all.missing().len(), 1);
+        assert!(all.missing()[0].contains("/moody"), "{:?}", all.missing());
+    }
 }

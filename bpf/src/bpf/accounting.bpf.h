@@ -16,6 +16,21 @@
  */
 #define MAX_LEAD 200
 #define MAX_LAG 16
+/* What queues tell apart, in ns of virtual time, see queue_key(). */
+#define QUEUE_STEP 256
+
+/*
+ * Where clocks begin, in ns: 20 s before what queues order by wraps around (queue_key()), so that it does so wherever somebody
+ * tries it out, and not in some months on somebody's machine.
+ */
+#define FIRST_CLOCK ((1ULL << (64 - AMP_SLOT_BITS + 8)) - 20000 * MSEC)
+
+/* By clock: how far a thread may be ahead, in ns: less than MAX_LEAD where more wait than have a turn in time. */
+static u64 most_ahead[16];
+/* By clock: where it goes no further than, because of those in the queue `held_by`; 0: no bound. */
+static u64 latest[16], held_by[16];
+/* By clock: the virtual time of who was as far ahead as may be last. */
+static u64 foremost[16];
 
 /* Adds what @p has run since the last call to its slot. Not for AMP_UNTRACKED. */
 static __always_inline void fold(const struct task_struct *p, struct amp_slot *s)
@@ -61,22 +76,47 @@ static __always_inline u64 sleep_credit(const struct amp_slot *s)
 }
 
 /*
+ * @lead of a thread of @weight on clock @to, within bounds: at least @least (negative), at most what those who wait leave. Verified once, for all
+ * who call it.
+ */
+__noinline s64 bounded_lead(s64 lead, s64 least, u32 to, u32 weight)
+{
+	u64 most, own, at, last;
+
+	if (lead < least)
+		lead = least;
+	if (to >= AMP_NR_CLOCKS)
+		return lead;
+	most = most_ahead[to];
+	own = weight == 100 ? 2 * slice_ns : 200 * slice_ns / (weight ?: 1);
+	if (most < own)
+		most = own;
+	if (lead <= (s64)most)
+		return lead;
+	lead = most;
+	/* those who are so far ahead take turns in order of arrival */
+	if (weight == 100) {
+		at = shared.clock[to] + most;
+		last = foremost[to];
+		if (!time_before(last, at) && time_before(last, at + slice_ns))
+			lead += last - at + QUEUE_STEP;
+		foremost[to] = shared.clock[to] + lead;
+	}
+	return lead;
+}
+
+/*
  * Lets @s live on virtual clock @to, keeping its lead or lag within bounds. Sleep is not saved up,
  * see sleep_credit().
  */
 static __always_inline void set_clock(struct amp_slot *s, u32 to, bool slept)
 {
-	s64 lead, max_lead = MAX_LEAD * slice_ns, max_lag = slept ? sleep_credit(s) : MAX_LAG * slice_ns + rotate_ns;
+	s64 max_lag = slept ? sleep_credit(s) : MAX_LAG * slice_ns + rotate_ns;
 	u32 from = s->clock;
 
 	if (from >= AMP_NR_CLOCKS || to >= AMP_NR_CLOCKS)
 		return;
-	lead = s->vtime - shared.clock[from];
-	if (lead < -max_lag)
-		lead = -max_lag;
-	if (lead > max_lead)
-		lead = max_lead;
-	s->vtime = shared.clock[to] + lead;
+	s->vtime = shared.clock[to] + bounded_lead(s->vtime - shared.clock[from], -max_lag, to, s->weight);
 	s->clock = to;
 }
 
@@ -97,10 +137,15 @@ static __always_inline void forget_sleep(struct amp_slot *s)
  */
 static __always_inline void advance_clock(const struct amp_slot *s)
 {
+	u64 to = s->vtime;
 	u32 c = s->clock;
 
-	if (c < AMP_NR_CLOCKS && time_before(shared.clock[c], s->vtime))
-		shared.clock[c] = s->vtime;
+	if (c >= AMP_NR_CLOCKS)
+		return;
+	if (latest[c] && time_before(latest[c], to))
+		to = latest[c];
+	if (time_before(shared.clock[c], to))
+		shared.clock[c] = to;
 }
 
 /* The clock of a thread that runs or waits on core type @type. */

@@ -110,6 +110,9 @@ static __always_inline u64 elapsed(u64 now, u64 then)
 	return time_before(now, then) ? 0 : now - then;
 }
 
+/* The longest wait of anybody who can be helped, well below ops.timeout_ms. */
+#define LONGEST_WAIT_NS (4000 * MSEC)
+
 /* A queue that none of its CPUs could serve is closed for so long. */
 #define CLOSED_NS (50 * MSEC)
 

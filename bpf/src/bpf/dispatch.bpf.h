@@ -129,12 +129,15 @@ static bool comes_first(u64 q, s32 cpu, struct amp_slot *s, u32 index, u32 clock
 	bpf_for_each(scx_dsq, p, q, 0) {
 		seen++;
 		__sink(seen);
-		if (seen > MAX_SCAN)
+		/* behind so many who may not: the kernel's own search looks at all of them */
+		if (seen > MAX_SCAN) {
+			first = true;
 			break;
+		}
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		/* an untracked thread's time is not known until it stops: it gives way */
-		first = index == AMP_UNTRACKED || time_before((p->scx.dsq_vtime & ~SLOT_MASK), key);
+		first = index == AMP_UNTRACKED || !time_before(key, (p->scx.dsq_vtime & ~SLOT_MASK));
 		break;
 	}
 	return first;

@@ -90,6 +90,15 @@ __noinline bool sort_queue(u64 q)
 	return moved;
 }
 
+/* Sets clock @c to what clock @other shows if that is later. */
+static __always_inline void bring_clock(u32 c, u32 other)
+{
+	u64 at = shared.clock[other & 15];
+
+	if (time_before(shared.clock[c & 15], at))
+		shared.clock[c & 15] = at;
+}
+
 /*
  * User space has written placements into the slots: let them take effect now. Waiting threads
  * change queues; CPUs that run a thread placed elsewhere since the last commit reschedule.
@@ -102,6 +111,10 @@ int amp_commit(void *ctx)
 	u32 i, cpu;
 
 	shared.heartbeat = bpf_ktime_get_ns();
+	/* whom it has sent to a core type waits there by its clock */
+	if (resumed)
+		bpf_for(i, 0, nr_types)
+			bring_clock(i, AMP_FAIR_CLOCK);
 	shared.fallback = 0;
 	shared.nr_commits++;
 	bpf_for(i, 0, nr_queues)
@@ -208,9 +221,6 @@ __noinline bool rotate(void)
 	return true;
 }
 
-/* The longest wait of anybody who can be helped, well below ops.timeout_ms. */
-#define LONGEST_WAIT_NS (4000 * MSEC)
-
 enum wait {
 	WAITED_LITTLE,
 	WAITED_ENOUGH,		/* for a slower CPU to take it; at once if unplaced */
@@ -256,9 +266,22 @@ static __noinline int forgive_lead(u32 index)
 	if (!s || index == AMP_UNTRACKED)
 		return 0;
 	now = shared.clock[s->clock & 15];
-	if (time_before(now, s->vtime))
+	/* but for a clock that does not follow him: there he would come back before those who have waited as long */
+	if (!latest[s->clock & 15] && time_before(now, s->vtime))
 		s->vtime = now;
 	return 0;
+}
+
+/* By CPU: when somebody was put in front there, by bpf_ktime_get_ns(). */
+static u64 rescued_at[AMP_MAX_CPUS];
+
+/*
+ * Whether somebody may be put in front on @cpu, if it is one: not more often than leaves time for those who are next by other rules. A turn
+ * may take twice a slice, for it ends with a tick.
+ */
+static __always_inline bool may_rescue(s32 cpu, u64 now)
+{
+	return cpu >= 0 && elapsed(now, rescued_at[cpu & (AMP_MAX_CPUS - 1)]) >= 4 * slice_ns;
 }
 
 /*
@@ -298,7 +321,8 @@ __noinline bool rescue_last(u64 q, u64 now, u64 nr)
 		if (waited(slot_index(p), now, nr) != WAITED_TOO_LONG)
 			continue;
 		cpu = open_cpu(p);
-		if (cpu >= 0 && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, SCX_ENQ_HEAD)) {
+		if (may_rescue(cpu, now) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, SCX_ENQ_HEAD)) {
+			rescued_at[cpu & (AMP_MAX_CPUS - 1)] = now;
 			forgive_lead(slot_index(p));
 			shared.nr_rescued++;
 			rescued = true;
@@ -313,16 +337,34 @@ __noinline bool rescue_last(u64 q, u64 now, u64 nr)
 #define LONG_QUEUE 16
 
 /*
- * Takes clock @c back to the first of a long queue, whose virtual time to have had a slice by is @first. A clock that ran away from those who wait, by
- * somebody who had not waited in order, would have whoever wakes up queue behind all of them until they have caught up: a thousand threads
- * need seconds for that.
+ * Keeps clock @c of queue @q, in which @nr wait, where those can follow; none: where it is. Who is ahead by so much waits until each of the others has
+ * run for as long.
  */
-static __noinline int hold_clock(u32 c, u64 first)
+static __always_inline void bound_leads(u32 c, u64 q, s64 nr)
 {
-	u64 *clock = &shared.clock[c & 15];
+	u64 most = MAX_LEAD * slice_ns;
+
+	if (nr > 1 && LONGEST_WAIT_NS / nr < most)
+		most = LONGEST_WAIT_NS / nr;
+	most_ahead[c & 15] = most;
+	if (nr < LONG_QUEUE && held_by[c & 15] == q)
+		latest[c & 15] = 0;
+}
+
+/*
+ * Takes clock @c back to the first of a long queue, which queues by @key. A clock that ran away from those who wait, by
+ * somebody who had not waited in order, would have whoever wakes up queue behind all of them until they have caught up: a thousand threads
+ * need seconds for that. Nor does it go on before them: threads that may use other CPUs only are not to be compared by a clock that jumps
+ * to and fro.
+ */
+static __noinline int hold_clock(u32 c, u64 q, u64 key)
+{
+	u64 *clock = &shared.clock[c & 15], first = key_vtime(key, *clock);
 
 	if (time_before(first + slice_ns, *clock))
 		*clock = first;
+	held_by[c & 15] = q;
+	latest[c & 15] = first + slice_ns;
 	return 0;
 }
 
@@ -339,6 +381,7 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 	bool relief, asked = false;
 	u32 seen = 0;
 
+	bound_leads(clock_of(q), q, nr);
 	if (nr <= 0) {
 		/* once may be the moment in which two threads change places */
 		if (shared.backlog_gone & 1ULL << (q & 63))
@@ -350,12 +393,15 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 	__sync_fetch_and_or(&waiting, 1ULL << (q & 63));
 	shared.crowded = 1;
 	relief = backlog_due(q, now);
+	/* first, for whoever is next in turn needs no help but where his CPUs are full of others */
+	if (nr > MAX_SCAN)
+		rescue_last(q, now, nr);
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, q, 0) {
 		enum wait w = waited(slot_index(p), now, nr);
 
 		if (!seen && nr >= LONG_QUEUE)
-			hold_clock(q == AMP_FAIR_QUEUE ? AMP_FAIR_CLOCK : type, key_vtime(p->scx.dsq_vtime));
+			hold_clock(clock_of(q), q, p->scx.dsq_vtime);
 		seen++;
 		__sink(seen);
 		if (seen > MAX_SCAN)
@@ -363,7 +409,8 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 		if (w == WAITED_TOO_LONG) {
 			s32 cpu = open_cpu(p);
 
-			if (cpu >= 0 && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, SCX_ENQ_HEAD)) {
+			if (may_rescue(cpu, now) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, SCX_ENQ_HEAD)) {
+				rescued_at[cpu & (AMP_MAX_CPUS - 1)] = now;
 				forgive_lead(slot_index(p));
 				shared.nr_rescued++;
 				break;
@@ -381,8 +428,6 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 		}
 	}
 	bpf_rcu_read_unlock();
-	if (seen > MAX_SCAN)
-		rescue_last(q, now, nr);
 	if (q == AMP_FAIR_QUEUE)
 		return ~0U;
 	/* faster CPUs may take it at any time */
@@ -519,12 +564,12 @@ __noinline int take_back(void)
 }
 
 /*
- * Whether nobody runs or waits. Who found the table full is not seen to run, and where there was
- * one, it is never so.
+ * Whether nobody runs or waits. Who found the table full is not seen to run: while there is one, it is
+ * never so.
  */
 __noinline int at_rest(void)
 {
-	bool busy = shared.nr_untracked || shared.holding;
+	bool busy = shared.untracked_now || shared.holding;
 	u32 i;
 
 	bpf_for(i, 0, nr_queues + 1) {
@@ -540,12 +585,46 @@ __noinline int at_rest(void)
 	return !busy;
 }
 
+/* Timers in a row at which a higher class had every CPU of a queue, after which others serve it: 20 ms. */
+#define HOGGED 4
+static u8 hogged[64];
+
+/* Closes the queues whose CPUs a higher class has: nobody there asks for who waits in them. */
+__noinline int close_hogged(u64 now)
+{
+	u64 open = 0;
+	u32 i;
+
+	bpf_rcu_read_lock();
+	bpf_for(i, 0, nr_cpus) {
+		u64 bit = 1ULL << (queue_of(i) & 63);
+
+		if (!(open & bit) && !taken_away(i))
+			open |= bit;
+	}
+	bpf_rcu_read_unlock();
+	bpf_for(i, 0, nr_queues) {
+		if (open & 1ULL << (i & 63)) {
+			hogged[i & 63] = 0;
+		} else if (hogged[i & 63] < HOGGED) {
+			hogged[i & 63]++;
+		} else {
+			shared.closed_at = now;
+			__sync_fetch_and_or(&shared.closed, 1ULL << (i & 63));
+		}
+	}
+	return 0;
+}
+
 static int amp_timer(void *map, int *key, struct timer_cell *cell)
 {
 	u64 now = now_ns(), silent = elapsed(now, shared.heartbeat);
 	u32 i, types = 0;
 
 	if (heartbeat_ns && !shared.fallback && silent > heartbeat_ns) {
+		/* whoever waits for a core type is before whoever runs there, on either clock */
+		bpf_for(i, 0, nr_types)
+			bring_clock(AMP_FAIR_CLOCK, i);
 		shared.fallback = 1;
 		shared.nr_fallbacks++;
 	}
@@ -553,6 +632,7 @@ static int amp_timer(void *map, int *key, struct timer_cell *cell)
 	/* whoever still goes offline is seen to at the next turn of somebody who waits for it */
 	if (shared.closed && elapsed(now, shared.closed_at) > CLOSED_NS)
 		shared.closed = 0;
+	close_hogged(now);
 	let_all_go(now);
 	bpf_for(i, 0, nr_queues)
 		types |= relieve_queue(i, queue_type[i & 63], now);

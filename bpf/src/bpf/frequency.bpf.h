@@ -24,7 +24,7 @@ static __always_inline u32 clock_for_load(struct amp_cpu *c, u32 cpu)
 	u32 load = c->load, now = 0;
 
 	/* who found the table full is not seen to run */
-	if (shared.nr_untracked)
+	if (shared.untracked_now)
 		return FASTEST;
 	if (c->slot) {
 		now = scx_bpf_cpuperf_cur(cpu);

@@ -263,6 +263,16 @@ s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake
 
 	if (!s)
 		return prev_cpu;
+	/*
+	 * its affinity has changed while it slept: the CPU must not be claimed for it, for the kernel would put it elsewhere, and
+	 * nobody would wake that CPU
+	 */
+	if (p->nr_cpus_allowed < nr_cpus && !bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr)) {
+		s32 other = bpf_cpumask_any_distribute(p->cpus_ptr);
+
+		if (other >= 0 && other < nr_cpus)
+			prev_cpu = other;
+	}
 	short_run = note_wakeup(p, s);
 	/* amp_enqueue() has it wait */
 	if (held(p, s))

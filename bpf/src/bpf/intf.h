@@ -205,6 +205,7 @@ struct amp_shared {
 	u64 told;		/* the heartbeat whose silence user space was told of */
 	u64 nr_fallbacks;
 	u64 nr_untracked;	/* threads that found the table full */
+	u64 untracked_now;	/* those of them that are there yet */
 	u64 nr_rotations;	/* pairs that the fallback swapped */
 	u64 nr_rescued;		/* threads that waited past the starvation bound and were put in front */
 	u64 nr_commits;
@@ -212,7 +213,7 @@ struct amp_shared {
 	u64 interval_ns;		/* an interval of user space: it keeps the seat of a program that is run again for so long after it was left */
 	u64 relief;		/* bit q: queue q may hold work for CPUs of slower core types */
 	u64 backlog_since[64];	/* by queue: bpf_ktime_get_ns() from which on somebody was in it; 0: nobody at the last timers */
-	u64 closed;		/* bit q: none of the CPUs that serve queue q can, as it goes offline; others do it */
+	u64 closed;		/* bit q: none of the CPUs that serve queue q can, as it goes offline or a higher class has it; others do it */
 	u64 closed_at;		/* bpf_ktime_get_ns() when that was seen last */
 	u64 backlog_gone;	/* bit q: the last timer found nobody in queue q */
 	u64 nr_latencies;	/* recorded so far, also the next index modulo AMP_NR_LATENCIES */

@@ -85,6 +85,16 @@ static u32 reachable_queue(const struct task_struct *p, u32 q)
 	return other;
 }
 
+/* Whether nobody serves any queue of @type. */
+static __always_inline bool closed_type(u32 type)
+{
+	u64 queues;
+
+	type &= AMP_MAX_TYPES - 1;
+	queues = (1ULL << (type_queue[type + 1] & 63)) - (1ULL << (type_queue[type] & 63));
+	return (shared.closed & queues) == queues;
+}
+
 /* @q, or another one for a thread that may run on the core types @allowed, if nobody serves @q. */
 __noinline u32 open_queue(u32 q, u32 allowed)
 {
@@ -137,7 +147,7 @@ static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_
 		type = type_of(cpu);
 	q = *victim >= 0 ? queue_of(*victim) : reachable_queue(p, queue_near(type, cpu, index));
 	if (shared.closed) {
-		q = open_queue(q, allowed);
+		q = reachable_queue(p, open_queue(q, allowed));
 		type = queue_type[q & 63];
 	}
 	if (index != AMP_UNTRACKED)
@@ -257,8 +267,9 @@ static __always_inline void rouse(struct task_struct *p, const struct amp_slot *
 static __always_inline u64 untracked_vtime(const struct task_struct *p, u32 type)
 {
 	u64 left = p->scx.slice, used = left < slice_ns ? slice_ns - left : 0, weight = p->scx.weight ?: 1;
-	u64 vtime = key_vtime(p->scx.dsq_vtime) + used * 100 / weight;
-	u64 least = shared.clock[clock_for(type) & 15] - slice_ns, most = least + MAX_LEAD * slice_ns;
+	u64 clock = shared.clock[clock_for(type) & 15];
+	u64 vtime = key_vtime(p->scx.dsq_vtime, clock) + used * 100 / weight;
+	u64 least = clock - slice_ns, most = least + MAX_LEAD * slice_ns;
 
 	if (time_before(vtime, least))
 		return least;
@@ -281,6 +292,12 @@ static __always_inline bool stuck(const struct task_struct *p, u64 enq_flags)
 
 #define NOBODY (~0ULL >> 1)
 
+/* The clock of queue @q. */
+static __always_inline u32 clock_of(u64 q)
+{
+	return q == AMP_FAIR_QUEUE ? AMP_FAIR_CLOCK : queue_type[q & 63] & (AMP_MAX_TYPES - 1);
+}
+
 /* The deadline of the first thread of @q, NOBODY if it is empty. */
 static u64 head_of(u64 q)
 {
@@ -288,7 +305,7 @@ static u64 head_of(u64 q)
 	u64 at = NOBODY;
 
 	bpf_for_each(scx_dsq, p, q, 0) {
-		at = key_vtime(p->scx.dsq_vtime);
+		at = key_vtime(p->scx.dsq_vtime, shared.clock[clock_of(q) & 15]);
 		break;
 	}
 	return at;
@@ -441,7 +458,11 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 		}
 		scx_bpf_kick_cpu(cpu, 0);
 	}
-	if (!__COMPAT_is_enq_cpu_selected(enq_flags)) {
+	/*
+	 * Whoever waits and may no longer use his CPU is about to be moved off it by the kernel, and queues there: a CPU
+	 * claimed for him now would be forgotten, and taken for busy.
+	 */
+	if (!__COMPAT_is_enq_cpu_selected(enq_flags) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 		/*
 		 * Woken up before it had left its CPU, which is left to that CPU: amp_select_cpu() is
 		 * not asked. A waker that waited for the switch would burn as much time as it takes.

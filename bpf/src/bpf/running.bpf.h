@@ -18,6 +18,9 @@ static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type, bool
 	/* its affinity may exclude that type: then it belongs where it can be, and is in nobody's way */
 	if (want < nr_types)
 		want = nearest_type(want, s->allowed);
+	/* nor where nobody serves that type */
+	if (want < nr_types && shared.closed && closed_type(want))
+		want = type;
 	c->foreign = 0;
 	if (want < nr_types && want != type) {
 		c->foreign = 1;

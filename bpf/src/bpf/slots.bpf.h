@@ -46,9 +46,15 @@ static __always_inline u64 queue_key(u64 vtime, u32 index)
 	return (vtime >> 8) << AMP_SLOT_BITS | index;
 }
 
-static __always_inline u64 key_vtime(u64 key)
+/*
+ * The virtual time in @key, which lacks the topmost bits: those of what is nearest to @clock. A nice-19 thread by itself takes the clock
+ * past what is left of it in eight days.
+ */
+static __always_inline u64 key_vtime(u64 key, u64 clock)
 {
-	return key >> AMP_SLOT_BITS << 8;
+	u64 ahead = (key >> AMP_SLOT_BITS << 8) - clock;
+
+	return clock + ((s64)(ahead << (AMP_SLOT_BITS - 8)) >> (AMP_SLOT_BITS - 8));
 }
 
 static __always_inline struct amp_slot *slot_at(u32 index)
@@ -152,8 +158,10 @@ void BPF_STRUCT_OPS(amp_enable, struct task_struct *p)
 	struct amp_slot *s = slot_at(index);
 	u64 vtime = shared.clock[type];
 
-	if (!index)
+	if (!index) {
 		__sync_fetch_and_add(&shared.nr_untracked, 1);
+		__sync_fetch_and_add(&shared.untracked_now, 1);
+	}
 	scx_bpf_task_set_dsq_vtime(p, queue_key(vtime, index));
 	if (!index || !s)
 		return;
@@ -196,6 +204,8 @@ void BPF_STRUCT_OPS(amp_disable, struct task_struct *p)
 	struct amp_slot *s = slot_at(index);
 
 	scx_bpf_task_set_dsq_vtime(p, 0);
+	if (!index)
+		__sync_fetch_and_sub(&shared.untracked_now, 1);
 	if (!index || !s)
 		return;
 	/* since its last start or tick: all that a short process ran */

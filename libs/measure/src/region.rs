@@ -94,14 +94,13 @@ impl Energy {
 
     /// Joules since the last call.
     fn since(&mut self) -> Result<f64, Error> {
-        let missing = self.sources.missing().len();
         let mut s = Snapshot {
             now: Nanos(self.epoch.elapsed().as_nanos() as u64 + 1),
             ..Snapshot::default()
         };
         self.sources.sample(&mut s);
-        if let Some(failure) = self.sources.missing().get(missing) {
-            return Err(Error::Energy(failure.clone()));
+        if let Some(failure) = self.sources.silent().next() {
+            return Err(Error::Energy(failure));
         }
         let readings = s.virtual_counters.iter();
         let energy = readings.filter(|r| r.counter == VirtualCounter::Energy);

@@ -222,12 +222,10 @@ impl Virtuals {
         all.into_iter().zip(subjects).filter_map(known).collect()
     }
 
-    /// What has failed meanwhile.
-    pub fn failed(&self) -> &[String] {
-        self.sources
-            .missing()
-            .get(self.absent..)
-            .unwrap_or_default()
+    /// What has failed meanwhile, or at the last sample.
+    pub fn failed(&self) -> Vec<String> {
+        let lost = self.sources.missing().iter().skip(self.absent).cloned();
+        lost.chain(self.sources.silent()).collect()
     }
 }
 

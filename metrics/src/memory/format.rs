@@ -221,8 +221,9 @@ fn program(line: Line, now: u64, machines: &mut Vec<Arc<str>>) -> Result<Program
     let mut comm: Comm = [0; 16];
     let name = line.comm.as_bytes();
     match comm.get_mut(..name.len()) {
-        Some(place) if !name.is_empty() && !name.contains(&0) => place.copy_from_slice(name),
-        _ => return Err(of("comm", "want a command name of 1 to 16 bytes")),
+        // a program may have none (prctl(2) takes an empty one)
+        Some(place) if !name.contains(&0) => place.copy_from_slice(name),
+        _ => return Err(of("comm", "want a command name of at most 16 bytes")),
     }
     let arguments = match line.arguments.as_deref() {
         None => 0,
@@ -308,6 +309,39 @@ mod tests {
         // a clock that was wrong then
         let early = read(&text, NOW - 1000).unwrap();
         assert!(early.programs().iter().all(|p| p.met == NOW - 1000));
+    }
+
+    proptest! {
+        /// Whoever gives itself an odd name must not cost everybody's memory.
+        #[test]
+        fn whatever_is_written_is_read_again(
+            name in proptest::collection::vec(1u8.., 0..=16),
+            path in "/.{0,30}",
+            arguments: u64,
+            factor in 0.01f64..50.0,
+        ) {
+            let mut comm = [0; 16];
+            comm[..name.len()].copy_from_slice(&name);
+            let key = Key {
+                on: "big=1024 little=446".into(),
+                executable: Executable { path, size: 1, mtime_ns: 0 },
+                name: ProgramName { comm, arguments },
+            };
+            let mut m = Memory::default();
+            let id = m.enter(&key, NOW).unwrap();
+            m.learn(id, (0, 0), (factor, 0.1), NOW);
+            let again = read(&write(&m).unwrap(), NOW);
+            prop_assert!(again.is_ok(), "{:?}", again.err());
+            let utf8 = std::str::from_utf8(&name).is_ok();
+            prop_assert_eq!(again.unwrap().len(), usize::from(utf8));
+        }
+    }
+
+    #[test]
+    fn a_program_without_a_command_name_is_remembered() {
+        let text = write(&some()).unwrap().replace("nameä", "");
+        assert!(text.contains("\"comm\":\"\""));
+        assert_eq!(read(&text, NOW).unwrap().len(), 2);
     }
 
     #[test]

@@ -82,9 +82,10 @@ impl VirtualSource for Powercap {
         _threads: &[ThreadSample],
         out: &mut Vec<VirtualReading>,
     ) -> Result<(), VirtualError> {
+        let values = self.zones.iter().map(|z| number(&z.file));
+        let values: Vec<u64> = values.collect::<Result<_, _>>()?;
         let mut sum = 0;
-        for z in &mut self.zones {
-            let value = number(&z.file)?;
+        for (z, value) in self.zones.iter_mut().zip(values) {
             // once around at most: the counter lasts for minutes at full power
             sum += if value >= z.last {
                 value - z.last

@@ -21,7 +21,7 @@ impl EnergyMeter {
     /// without one, a meter that shows nothing.
     pub fn of(sources: VirtualCounters) -> EnergyMeter {
         EnergyMeter {
-            source: sources.sources.into_iter().next(),
+            source: sources.sources.into_iter().next().map(|s| s.source),
             readings: Vec::new(),
             total_j: 0.0,
         }

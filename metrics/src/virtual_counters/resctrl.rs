@@ -7,9 +7,13 @@ use crate::resctrl_fs::ResctrlFs;
 use crate::sample::{Subject, ThreadSample, VirtualCounter, VirtualReading};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::path::Path;
 
-/// Begin of the names of our groups.
+/// Begin of the names of our groups, behind which our process and an application stand.
 const PREFIX: &str = "scx_amp-";
+/// How often it is looked at whether threads are still in their groups: another program that counts one of them takes it
+/// into a group of its own.
+const CHECK: Nanos = Nanos::from_secs(10);
 
 /// CPU time in an interval from which on an application gets a group: RMIDs are few, and most
 /// processes sleep.
@@ -39,19 +43,25 @@ pub struct Resctrl {
     occupancy: bool,
     traffic: bool,
     at: Option<Nanos>,
+    /// When the threads of groups were looked at.
+    checked: Nanos,
+    /// Our process.
+    us: u32,
 }
 
-fn name(app: AppId) -> String {
-    format!("mon_groups/{PREFIX}{}", app.0)
+/// Whose a group is by what stands behind [`PREFIX`], and which application's. Versions of old named no owner.
+fn owner(name: &str) -> (Option<&str>, &str) {
+    name.split_once('-')
+        .map_or((None, name), |(owner, app)| (Some(owner), app))
 }
 
 impl Resctrl {
-    /// Uses the resctrl file system behind `fs`. Groups that an earlier run left behind (it was
-    /// killed) are removed.
+    /// Uses the resctrl file system behind `fs`, on a machine with this `/proc`. Groups that an earlier run left behind (it was
+    /// killed) are removed; those of a process that is there stay.
     ///
     /// # Errors
     /// When it is not mounted, or the processor monitors nothing.
-    pub fn open(fs: Box<dyn ResctrlFs>) -> Result<Resctrl, VirtualError> {
+    pub fn open(fs: Box<dyn ResctrlFs>, proc: &Path) -> Result<Resctrl, VirtualError> {
         let root = fs.root().display().to_string();
         let features = fs.read("info/L3_MON/mon_features").map_err(|_| VirtualError::None {
             what: "resctrl",
@@ -70,6 +80,8 @@ impl Resctrl {
             turn: 0,
             ran: BTreeMap::new(),
             at: None,
+            checked: Nanos::ZERO,
+            us: std::process::id(),
         };
         if !r.occupancy && !r.traffic {
             return Err(VirtualError::None {
@@ -77,13 +89,20 @@ impl Resctrl {
                 reason: "neither llc_occupancy nor mbm_total_bytes among its features".to_owned(),
             });
         }
+        let us = r.us.to_string();
         for left in r.fs.list("mon_groups").unwrap_or_default() {
-            if left.starts_with(PREFIX) {
-                // somebody else's instance may be running: then it stays
+            let Some((owner, _)) = left.strip_prefix(PREFIX).map(owner) else {
+                continue;
+            };
+            if owner.is_none_or(|o| o == us || !proc.join(o).exists()) {
                 let _ = r.fs.remove(&format!("mon_groups/{left}"));
             }
         }
         Ok(r)
+    }
+
+    fn name(&self, app: AppId) -> String {
+        format!("mon_groups/{PREFIX}{}-{}", self.us, app.0)
     }
 
     /// How many groups there are now.
@@ -101,16 +120,41 @@ impl Resctrl {
     fn forget(&mut self, app: AppId) -> Result<(), VirtualError> {
         self.order.retain(|a| *a != app);
         if self.groups.remove(&app).is_some() {
-            let group = name(app);
-            self.fs.remove(&group).map_err(|e| self.io(&group, e))?;
+            let group = self.name(app);
+            return match self.fs.remove(&group) {
+                // somebody has tidied up
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other.map_err(|e| self.io(&group, e)),
+            };
         }
         Ok(())
+    }
+
+    /// Lets go of groups that somebody has removed, so that they are made anew, and of what is known of the threads in the
+    /// others, so that they are put there again; but not while another program of ours has groups, which are taken from it so.
+    fn check(&mut self) {
+        let Ok(there) = self.fs.list("mon_groups") else {
+            return;
+        };
+        let us = self.us.to_string();
+        let ours = |g: &String| {
+            let owner = g.strip_prefix(PREFIX).map(owner);
+            owner.map(|(owner, app)| (owner.is_some_and(|o| o == us), app.to_owned()))
+        };
+        let (ours, others): (Vec<_>, Vec<_>) =
+            there.iter().filter_map(ours).partition(|(ours, _)| *ours);
+        let is_there = |a: &AppId| ours.iter().any(|(_, app)| *app == a.0.to_string());
+        self.groups.retain(|a, _| is_there(a));
+        self.order.retain(is_there);
+        if others.is_empty() {
+            self.groups.values_mut().for_each(|g| g.tasks.clear());
+        }
     }
 
     /// Makes a group for `app`, in place of the oldest one if need be and `replace` admits it;
     /// false when no RMID is free.
     fn make(&mut self, app: AppId, mut replace: bool) -> Result<bool, VirtualError> {
-        let group = name(app);
+        let group = self.name(app);
         loop {
             match self.fs.make(&group) {
                 Ok(()) => break,
@@ -136,7 +180,7 @@ impl Resctrl {
 
     /// Sum of `file` over the cache domains of the group; `None` when no domain has a value.
     fn sum(&self, app: AppId, file: &str) -> Option<u64> {
-        let data = format!("{}/mon_data", name(app));
+        let data = format!("{}/mon_data", self.name(app));
         let domains = self.fs.list(&data).ok()?;
         let values = domains
             .iter()
@@ -192,6 +236,10 @@ impl VirtualSource for Resctrl {
         for app in gone {
             self.forget(app)?;
         }
+        if now.saturating_sub(self.checked) >= CHECK {
+            self.checked = now;
+            self.check();
+        }
         // Read first what the interval did, then take in who is new.
         let over = now.saturating_sub(self.at.unwrap_or(now));
         let known: Vec<AppId> = self.groups.keys().copied().collect();
@@ -240,6 +288,7 @@ impl VirtualSource for Resctrl {
             }
         }
         for (app, tids) in apps {
+            let name = self.name(app);
             let Some(group) = self.groups.get_mut(&app) else {
                 continue;
             };
@@ -247,9 +296,7 @@ impl VirtualSource for Resctrl {
             for tid in tids {
                 if group.tasks.insert(tid) {
                     // a thread that has ended meanwhile cannot be moved
-                    let _ = self
-                        .fs
-                        .write(&format!("{}/tasks", name(app)), &format!("{tid}\n"));
+                    let _ = self.fs.write(&format!("{name}/tasks"), &format!("{tid}\n"));
                 }
             }
         }
@@ -260,7 +307,7 @@ impl VirtualSource for Resctrl {
 impl Drop for Resctrl {
     fn drop(&mut self) {
         for app in self.groups.keys() {
-            let _ = self.fs.remove(&name(*app));
+            let _ = self.fs.remove(&self.name(*app));
         }
     }
 }
@@ -338,7 +385,7 @@ mod tests {
     fn with(most: usize) -> (Fake, Resctrl) {
         let fake = Fake::default();
         fake.0.lock().unwrap().most = most;
-        let r = Resctrl::open(Box::new(fake.clone())).unwrap();
+        let r = Resctrl::open(Box::new(fake.clone()), Path::new("/proc")).unwrap();
         (fake, r)
     }
 
@@ -355,6 +402,10 @@ mod tests {
         f.0.lock().unwrap().groups.keys().cloned().collect()
     }
 
+    fn ours(app: u32) -> String {
+        format!("mon_groups/scx_amp-{}-{app}", std::process::id())
+    }
+
     #[test]
     fn groups_come_and_go_with_applications_and_all_at_the_end() {
         let (fake, mut r) = with(10);
@@ -362,11 +413,8 @@ mod tests {
         let s = |apps: &[u32]| threads(apps, 10);
         r.sample(Nanos(0), &s(&[1, 2]), &mut out).unwrap();
         assert!(out.is_empty());
-        assert_eq!(
-            groups(&fake),
-            ["mon_groups/scx_amp-1", "mon_groups/scx_amp-2"]
-        );
-        assert_eq!(fake.0.lock().unwrap().groups["mon_groups/scx_amp-2"], ["2"]);
+        assert_eq!(groups(&fake), [ours(1), ours(2)]);
+        assert_eq!(fake.0.lock().unwrap().groups[&ours(2)], ["2"]);
         fake.0.lock().unwrap().occupancy = 4096;
         r.sample(Nanos(100), &s(&[1, 2]), &mut out).unwrap();
         fake.0.lock().unwrap().occupancy = 5000;
@@ -381,17 +429,44 @@ mod tests {
     }
 
     #[test]
+    fn groups_that_somebody_removes_are_made_again() {
+        let (fake, mut r) = with(10);
+        let mut out = Vec::new();
+        let mut sample = |r: &mut Resctrl, s: u64, apps: &[u32]| {
+            r.sample(Nanos::from_secs(s), &threads(apps, 10 * s), &mut out)
+        };
+        sample(&mut r, 1, &[1, 2]).unwrap();
+        fake.0.lock().unwrap().groups.clear();
+        // one whose group is gone ends
+        sample(&mut r, 2, &[2]).unwrap();
+        for s in 3..=13 {
+            sample(&mut r, s, &[2]).unwrap();
+        }
+        assert_eq!(groups(&fake), [ours(2)]);
+        assert_eq!(fake.0.lock().unwrap().groups[&ours(2)], ["2"]);
+        // its thread was taken into a group of another program that is there yet, and then not any more
+        let other = || "mon_groups/scx_amp-1-2".to_owned();
+        {
+            let mut state = fake.0.lock().unwrap();
+            state.groups.get_mut(&ours(2)).unwrap().clear();
+            state.groups.insert(other(), vec!["2".into()]);
+        }
+        sample(&mut r, 30, &[2]).unwrap();
+        assert!(fake.0.lock().unwrap().groups[&ours(2)].is_empty());
+        fake.0.lock().unwrap().groups.remove(&other());
+        sample(&mut r, 50, &[2]).unwrap();
+        assert_eq!(fake.0.lock().unwrap().groups[&ours(2)], ["2"]);
+    }
+
+    #[test]
     fn the_oldest_group_gives_way() {
         let (fake, mut r) = with(2);
         let mut out = Vec::new();
         for apps in [&[1][..], &[1, 2], &[1, 2, 3]] {
             r.sample(Nanos(0), &threads(apps, 10), &mut out).unwrap();
         }
-        assert_eq!(
-            groups(&fake),
-            ["mon_groups/scx_amp-2", "mon_groups/scx_amp-3"]
-        );
-        assert_eq!(fake.0.lock().unwrap().removed, ["mon_groups/scx_amp-1"]);
+        assert_eq!(groups(&fake), [ours(2), ours(3)]);
+        assert_eq!(fake.0.lock().unwrap().removed, [ours(1)]);
     }
 
     #[test]
@@ -403,7 +478,9 @@ mod tests {
             let mut all = threads(&[1, 2, 3], 10 * i);
             all.extend(threads(&[9], 0));
             r.sample(Nanos(i), &all, &mut out).unwrap();
-            had.push(groups(&fake).join(" ").replace("mon_groups/scx_amp-", ""));
+            let ours = ours(0);
+            let prefix = ours.strip_suffix('0').unwrap();
+            had.push(groups(&fake).join(" ").replace(prefix, ""));
         }
         // one replacement per interval: whoever has had it longest goes, whoever has waited longest
         // comes
@@ -419,22 +496,30 @@ mod tests {
     #[test]
     fn what_a_killed_run_left_is_removed_and_a_machine_without_says_so() {
         let fake = Fake::default();
-        fake.0
-            .lock()
-            .unwrap()
-            .groups
-            .insert("mon_groups/scx_amp-77".into(), Vec::new());
-        fake.0
-            .lock()
-            .unwrap()
-            .groups
-            .insert("mon_groups/others".into(), Vec::new());
-        let r = Resctrl::open(Box::new(fake.clone())).unwrap();
-        assert_eq!(groups(&fake), ["mon_groups/others"]);
+        // as versions of old named them, of a process that is gone, our own of before, of one that is there, and somebody else's
+        for (left, number) in [
+            ("scx_amp-77".to_owned(), 1),
+            (format!("scx_amp-{}-7", i32::MAX), 2),
+            (format!("scx_amp-{}-7", std::process::id()), 3),
+            ("scx_amp-1-7".to_owned(), 4),
+            ("others".to_owned(), 5),
+        ] {
+            let tasks = vec![number.to_string()];
+            let mut state = fake.0.lock().unwrap();
+            state.groups.insert(format!("mon_groups/{left}"), tasks);
+        }
+        let r = Resctrl::open(Box::new(fake.clone()), Path::new("/proc")).unwrap();
+        assert_eq!(
+            groups(&fake),
+            ["mon_groups/others", "mon_groups/scx_amp-1-7"]
+        );
         drop(r);
-        let e = Resctrl::open(Box::new(SysResctrl::new(Path::new("/nowhere"))))
-            .err()
-            .unwrap();
+        let e = Resctrl::open(
+            Box::new(SysResctrl::new(Path::new("/nowhere"))),
+            Path::new("/proc"),
+        )
+        .err()
+        .unwrap();
         assert!(e.to_string().contains("mount -t resctrl"), "{e}");
     }
 }

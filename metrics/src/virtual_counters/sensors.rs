@@ -60,15 +60,16 @@ impl Sensors {
     /// Adds the energy of each core type since the last call, at time `now`; none the first time.
     ///
     /// # Errors
-    /// When one can no longer be read.
+    /// When one cannot be read; nothing has changed then.
     pub fn sample(
         &mut self,
         now: Nanos,
         out: &mut Vec<VirtualReading>,
     ) -> Result<(), VirtualError> {
         let over = self.at.map(|at| now.saturating_sub(at));
-        for s in &mut self.sensors {
-            let value = number(&s.file)?;
+        let values = self.sensors.iter().map(|s| number(&s.file));
+        let values: Vec<u64> = values.collect::<Result<_, _>>()?;
+        for (s, value) in self.sensors.iter_mut().zip(values) {
             if let Some(over) = over {
                 let micro = if s.energy {
                     // the counter of a driver that was loaded anew starts from 0

@@ -54,14 +54,14 @@ impl fmt::Display for Power {
 struct Choice {
     /// The one that was asked for at the start.
     base: String,
-    /// The last one that power has chosen, or `base`.
-    now: String,
+    /// The last one that power has chosen, or `base`; none if it could not be had.
+    now: Option<String>,
 }
 
 impl Choice {
     fn new(base: String) -> Choice {
         Choice {
-            now: base.clone(),
+            now: Some(base.clone()),
             base,
         }
     }
@@ -69,11 +69,15 @@ impl Choice {
     /// The profile to change to now that the power is set so; none where that is no change.
     fn change(&mut self, power: Option<Power>) -> Option<&str> {
         let wanted = power.and_then(Power::profile).unwrap_or(&self.base);
-        if wanted == self.now {
+        if self.now.as_deref() == Some(wanted) {
             return None;
         }
-        self.now = wanted.to_owned();
-        Some(&self.now)
+        Some(self.now.insert(wanted.to_owned()))
+    }
+
+    /// The last change was refused: the next word on power, if it is the same, asks for it again.
+    fn failed(&mut self) {
+        self.now = None;
     }
 }
 
@@ -89,7 +93,11 @@ pub fn follow(base: String, call: impl Fn(Call) -> bool + Send + 'static) -> Res
         Some(profile) => {
             let why = power.map_or("nobody says what power is set to".into(), |p| p.to_string());
             log::info!("{why}: profile `{profile}`");
-            put(profile, &call)
+            let put = put(profile, &call);
+            if put == Put::Refused {
+                choice.failed();
+            }
+            put != Put::NobodyThere
         }
     };
     let thread = std::thread::Builder::new().name("power".to_owned());
@@ -98,26 +106,34 @@ pub fn follow(base: String, call: impl Fn(Call) -> bool + Send + 'static) -> Res
     Ok(())
 }
 
-/// Asks for a profile; whether anybody is there.
-fn put(profile: &str, call: &impl Fn(Call) -> bool) -> bool {
+/// What became of a wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Put {
+    Done,
+    Refused,
+    NobodyThere,
+}
+
+/// Asks for a profile.
+fn put(profile: &str, call: &impl Fn(Call) -> bool) -> Put {
     let order = match Order::read(Request::Profile(profile.to_owned())) {
         Ok(order) => order,
         Err(e) => {
             log::warn!("profile `{profile}`: {e:#}");
-            return true;
+            return Put::Refused;
         }
     };
     let (answer, answered) = channel();
     if !call(Call { order, answer }) {
-        return false;
+        return Put::NobodyThere;
     }
     match answered.recv() {
         Ok(Answer::Bad(why) | Answer::Failed(why)) => {
             log::warn!("profile `{profile}`: {why}");
-            true
+            Put::Refused
         }
-        Ok(_) => true,
-        Err(_) => false,
+        Ok(_) => Put::Done,
+        Err(_) => Put::NobodyThere,
     }
 }
 
@@ -150,6 +166,11 @@ mod tests {
         assert_eq!(choice.change(Some(Power::Balanced)), Some("fair"));
         assert_eq!(choice.change(Some(Power::Saver)), Some("battery"));
         assert_eq!(choice.change(None), Some("fair"));
+        // one that was refused is asked for again
+        assert_eq!(choice.change(Some(Power::Saver)), Some("battery"));
+        choice.failed();
+        assert_eq!(choice.change(Some(Power::Saver)), Some("battery"));
+        assert_eq!(choice.change(None), Some("fair"));
         // the one that was asked for may be the same
         let mut choice = Choice::new("battery".to_owned());
         assert_eq!(choice.change(Some(Power::Saver)), None);
@@ -168,10 +189,12 @@ mod tests {
             }
             c.answer.send(Answer::Done(String::new())).is_ok()
         };
-        assert!(put("battery", &call));
+        assert_eq!(put("battery", &call), Put::Done);
         // a file that has gone meanwhile changes nothing
-        assert!(put("/nonexistent/p.toml", &call));
+        assert_eq!(put("/nonexistent/p.toml", &call), Put::Refused);
         assert_eq!(*seen.borrow(), ["battery"]);
-        assert!(!put("battery", &|_| false));
+        assert_eq!(put("battery", &|_| false), Put::NobodyThere);
+        let busy = |c: Call| c.answer.send(Answer::Failed("busy".into())).is_ok();
+        assert_eq!(put("battery", &busy), Put::Refused);
     }
 }

@@ -218,19 +218,24 @@ impl Running {
         let big_cpus = self.big_cpus.clone();
         let look = || topology::detect_online(big_cpus.as_ref());
         let mut detected = settled(look, SETTLE)?;
+        // why counters are done without
+        let mut uncounted: Option<String> = None;
         for _ in 0..LOOKS {
-            self.load(&detected)?;
-            // a CPU that came or went while we loaded has ended nothing
+            let loaded = self.load(&detected, uncounted.as_deref());
+            // a CPU that came or went while we loaded has ended nothing, but may have taken its counters along
             let now = look()?;
-            if now == detected {
-                return Ok(());
+            match loaded {
+                _ if now != detected => detected = now,
+                Ok(()) => return Ok(()),
+                Err(e) if uncounted.is_none() => uncounted = Some(format!("{e:#}")),
+                Err(e) => return Err(e),
             }
-            detected = now;
         }
         bail!("CPUs keep coming and going");
     }
 
-    fn load(&mut self, detected: &Detected) -> Result<()> {
+    /// Schedules on the machine as it was `detected`; without counters if they are `uncounted`, for the reason given.
+    fn load(&mut self, detected: &Detected, uncounted: Option<&str>) -> Result<()> {
         let topology = &detected.topology;
         let policy = self
             .changes
@@ -240,12 +245,16 @@ impl Running {
         // there can be only one scheduler, and the counters are needed again
         self.scheduling.let_go();
         let mut inventory = CounterInventory::of(topology)?.with_trust(self.trust.clone());
-        let prepared = provider::prepare(&mut inventory, &self.provider).or_else(|e| {
-            let name = self.provider.name();
-            log::warn!("provider `{name}`: {e:#}; `{INSTEAD}` instead");
-            self.provider = Asked::find(INSTEAD)?;
-            provider::prepare(&mut inventory, &self.provider)
-        })?;
+        let prepared = match uncounted {
+            None => provider::prepare(&mut inventory, &self.provider).or_else(|e| {
+                self.take_instead(&format!("{e:#}"))?;
+                provider::prepare(&mut inventory, &self.provider)
+            })?,
+            Some(why) => {
+                self.take_instead(why)?;
+                provider::without_counters(&mut inventory, &self.provider, why)?
+            }
+        };
         tell_why(self.provider.name(), &prepared);
         let prepared = remembering(self.memory.as_ref(), prepared, topology);
         let machine = Live::attach(detected, &mut inventory, &self.options)?;
@@ -256,6 +265,14 @@ impl Running {
             rules.put(self.scheduling.engine_mut());
         }
         self.inventory = inventory;
+        Ok(())
+    }
+
+    /// Takes the provider that can be had on any machine, because of `why`.
+    fn take_instead(&mut self, why: &str) -> Result<()> {
+        let name = self.provider.name();
+        log::warn!("provider `{name}`: {why}; `{INSTEAD}` instead");
+        self.provider = Asked::find(INSTEAD)?;
         Ok(())
     }
 

@@ -43,5 +43,6 @@ mod soak;
 mod survival;
 mod taken;
 mod validate;
+mod waiting;
 mod wakeups;
 mod weights;

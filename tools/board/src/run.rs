@@ -449,6 +449,7 @@ impl Run {
             None => {
                 add(&[b"machine=".to_vec(), escaped(source.as_bytes())].concat());
                 add(&[b"page=".to_vec(), page].concat());
+                add(b"quick-boot=on");
                 if self.dvfs {
                     add(b"dvfs=on");
                 }

@@ -4,7 +4,7 @@ use crate::pmu::NR_EVENT_COUNTERS;
 use std::path::PathBuf;
 
 /// What the board asks of the plugin:
-/// `machine=PATH,page=PATH[,dilation=N][,quantum=US][,seed=N][,report=on][,dvfs=on][,break=EVENT:FACTOR][,tied=EVENT:COUNTERS]…[,lacks=EVENT]…`.
+/// `machine=PATH,page=PATH[,dilation=N][,quantum=US][,seed=N][,report=on][,dvfs=on][,quick-boot=on][,break=EVENT:FACTOR][,tied=EVENT:COUNTERS]…[,lacks=EVENT]…`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Args {
     /// Machine file, or the name of a shipped machine.
@@ -21,6 +21,9 @@ pub struct Args {
     pub report: bool,
     /// Whether the guest sets the clocks, by the registers of [`amp_machine::frequency`].
     pub dvfs: bool,
+    /// Whether caches, memory and branch prediction are left out until the guest first asks for its totals (see
+    /// [`amp_machine::page::PUBLISH_HINT`]): the kernel boots sooner.
+    pub quick_boot: bool,
     /// An event of the performance monitors that is to count wrongly.
     pub fault: Option<Fault>,
     /// Events that only some counters count.
@@ -74,7 +77,7 @@ impl Tied {
 pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String> {
     let (mut machine, mut page) = (None, None);
     let (mut dilation, mut quantum_us, mut seed, mut report) = (None, None, None, None);
-    let (mut broken, mut dvfs) = (None, None);
+    let (mut broken, mut dvfs, mut quick_boot) = (None, None, None);
     let mut all_tied: Vec<Tied> = Vec::new();
     let mut lacks: Vec<u16> = Vec::new();
     for arg in args {
@@ -92,6 +95,7 @@ pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String
             "seed" => seed.replace(number(key, value, 0, u64::MAX)?).is_some(),
             "report" => report.replace(switch(key, value)?).is_some(),
             "dvfs" => dvfs.replace(switch(key, value)?).is_some(),
+            "quick-boot" => quick_boot.replace(switch(key, value)?).is_some(),
             "break" => broken.replace(fault(key, value)?).is_some(),
             "tied" => {
                 let new = tied(key, value)?;
@@ -112,7 +116,7 @@ pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String
             }
             _ => {
                 return Err(format!(
-                    "unknown argument `{key}`: known are machine, page, dilation, quantum, seed, report, dvfs, break, tied, lacks"
+                    "unknown argument `{key}`: known are machine, page, dilation, quantum, seed, report, dvfs, quick-boot, break, tied, lacks"
                 ))
             }
         };
@@ -128,6 +132,7 @@ pub fn parse<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Args, String
         seed: seed.unwrap_or(1),
         report: report.unwrap_or(false),
         dvfs: dvfs.unwrap_or(false),
+        quick_boot: quick_boot.unwrap_or(false),
         fault: broken,
         tied: all_tied,
         lacks,
@@ -207,6 +212,7 @@ mod tests {
             "quantum=100",
             "seed=9",
             "report=on",
+            "quick-boot=on",
             "break=0x10:0.5",
             "tied=0x10:0-1+4",
             "tied=34:5",
@@ -219,6 +225,7 @@ mod tests {
             (a.dilation, a.quantum_us, a.seed, a.report),
             (Some(4), Some(100), 9, true)
         );
+        assert!(a.quick_boot);
         let fault = a.fault.unwrap();
         assert_eq!((fault.event, fault.factor), (0x10, 0.5));
         assert_eq!((fault.apply(0x10, 9), fault.apply(0x11, 9)), (4, 9));
@@ -233,6 +240,7 @@ mod tests {
             (None, None, 1, false)
         );
         assert_eq!((a.fault, a.tied.len(), a.lacks.len()), (None, 0, 0));
+        assert!(!a.quick_boot);
     }
 
     #[test]

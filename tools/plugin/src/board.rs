@@ -14,7 +14,7 @@ use crate::translate::Arena;
 use crate::vcpu::Vcpu;
 use amp_machine::page::MAX_CPUS;
 use amp_machine::MachineFile;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The board. It lives as long as the process: QEMU calls back until the very end.
 pub struct Board {
@@ -31,6 +31,8 @@ pub struct Board {
     /// The clocks, if the guest sets them.
     pub frequency: Option<Frequency>,
     pub arena: Arena,
+    /// Whether caches, memory and branch prediction are left out as yet ([`Args::quick_boot`]).
+    pub boots: AtomicBool,
     pub report: bool,
     pub fault: Option<Fault>,
     pub tied: Vec<Tied>,
@@ -130,6 +132,7 @@ impl Board {
             memory,
             frequency,
             arena: Arena::default(),
+            boots: AtomicBool::new(args.quick_boot),
             report: args.report,
             fault: args.fault,
             tied: args.tied.clone(),

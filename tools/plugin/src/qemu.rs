@@ -41,6 +41,7 @@ functions! {
         is_idle = c"cpu_thread_is_idle" fn(*mut CpuState) -> bool;
         get_cpu = c"qemu_get_cpu" fn(c_int) -> *mut CpuState;
         kick = c"qemu_cpu_kick" fn(*mut CpuState);
+        flush = c"tb_flush" fn(*mut CpuState);
         read_register = c"aarch64_cpu_gdb_read_register" fn(*mut CpuState, *mut ByteArray, c_int) -> c_int;
         object_of_type = c"object_resolve_path_type" fn(*const c_char, *const c_char, *mut bool) -> *mut c_void;
         gpio_in = c"qdev_get_gpio_in" fn(*mut c_void, c_int) -> *mut Irq;

@@ -20,7 +20,7 @@ use crate::vcpu::{Fix, Own, Vcpu};
 use amp_machine::page::STATE_RUNNING;
 use amp_machine::SharedLines;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// User data of [`write`]: register and operand in one word.
 pub fn write_data(r: SysReg, rt: u8) -> *mut c_void {
@@ -135,9 +135,14 @@ pub extern "C" fn write(i: c_uint, data: *mut c_void) {
     interrupt::look(b, v, own);
 }
 
-/// The guest asks for fresh totals.
+/// The guest asks for fresh totals: a boot is over at the latest now.
 pub extern "C" fn hint(i: c_uint, _: *mut c_void) {
     let (b, v) = (board(), vcpu(i));
+    if b.boots.swap(false, SeqCst) {
+        // SAFETY: this vCPU's thread; QEMU drops what has been translated without callbacks once every vCPU has reached
+        // the end of a block.
+        unsafe { (b.qemu.flush)(v.cpu.load(Relaxed)) };
+    }
     // SAFETY: a callback on this vCPU's thread.
     let own = unsafe { v.own() };
     publish(b, v, own, STATE_RUNNING);

@@ -8,6 +8,7 @@ use crate::sysreg::{self, ReadSite};
 use crate::timing::{self, Cost};
 use crate::vcpu::INDIRECT;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Mutex;
 
 /// Memory for what translated blocks refer to. It is given back when QEMU drops all translations.
@@ -106,6 +107,7 @@ pub extern "C" fn translate(_: PluginId, tb: *mut Tb) {
     };
     let end = start.wrapping_add(4 * decoded.len() as u64);
     let level = exec::level(start);
+    let whole = !b.boots.load(SeqCst);
 
     if follows_monitor_read(b, start) {
         let pc = std::ptr::without_provenance_mut(start as usize);
@@ -121,7 +123,7 @@ pub extern "C" fn translate(_: PluginId, tb: *mut Tb) {
             let pc = std::ptr::without_provenance_mut(pc as usize);
             on_exec(b, *insn, sysreg::fix, ffi::WRITE_REGS, pc);
         }
-        if matches!(d.class, Class::Load | Class::Store) {
+        if whole && matches!(d.class, Class::Load | Class::Store) {
             let flags = exec::memory_flags(level, dependent[i]);
             // SAFETY: `insn` is valid during translation.
             unsafe {
@@ -134,8 +136,8 @@ pub extern "C" fn translate(_: PluginId, tb: *mut Tb) {
         }
     }
     let pending = match last.branch {
-        Some(BranchKind::Conditional(_)) => end,
-        Some(BranchKind::Indirect) => end | INDIRECT,
+        Some(BranchKind::Conditional(_)) if whole => end,
+        Some(BranchKind::Indirect) if whole => end | INDIRECT,
         _ => 0,
     };
     let block = Block::new(start, pending, timing::events(&decoded));

@@ -199,10 +199,12 @@ pub fn main(args: &RecordArgs, stop: &AtomicBool) -> Result<ExitCode> {
                 Found::Mapped(pid, m) => maps.add(pid, m),
                 Found::Forked(pid, parent) => maps.fork(pid, parent),
                 Found::Executed(pid) => maps.exec(pid),
+                Found::Ended(pid) => maps.end(pid),
                 Found::Lost(n) => lost += n,
                 Found::Throttled => throttled += 1,
             }
         }
+        maps.forget_ended(|pid| Path::new(&format!("/proc/{pid}")).exists());
         if last {
             break;
         }

@@ -66,6 +66,8 @@ pub enum Found {
     Forked(u32, u32),
     /// A new program in a process.
     Executed(u32),
+    /// The first thread of a process has ended.
+    Ended(u32),
     /// So many samples did not fit the buffer.
     Lost(u64),
     /// The kernel stopped sampling for a while.
@@ -390,6 +392,7 @@ impl CpuSampler {
                     found(Found::Mapped(m.pid, mapping));
                 }
                 Record::Fork(f) => found(Found::Forked(f.pid, f.ppid)),
+                Record::Exit(e) if e.pid == e.tid => found(Found::Ended(e.pid)),
                 Record::Comm(c) if misc & COMM_EXEC != 0 => found(Found::Executed(c.pid)),
                 Record::Lost(l) => found(Found::Lost(l.lost)),
                 Record::LostSamples(l) => found(Found::Lost(l.lost)),

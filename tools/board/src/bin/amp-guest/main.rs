@@ -10,6 +10,7 @@ mod process;
 
 use amp_board::job::{self, Job, BEGIN, END, MARK};
 use amp_board::mailbox::{DONE, FAILED};
+use amp_machine::page::publish_hint;
 use std::io::Write;
 
 fn main() {
@@ -34,6 +35,8 @@ fn work() -> Result<(i32, Vec<u8>), String> {
     let text = std::fs::read(job::PATH).map_err(|e| format!("{}: {e}", job::PATH))?;
     let job: Job = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", job::PATH))?;
     modules::load(job::MODULES)?;
+    // from here on the board's caches are looked at
+    publish_hint();
     if job.interactive {
         let code = process::shell()?;
         return Ok((code, collect::archive(&job.collect)?));
