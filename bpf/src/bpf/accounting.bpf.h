@@ -25,8 +25,6 @@
  */
 #define FIRST_CLOCK ((1ULL << (64 - AMP_SLOT_BITS + 8)) - 20000 * MSEC)
 
-/* By clock: how far a thread may be ahead, in ns: less than MAX_LEAD where more wait than have a turn in time. */
-static u64 most_ahead[16];
 /* By clock: where it goes no further than, because of those in the queue `held_by`; 0: no bound. */
 static u64 latest[16], held_by[16];
 /* By clock: the virtual time of who was as far ahead as may be last. */
@@ -76,22 +74,16 @@ static __always_inline u64 sleep_credit(const struct amp_slot *s)
 }
 
 /*
- * @lead of a thread of @weight on clock @to, within bounds: at least @least (negative), at most what those who wait leave. Verified once, for all
- * who call it.
+ * @lead of a thread of @weight on clock @to, within bounds: @least (negative) to MAX_LEAD. Verified once, for all who call it.
  */
 __noinline s64 bounded_lead(s64 lead, s64 least, u32 to, u32 weight)
 {
-	u64 most, own, at, last;
+	s64 most = MAX_LEAD * slice_ns;
+	u64 at, last;
 
 	if (lead < least)
-		lead = least;
-	if (to >= AMP_NR_CLOCKS)
-		return lead;
-	most = most_ahead[to];
-	own = weight == 100 ? 2 * slice_ns : 200 * slice_ns / (weight ?: 1);
-	if (most < own)
-		most = own;
-	if (lead <= (s64)most)
+		return least;
+	if (lead <= most || to >= AMP_NR_CLOCKS)
 		return lead;
 	lead = most;
 	/* those who are so far ahead take turns in order of arrival */

@@ -337,21 +337,6 @@ __noinline bool rescue_last(u64 q, u64 now, u64 nr)
 #define LONG_QUEUE 16
 
 /*
- * Keeps clock @c of queue @q, in which @nr wait, where those can follow; none: where it is. Who is ahead by so much waits until each of the others has
- * run for as long.
- */
-static __always_inline void bound_leads(u32 c, u64 q, s64 nr)
-{
-	u64 most = MAX_LEAD * slice_ns;
-
-	if (nr > 1 && LONGEST_WAIT_NS / nr < most)
-		most = LONGEST_WAIT_NS / nr;
-	most_ahead[c & 15] = most;
-	if (nr < LONG_QUEUE && held_by[c & 15] == q)
-		latest[c & 15] = 0;
-}
-
-/*
  * Takes clock @c back to the first of a long queue, which queues by @key. A clock that ran away from those who wait, by
  * somebody who had not waited in order, would have whoever wakes up queue behind all of them until they have caught up: a thousand threads
  * need seconds for that. Nor does it go on before them: threads that may use other CPUs only are not to be compared by a clock that jumps
@@ -381,7 +366,8 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 	bool relief, asked = false;
 	u32 seen = 0;
 
-	bound_leads(clock_of(q), q, nr);
+	if (nr < LONG_QUEUE && held_by[clock_of(q) & 15] == q)
+		latest[clock_of(q) & 15] = 0;
 	if (nr <= 0) {
 		/* once may be the moment in which two threads change places */
 		if (shared.backlog_gone & 1ULL << (q & 63))

@@ -75,10 +75,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(amp_init)
 		s->rotation = AMP_ANY;
 	}
 	shared.nr_used = 1;
-	bpf_for(i, 0, AMP_NR_CLOCKS) {
+	bpf_for(i, 0, AMP_NR_CLOCKS)
 		shared.clock[i & 15] = FIRST_CLOCK;
-		most_ahead[i & 15] = MAX_LEAD * slice_ns;
-	}
 	shared.heartbeat = bpf_ktime_get_ns();
 	bpf_for(i, 0, nr_cpus)
 		cpu_record(i)->clock = cpu_record(i)->clock_here = FASTEST;

@@ -60,8 +60,8 @@ fn nobody_waits_for_a_cpu_that_could_have_him() {
         .run(&format!("{BEGIN}{CASES}"))
         .ok();
     assert_eq!(r.line("stalls"), "0");
-    // two on each CPU, by turns; the kernel's look at two hundred others takes its time: 110 to 220 ms in nine cases, and 640 to 1170 in
-    // eight where they were not taken for what they are
+    // two on each CPU, by turns; the kernel's look at two hundred others takes its time: 57 to 200 ms for twelve threads, 432 to 1173 ms where
+    // who is behind those was not seen
     let few = spun(&r, "few");
     assert!(few.iter().all(|(_, gap)| *gap < 400.0), "{few:.0?}");
     // five on four CPUs for three seconds of four
@@ -74,14 +74,14 @@ fn nobody_waits_for_a_cpu_that_could_have_him() {
     assert!(silent.iter().all(|(_, gap)| *gap < 100.0), "{silent:.0?}");
 }
 
-/// A round of so many turns takes longer than anybody may wait by the mechanism's own bound (4 s), but not as long as the kernel's watchdog
-/// allows (10 s).
+/// A round takes three to four seconds, nearly as long as anybody may wait by the mechanism's own bound. Half of the longest waits are 3.2 s, and the
+/// longest of all 5.4 and 5.7 s in two boots; 10.3 s with bounds of how far threads may be ahead that shrank while they waited.
 #[test]
-fn more_threads_than_run_within_the_longest_wait_all_have_their_turn() {
+fn hundreds_on_one_cpu_have_their_turns() {
     let case = r#"
 CPUS=0:1024,1:446
 place pin=crowd:1 heartbeat=600000
-spin crowd amp-workload bench spin --threads 560 --seconds 26
+spin crowd amp-workload bench spin --threads 400 --seconds 26
 sleep 3; taskset -ap 2 $all | tail -n 1
 told crowd
 echo "attached $(cat /sys/kernel/sched_ext/state)"
@@ -95,6 +95,6 @@ echo "stalls $(dmesg | grep -c -i -e 'stall' -e 'sched_ext.*error')"
         .ok();
     assert_eq!((r.line("attached"), r.line("stalls")), ("enabled", "0"));
     let all = spun(&r, "crowd");
-    assert_eq!(all.len(), 560);
-    assert!(all.iter().all(|(_, gap)| *gap < 10_000.0));
+    assert_eq!(all.len(), 400);
+    assert!(all.iter().all(|(_, gap)| *gap < 8_000.0));
 }
