@@ -19,7 +19,7 @@ pub const PCI_VENDOR: u16 = 0x1af4;
 pub const PCI_DEVICE: u16 = 0x1110;
 /// Number of the A64 `hint` that makes the executing CPU publish its totals at once. It is one of
 /// the hints the architecture leaves unallocated, so it does nothing anywhere else and user space
-/// may execute it.
+/// may execute it. The first one of a guest ends the plugin's quick boot.
 pub const PUBLISH_HINT: u32 = 123;
 
 /// [`CpuRecord::state`]: the CPU has not run yet, or is off.
