@@ -129,9 +129,12 @@ static bool comes_first(u64 q, s32 cpu, struct amp_slot *s, u32 index, u32 clock
 	bpf_for_each(scx_dsq, p, q, 0) {
 		seen++;
 		__sink(seen);
-		/* behind so many who may not: the kernel's own search looks at all of them */
+		/*
+		 * behind so many who may not, the kernel's own search finds whoever may. Whose turn it is nobody knows then: a
+		 * heavy thread does not give way
+		 */
 		if (seen > MAX_SCAN) {
-			first = true;
+			first = index == AMP_UNTRACKED || s->weight <= 100;
 			break;
 		}
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
@@ -273,15 +276,21 @@ static bool refused(s32 cpu, u32 q)
 /* Whether none of the CPUs that serve queue @q can. */
 __noinline bool nobody_serves(u32 q, u64 now)
 {
+	/* those that are not there are in the last type's first queue */
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	bool nobody = true;
 	u32 cpu;
 
 	bpf_for(cpu, 0, nr_cpus) {
 		u64 at = refused_at[cpu & (AMP_MAX_CPUS - 1)];
 
-		if (queue_of(cpu) == q && (!at || elapsed(now, at) > CLOSED_NS))
-			return false;
+		if (queue_of(cpu) == q && (!at || elapsed(now, at) > CLOSED_NS) && bpf_cpumask_test_cpu(cpu, online)) {
+			nobody = false;
+			break;
+		}
 	}
-	return true;
+	scx_bpf_put_cpumask(online);
+	return nobody;
 }
 
 /* @cpu cannot have who waits in @q, its own queue. */
@@ -300,10 +309,14 @@ static void note_refusal(s32 cpu, u32 q)
 /* Takes somebody who waits where no CPU can have him. */
 static bool take_closed(s32 cpu, u32 own)
 {
+	u64 closed = closed_queues();
 	u32 q;
 
+	/* first come those whom only this CPU serves */
+	if (closed & 1ULL << (own & 63))
+		return false;
 	bpf_for(q, 0, nr_queues)
-		if (shared.closed & 1ULL << (q & 63) && q != own && scx_bpf_dsq_nr_queued(q) && take(q, cpu, false))
+		if (closed & 1ULL << (q & 63) && q != own && scx_bpf_dsq_nr_queued(q) && take(q, cpu, false))
 			return true;
 	return false;
 }
@@ -313,7 +326,7 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 	u32 type = type_of(cpu), own = queue_of(cpu), index;
 	struct amp_slot *s;
 
-	if (shared.closed && take_closed(cpu, own))
+	if (closed_queues() && take_closed(cpu, own))
 		return;
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
 		index = slot_index(prev);

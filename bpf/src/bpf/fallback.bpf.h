@@ -1,146 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * What happens beside the threads' own paths: user space's commit, and what the timer does in its
- * stead.
- */
+/* What the timer does: waits that are too long, and, while user space is silent, fair shares without it. */
 #ifndef __AMP_FALLBACK_H
 #define __AMP_FALLBACK_H
-
-static __always_inline u64 queue_id(u32 i)
-{
-	return i < nr_queues ? i : AMP_FAIR_QUEUE;
-}
-
-/* Wakes an idle CPU of each core type in @types, where there is one, to look at its queues. */
-__noinline int wake_idle(u32 types)
-{
-	u32 t;
-
-	bpf_for(t, 0, nr_types) {
-		struct type_mask *m;
-		s32 cpu = -1;
-		u32 key = t;
-
-		if (!(types & 1 << t))
-			continue;
-		m = bpf_map_lookup_elem(&type_masks, &key);
-		bpf_rcu_read_lock();
-		if (m && m->mask)
-			cpu = scx_bpf_pick_idle_cpu(cast_mask(m->mask), 0);
-		bpf_rcu_read_unlock();
-		if (cpu >= 0)
-			scx_bpf_kick_cpu(cpu, 0);
-	}
-	return 0;
-}
-
-#define STAYS 0xff
-
-/*
- * The queue that the thread of slot @index, waiting in @q, belongs in; STAYS if it is there
- * already.
- */
-__noinline u32 destination(u32 index, u32 q)
-{
-	struct amp_slot *s = slot_at(index);
-	u32 want, type, to;
-
-	if (!s || index == AMP_UNTRACKED)
-		return STAYS;
-	want = placement_of(s);
-	/* unplaced: stay, or on the way out of the fallback go where it ran last */
-	if (want >= nr_types)
-		want = q == AMP_FAIR_QUEUE ? s->core_type : queue_type[q & 63];
-	type = nearest_type(want, s->allowed);
-	if (type >= nr_types || (q != AMP_FAIR_QUEUE && type == queue_type[q & 63]))
-		return STAYS;
-	to = queue_near(type, s->cpu, index);
-	if (shared.closed & 1ULL << (to & 63))
-		return STAYS;
-	set_clock(s, type, false);
-	return to;
-}
-
-/* Moves the waiting threads of @q that belong elsewhere; returns whether there were any. */
-__noinline bool sort_queue(u64 q)
-{
-	struct task_struct *p;
-	bool moved = false;
-	u32 seen = 0;
-
-	if (!scx_bpf_dsq_nr_queued(q))
-		return false;
-	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, q, 0) {
-		u32 index = slot_index(p), to = destination(index, q);
-		struct amp_slot *s = slot_at(index);
-
-		seen++;
-		__sink(seen);
-		if (seen > MAX_SCAN)
-			break;
-		if (to == STAYS || !s)
-			continue;
-		to = reachable_queue(p, to);
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_key(deadline(s), index));
-		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0);
-		moved = true;
-	}
-	bpf_rcu_read_unlock();
-	return moved;
-}
-
-/* Sets clock @c to what clock @other shows if that is later. */
-static __always_inline void bring_clock(u32 c, u32 other)
-{
-	u64 at = shared.clock[other & 15];
-
-	if (time_before(shared.clock[c & 15], at))
-		shared.clock[c & 15] = at;
-}
-
-/*
- * User space has written placements into the slots: let them take effect now. Waiting threads
- * change queues; CPUs that run a thread placed elsewhere since the last commit reschedule.
- */
-SEC("syscall")
-int amp_commit(void *ctx)
-{
-	bool resumed = shared.fallback;
-	bool moved = false;
-	u32 i, cpu;
-
-	shared.heartbeat = bpf_ktime_get_ns();
-	/* whom it has sent to a core type waits there by its clock */
-	if (resumed)
-		bpf_for(i, 0, nr_types)
-			bring_clock(i, AMP_FAIR_CLOCK);
-	shared.fallback = 0;
-	shared.nr_commits++;
-	bpf_for(i, 0, nr_queues)
-		moved |= sort_queue(i);
-	if (resumed)
-		moved |= sort_queue(AMP_FAIR_QUEUE);
-	if (moved)
-		wake_idle(~0U);
-	bpf_for(cpu, 0, nr_cpus) {
-		struct amp_cpu *c = cpu_record(cpu);
-		struct amp_slot *s;
-
-		if (!c->slot)
-			continue;
-		s = slot_at(c->slot);
-		if (!s || s->cpu != cpu)
-			continue;
-		if (s->placement >= nr_types || s->placement == type_of(cpu) || !(s->allowed & 1 << s->placement))
-			continue;
-		if (!s->placed_at && !resumed)
-			continue;
-		c->nr_kicks++;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	}
-	return 0;
-}
 
 #define NO_LEAD (-0x7fffffffffffffffLL - 1)
 
@@ -346,6 +207,9 @@ static __noinline int hold_clock(u32 c, u64 q, u64 key)
 {
 	u64 *clock = &shared.clock[c & 15], first = key_vtime(key, *clock);
 
+	/* another long queue of this core type is farther behind */
+	if (latest[c & 15] && held_by[c & 15] != q && time_before(latest[c & 15], first + slice_ns))
+		return 0;
 	if (time_before(first + slice_ns, *clock))
 		*clock = first;
 	held_by[c & 15] = q;
@@ -424,106 +288,6 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 }
 
 /*
- * The queue for the thread of slot @index, which waits for limit @i and may go on: there is time for a slice of its, which is put aside,
- * or it has waited too long, or is on its way out (@gone). It has saved up no virtual time meanwhile. STAYS if it has to wait.
- */
-__noinline u32 queue_after_hold(u32 index, u32 i, bool gone, u64 now)
-{
-	struct amp_slot *s = slot_at(index);
-	u64 clock, waited;
-	bool paid;
-	u32 to;
-
-	if (!s)
-		return STAYS;
-	waited = elapsed(now, s->queued_at);
-	paid = !exhausted(i, now);
-	if (!paid && !gone && waited < MAX_HELD_NS)
-		return STAYS;
-	to = destination(index, AMP_FAIR_QUEUE);
-	if (shared.fallback && placement_of(s) >= nr_types) {
-		to = AMP_FAIR_QUEUE;
-		set_clock(s, AMP_FAIR_CLOCK, true);
-	} else if (to == STAYS) {
-		to = queue_of(s->cpu);
-	}
-	clock = shared.clock[s->clock & 15];
-	if (time_before(s->vtime, clock))
-		s->vtime = clock;
-	/* to the kernel both waits are one */
-	s->queued_at = waited > MAX_HELD_NS / 2 ? now - MAX_HELD_NS / 2 : now;
-	s->state = paid ? AMP_LET_GO : AMP_OVERDUE;
-	if (paid)
-		charge(s->limit, slice_ns);
-	return to;
-}
-
-/*
- * Lets as many go on who wait for limit @i as it has a slice for, each into the queue that it would be in, and everybody who is on his
- * way out. Returns the core types of these queues.
- */
-__noinline u32 let_go(u32 i, u64 now)
-{
-	struct task_struct *p;
-	u32 seen = 0, types = 0;
-
-	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, AMP_HELD_QUEUES + i, 0) {
-		u32 index = slot_index(p), to;
-		struct amp_slot *s = slot_at(index);
-
-		seen++;
-		__sink(seen);
-		if (seen > MAX_SCAN)
-			break;
-		to = queue_after_hold(index, i, leaves(p), now);
-		if (to == STAYS || !s)
-			continue;
-		if (to != AMP_FAIR_QUEUE)
-			to = reachable_queue(p, to);
-		types |= 1 << (queue_type[to & 63] & (AMP_MAX_TYPES - 1));
-		__sync_fetch_and_or(&waiting, 1ULL << (to & 63));
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_key(deadline(s), index));
-		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0);
-	}
-	bpf_rcu_read_unlock();
-	return types;
-}
-
-/* The limit whose threads were let go last: others below the same limit are next. */
-static u32 served;
-
-/* Lets everybody go whose control group has CPU time again, and has idle CPUs look for them. */
-__noinline int let_all_go(u64 now)
-{
-	u32 types = 0, seen = shared.holding, nr = shared.nr_limits, after = served, n;
-	bool any = false;
-
-	if (!seen || nr < 2)
-		return 0;
-	bpf_for(n, 0, nr - 1) {
-		u32 i = 1 + (after + n) % (nr - 1), of;
-
-		if (scx_bpf_dsq_nr_queued(AMP_HELD_QUEUES + i) <= 0)
-			continue;
-		any = true;
-		of = let_go(i, now);
-		if (of)
-			served = i;
-		types |= of;
-	}
-	/* who is held just now may not be in his queue yet */
-	if (any)
-		shared.holding = HELD_LATELY;
-	else
-		__sync_val_compare_and_swap(&shared.holding, seen, seen - 1);
-	bpf_for(n, 0, nr_types)
-		if (types & 1 << n)
-			kick_idle(n);
-	return 0;
-}
-
-/*
  * Takes back what waits on a CPU that a higher class has, on kernels that can from here. Not all
  * that goes to a CPU is inserted with enq_immed. Nor does such a CPU run one of our threads, which
  * amp_cpu_release() is not there to note: if the last one went to sleep as the other class came,
@@ -575,30 +339,32 @@ __noinline int at_rest(void)
 #define HOGGED 4
 static u8 hogged[64];
 
-/* Closes the queues whose CPUs a higher class has: nobody there asks for who waits in them. */
-__noinline int close_hogged(u64 now)
+/* Notes the queues whose CPUs a higher class has: nobody there asks for who waits in them. */
+__noinline int note_hogged(void)
 {
-	u64 open = 0;
+	/* those that are not there are in the last type's first queue */
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	u64 open = 0, all = 0;
 	u32 i;
 
 	bpf_rcu_read_lock();
 	bpf_for(i, 0, nr_cpus) {
 		u64 bit = 1ULL << (queue_of(i) & 63);
 
-		if (!(open & bit) && !taken_away(i))
+		if (!(open & bit) && bpf_cpumask_test_cpu(i, online) && !taken_away(i))
 			open |= bit;
 	}
 	bpf_rcu_read_unlock();
+	scx_bpf_put_cpumask(online);
 	bpf_for(i, 0, nr_queues) {
-		if (open & 1ULL << (i & 63)) {
+		if (open & 1ULL << (i & 63))
 			hogged[i & 63] = 0;
-		} else if (hogged[i & 63] < HOGGED) {
+		else if (hogged[i & 63] < HOGGED)
 			hogged[i & 63]++;
-		} else {
-			shared.closed_at = now;
-			__sync_fetch_and_or(&shared.closed, 1ULL << (i & 63));
-		}
+		else
+			all |= 1ULL << (i & 63);
 	}
+	shared.hogged = all;
 	return 0;
 }
 
@@ -618,7 +384,7 @@ static int amp_timer(void *map, int *key, struct timer_cell *cell)
 	/* whoever still goes offline is seen to at the next turn of somebody who waits for it */
 	if (shared.closed && elapsed(now, shared.closed_at) > CLOSED_NS)
 		shared.closed = 0;
-	close_hogged(now);
+	note_hogged();
 	let_all_go(now);
 	bpf_for(i, 0, nr_queues)
 		types |= relieve_queue(i, queue_type[i & 63], now);

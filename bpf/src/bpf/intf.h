@@ -213,8 +213,9 @@ struct amp_shared {
 	u64 interval_ns;		/* an interval of user space: it keeps the seat of a program that is run again for so long after it was left */
 	u64 relief;		/* bit q: queue q may hold work for CPUs of slower core types */
 	u64 backlog_since[64];	/* by queue: bpf_ktime_get_ns() from which on somebody was in it; 0: nobody at the last timers */
-	u64 closed;		/* bit q: none of the CPUs that serve queue q can, as it goes offline or a higher class has it; others do it */
+	u64 closed;		/* bit q: none of the CPUs that serve queue q can, as it goes offline; others do it */
 	u64 closed_at;		/* bpf_ktime_get_ns() when that was seen last */
+	u64 hogged;		/* bit q: a higher class has all CPUs that serve queue q; others do it */
 	u64 backlog_gone;	/* bit q: the last timer found nobody in queue q */
 	u64 nr_latencies;	/* recorded so far, also the next index modulo AMP_NR_LATENCIES */
 	u64 latency[4096];	/* ns from placement to running there, AMP_NR_LATENCIES */

@@ -17,7 +17,9 @@
  * dispatch.bpf.h    which thread next
  * running.bpf.h     which thread runs where
  * frequency.bpf.h   the clocks of CPUs
- * fallback.bpf.h    commit from user space, and the timer for when it is silent
+ * commit.bpf.h      placements from user space
+ * release.bpf.h     who was held for his control group's limit goes on
+ * fallback.bpf.h    the timer: waits that are too long, and when user space is silent
  */
 #include <scx/common.bpf.h>
 #include "intf.h"
@@ -41,6 +43,8 @@ UEI_DEFINE(uei);
 #include "dispatch.bpf.h"
 #include "frequency.bpf.h"
 #include "running.bpf.h"
+#include "commit.bpf.h"
+#include "release.bpf.h"
 #include "fallback.bpf.h"
 
 static s32 create_mask(u32 type)

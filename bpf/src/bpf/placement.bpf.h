@@ -85,6 +85,12 @@ static u32 reachable_queue(const struct task_struct *p, u32 q)
 	return other;
 }
 
+/* The queues that nobody serves, a bit each. */
+static __always_inline u64 closed_queues(void)
+{
+	return shared.closed | shared.hogged;
+}
+
 /* Whether nobody serves any queue of @type. */
 static __always_inline bool closed_type(u32 type)
 {
@@ -92,18 +98,19 @@ static __always_inline bool closed_type(u32 type)
 
 	type &= AMP_MAX_TYPES - 1;
 	queues = (1ULL << (type_queue[type + 1] & 63)) - (1ULL << (type_queue[type] & 63));
-	return (shared.closed & queues) == queues;
+	return (closed_queues() & queues) == queues;
 }
 
 /* @q, or another one for a thread that may run on the core types @allowed, if nobody serves @q. */
 __noinline u32 open_queue(u32 q, u32 allowed)
 {
+	u64 closed = closed_queues();
 	u32 other;
 
-	if (!(shared.closed & 1ULL << (q & 63)))
+	if (!(closed & 1ULL << (q & 63)))
 		return q;
 	bpf_for(other, 0, nr_queues)
-		if (!(shared.closed & 1ULL << (other & 63)) && allowed & 1 << (queue_type[other & 63] & (AMP_MAX_TYPES - 1)))
+		if (!(closed & 1ULL << (other & 63)) && allowed & 1 << (queue_type[other & 63] & (AMP_MAX_TYPES - 1)))
 			return other;
 	return q;
 }
@@ -146,8 +153,15 @@ static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_
 	if (type >= nr_types)
 		type = type_of(cpu);
 	q = *victim >= 0 ? queue_of(*victim) : reachable_queue(p, queue_near(type, cpu, index));
-	if (shared.closed) {
-		q = reachable_queue(p, open_queue(q, allowed));
+	if (closed_queues()) {
+		u32 open = open_queue(q, allowed), other = reachable_queue(p, open);
+
+		/* behind another cache of that type is nothing for it: then of another type */
+		if (nr_queues != nr_types && other != open && closed_queues() & 1ULL << (other & 63)) {
+			type = queue_type[open & 63] & (AMP_MAX_TYPES - 1);
+			other = reachable_queue(p, open_queue(q, allowed & ~(1 << type)));
+		}
+		q = other;
 		type = queue_type[q & 63];
 	}
 	if (index != AMP_UNTRACKED)

@@ -10,6 +10,7 @@
 static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type, bool leaves)
 {
 	u32 want;
+	bool instead = false;
 	struct amp_cpu *c = cpu_record(cpu);
 
 	if (!s)
@@ -19,8 +20,10 @@ static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type, bool
 	if (want < nr_types)
 		want = nearest_type(want, s->allowed);
 	/* nor where nobody serves that type */
-	if (want < nr_types && shared.closed && closed_type(want))
+	if (want < nr_types && want != type && closed_queues() && closed_type(want)) {
 		want = type;
+		instead = true;
+	}
 	c->foreign = 0;
 	if (want < nr_types && want != type) {
 		c->foreign = 1;
@@ -34,6 +37,8 @@ static __noinline int note_placement(struct amp_slot *s, u32 cpu, u32 type, bool
 		 */
 		if (leaves && waits_for(queue_of(cpu), cpu))
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	} else if (instead) {
+		s->placed_at = 0;
 	} else if (s->placed_at && want == type) {
 		u64 now = bpf_ktime_get_ns();
 		u64 n = __sync_fetch_and_add(&shared.nr_latencies, 1);

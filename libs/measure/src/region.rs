@@ -99,7 +99,12 @@ impl Energy {
             ..Snapshot::default()
         };
         self.sources.sample(&mut s);
-        if let Some(failure) = self.sources.silent().next() {
+        let silent = self.sources.silent().next();
+        let lost = || {
+            let none = self.sources.names().next().is_none();
+            self.sources.missing().last().filter(|_| none).cloned()
+        };
+        if let Some(failure) = silent.or_else(lost) {
             return Err(Error::Energy(failure));
         }
         let readings = s.virtual_counters.iter();

@@ -7,13 +7,12 @@ use crate::resctrl_fs::ResctrlFs;
 use crate::sample::{Subject, ThreadSample, VirtualCounter, VirtualReading};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Begin of the names of our groups, behind which our process and an application stand.
 const PREFIX: &str = "scx_amp-";
-/// How often it is looked at whether threads are still in their groups: another program that counts one of them takes it
-/// into a group of its own.
-const CHECK: Nanos = Nanos::from_secs(10);
+/// How often it is looked at whose groups there are: another program that counts a thread takes it into a group of its own.
+const CHECK: Nanos = Nanos::from_secs(1);
 
 /// CPU time in an interval from which on an application gets a group: RMIDs are few, and most
 /// processes sleep.
@@ -43,9 +42,11 @@ pub struct Resctrl {
     occupancy: bool,
     traffic: bool,
     at: Option<Nanos>,
-    /// When the threads of groups were looked at.
+    /// When it was looked at whose groups there are, and whether another program had any.
     checked: Nanos,
-    /// Our process.
+    others: bool,
+    /// `/proc`, and our process.
+    proc: PathBuf,
     us: u32,
 }
 
@@ -81,6 +82,8 @@ impl Resctrl {
             ran: BTreeMap::new(),
             at: None,
             checked: Nanos::ZERO,
+            others: false,
+            proc: proc.to_owned(),
             us: std::process::id(),
         };
         if !r.occupancy && !r.traffic {
@@ -89,14 +92,12 @@ impl Resctrl {
                 reason: "neither llc_occupancy nor mbm_total_bytes among its features".to_owned(),
             });
         }
-        let us = r.us.to_string();
-        for left in r.fs.list("mon_groups").unwrap_or_default() {
-            let Some((owner, _)) = left.strip_prefix(PREFIX).map(owner) else {
-                continue;
-            };
-            if owner.is_none_or(|o| o == us || !proc.join(o).exists()) {
-                let _ = r.fs.remove(&format!("mon_groups/{left}"));
-            }
+        let there = r.fs.list("mon_groups").unwrap_or_default();
+        r.remove_left(&there);
+        // whoever had our number is gone
+        let us = format!("{PREFIX}{}-", r.us);
+        for left in there.iter().filter(|g| g.starts_with(&us)) {
+            let _ = r.fs.remove(&format!("mon_groups/{left}"));
         }
         Ok(r)
     }
@@ -130,24 +131,42 @@ impl Resctrl {
         Ok(())
     }
 
-    /// Lets go of groups that somebody has removed, so that they are made anew, and of what is known of the threads in the
-    /// others, so that they are put there again; but not while another program of ours has groups, which are taken from it so.
+    /// Lets go of groups that somebody has removed, so that they are made anew. While another program of ours has groups, threads
+    /// of ours may be in those, so that nothing is told of them; once it has not any more, they are put into ours again.
     fn check(&mut self) {
         let Ok(there) = self.fs.list("mon_groups") else {
             return;
         };
+        self.remove_left(&there);
         let us = self.us.to_string();
-        let ours = |g: &String| {
-            let owner = g.strip_prefix(PREFIX).map(owner);
-            owner.map(|(owner, app)| (owner.is_some_and(|o| o == us), app.to_owned()))
-        };
-        let (ours, others): (Vec<_>, Vec<_>) =
-            there.iter().filter_map(ours).partition(|(ours, _)| *ours);
-        let is_there = |a: &AppId| ours.iter().any(|(_, app)| *app == a.0.to_string());
+        let named = there.iter().filter_map(|g| g.strip_prefix(PREFIX));
+        let (ours, others): (Vec<_>, Vec<_>) = named
+            .map(owner)
+            .filter(|(owner, _)| owner.is_some_and(|o| self.is_there(o)))
+            .partition(|(owner, _)| *owner == Some(&us));
+        let ours: BTreeSet<&str> = ours.into_iter().map(|(_, app)| app).collect();
+        let is_there = |a: &AppId| ours.contains(a.0.to_string().as_str());
         self.groups.retain(|a, _| is_there(a));
         self.order.retain(is_there);
-        if others.is_empty() {
-            self.groups.values_mut().for_each(|g| g.tasks.clear());
+        let before = std::mem::replace(&mut self.others, !others.is_empty());
+        if before && !self.others {
+            self.groups.values_mut().for_each(|g| *g = Group::default());
+        }
+    }
+
+    fn is_there(&self, process: &str) -> bool {
+        process == self.us.to_string() || self.proc.join(process).exists()
+    }
+
+    /// Removes those of the groups `there` that a run has left which is gone.
+    fn remove_left(&mut self, there: &[String]) {
+        for left in there {
+            let Some((owner, _)) = left.strip_prefix(PREFIX).map(owner) else {
+                continue;
+            };
+            if !owner.is_some_and(|o| self.is_there(o)) {
+                let _ = self.fs.remove(&format!("mon_groups/{left}"));
+            }
         }
     }
 
@@ -242,7 +261,8 @@ impl VirtualSource for Resctrl {
         }
         // Read first what the interval did, then take in who is new.
         let over = now.saturating_sub(self.at.unwrap_or(now));
-        let known: Vec<AppId> = self.groups.keys().copied().collect();
+        let known = self.groups.keys().filter(|_| !self.others);
+        let known: Vec<AppId> = known.copied().collect();
         for app in known {
             let of = Subject::App(app);
             if let Some(bytes) = self
@@ -431,31 +451,44 @@ mod tests {
     #[test]
     fn groups_that_somebody_removes_are_made_again() {
         let (fake, mut r) = with(10);
-        let mut out = Vec::new();
-        let mut sample = |r: &mut Resctrl, s: u64, apps: &[u32]| {
-            r.sample(Nanos::from_secs(s), &threads(apps, 10 * s), &mut out)
+        // how much is told
+        let sample = |r: &mut Resctrl, s: u64, apps: &[u32]| {
+            let mut out = Vec::new();
+            let threads = threads(apps, 10 * s);
+            r.sample(Nanos::from_secs(s), &threads, &mut out).unwrap();
+            out.len()
         };
-        sample(&mut r, 1, &[1, 2]).unwrap();
+        sample(&mut r, 1, &[1, 2]);
         fake.0.lock().unwrap().groups.clear();
         // one whose group is gone ends
-        sample(&mut r, 2, &[2]).unwrap();
-        for s in 3..=13 {
-            sample(&mut r, s, &[2]).unwrap();
-        }
+        sample(&mut r, 2, &[2]);
+        sample(&mut r, 3, &[2]);
         assert_eq!(groups(&fake), [ours(2)]);
         assert_eq!(fake.0.lock().unwrap().groups[&ours(2)], ["2"]);
-        // its thread was taken into a group of another program that is there yet, and then not any more
+        assert_eq!(sample(&mut r, 4, &[2]), 2);
+        // its thread is taken into a group of another program, which is there yet; one that is gone has left a group, too
         let other = || "mon_groups/scx_amp-1-2".to_owned();
         {
             let mut state = fake.0.lock().unwrap();
             state.groups.get_mut(&ours(2)).unwrap().clear();
             state.groups.insert(other(), vec!["2".into()]);
+            let gone = format!("mon_groups/scx_amp-{}-2", i32::MAX);
+            state.groups.insert(gone, Vec::new());
         }
-        sample(&mut r, 30, &[2]).unwrap();
+        assert_eq!(sample(&mut r, 5, &[2]), 0);
+        assert_eq!(
+            groups(&fake),
+            [other(), ours(2)]
+                .into_iter()
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect::<Vec<_>>()
+        );
         assert!(fake.0.lock().unwrap().groups[&ours(2)].is_empty());
         fake.0.lock().unwrap().groups.remove(&other());
-        sample(&mut r, 50, &[2]).unwrap();
+        sample(&mut r, 6, &[2]);
         assert_eq!(fake.0.lock().unwrap().groups[&ours(2)], ["2"]);
+        assert_eq!(sample(&mut r, 7, &[2]), 2);
     }
 
     #[test]

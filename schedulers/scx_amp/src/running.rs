@@ -38,6 +38,11 @@ const LOOKS: usize = 100;
 /// The provider when the one in use cannot be had on the machine as it has become.
 const INSTEAD: &str = "auto";
 
+/// Counters that could be had a moment ago cannot be had any more.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot count")]
+struct NoCounters;
+
 /// The scheduler at work, and what was changed while it was.
 pub struct Running {
     scheduling: Scheduling,
@@ -227,7 +232,9 @@ impl Running {
             match loaded {
                 _ if now != detected => detected = now,
                 Ok(()) => return Ok(()),
-                Err(e) if uncounted.is_none() => uncounted = Some(format!("{e:#}")),
+                Err(e) if e.is::<NoCounters>() && uncounted.is_none() => {
+                    uncounted = Some(format!("{e:#}"));
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -258,7 +265,12 @@ impl Running {
         tell_why(self.provider.name(), &prepared);
         let prepared = remembering(self.memory.as_ref(), prepared, topology);
         let machine = Live::attach(detected, &mut inventory, &self.options)?;
-        self.scheduling = Scheduling::counting(machine, policy, prepared)?;
+        let counts = !prepared.sets.is_empty();
+        let begun = Scheduling::counting(machine, policy, prepared);
+        self.scheduling = begun.map_err(|e| match counts {
+            true => e.context(NoCounters),
+            false => e,
+        })?;
         self.watch_anew()?;
         self.scheduling.engine_mut().set_knobs(knobs);
         if let Some(rules) = &self.rules {
