@@ -74,26 +74,21 @@ static __always_inline u64 sleep_credit(const struct amp_slot *s)
 }
 
 /*
- * @lead of a thread of @weight on clock @to, within bounds: @least (negative) to MAX_LEAD. Verified once, for all who call it.
+ * The lead on clock @to of a thread of @weight that is as far ahead as may be. Those who are take turns in order of arrival. Rare, and verified
+ * once for all who call it.
  */
-__noinline s64 bounded_lead(s64 lead, s64 least, u32 to, u32 weight)
+__noinline s64 foremost_lead(u32 to, u32 weight)
 {
-	s64 most = MAX_LEAD * slice_ns;
+	s64 lead = MAX_LEAD * slice_ns;
 	u64 at, last;
 
-	if (lead < least)
-		return least;
-	if (lead <= most || to >= AMP_NR_CLOCKS)
+	if (to >= AMP_NR_CLOCKS || weight != 100)
 		return lead;
-	lead = most;
-	/* those who are so far ahead take turns in order of arrival */
-	if (weight == 100) {
-		at = shared.clock[to] + most;
-		last = foremost[to];
-		if (!time_before(last, at) && time_before(last, at + slice_ns))
-			lead += last - at + QUEUE_STEP;
-		foremost[to] = shared.clock[to] + lead;
-	}
+	at = shared.clock[to] + lead;
+	last = foremost[to];
+	if (!time_before(last, at) && time_before(last, at + slice_ns))
+		lead += last - at + QUEUE_STEP;
+	foremost[to] = shared.clock[to] + lead;
 	return lead;
 }
 
@@ -103,12 +98,17 @@ __noinline s64 bounded_lead(s64 lead, s64 least, u32 to, u32 weight)
  */
 static __always_inline void set_clock(struct amp_slot *s, u32 to, bool slept)
 {
-	s64 max_lag = slept ? sleep_credit(s) : MAX_LAG * slice_ns + rotate_ns;
+	s64 lead, max_lag = slept ? sleep_credit(s) : MAX_LAG * slice_ns + rotate_ns;
 	u32 from = s->clock;
 
 	if (from >= AMP_NR_CLOCKS || to >= AMP_NR_CLOCKS)
 		return;
-	s->vtime = shared.clock[to] + bounded_lead(s->vtime - shared.clock[from], -max_lag, to, s->weight);
+	lead = s->vtime - shared.clock[from];
+	if (lead < -max_lag)
+		lead = -max_lag;
+	else if (lead > (s64)(MAX_LEAD * slice_ns))
+		lead = foremost_lead(to, s->weight);
+	s->vtime = shared.clock[to] + lead;
 	s->clock = to;
 }
 
