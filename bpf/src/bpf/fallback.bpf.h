@@ -232,6 +232,10 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 
 	if (nr < LONG_QUEUE && held_by[clock_of(q) & 15] == q)
 		latest[clock_of(q) & 15] = 0;
+	if (nr < CROWD)
+		crowds &= ~(1ULL << (q & 63));
+	else
+		crowds |= 1ULL << (q & 63);
 	if (nr <= 0) {
 		/* once may be the moment in which two threads change places */
 		if (shared.backlog_gone & 1ULL << (q & 63))

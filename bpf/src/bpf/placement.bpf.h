@@ -331,6 +331,17 @@ static u64 head_of(u64 q)
  */
 u64 waiting;
 
+/* Threads in a queue from which on turns are shorter: the kernel takes a wait of ten seconds for a stall, and ends us. */
+#define CROWD 256
+/* Bit q: so many wait in queue q, by the timer's last look. */
+static u64 crowds;
+
+/* How long a thread from queue @q runs before others there have their turn; a tick ends it. */
+static __always_inline u64 turn_in(u64 q)
+{
+	return crowds & 1ULL << (q & 63) ? slice_ns / 4 : slice_ns;
+}
+
 /*
  * Whether the turn of somebody who waits in the queue of @cpu is before that of @s, which may run
  * there only. What goes to a CPU directly is before all queues, and while there is any the kernel
@@ -510,7 +521,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	/* untracked: charged for the part of its slice that is gone */
 	if (index == AMP_UNTRACKED)
 		vtime = untracked_vtime(p, queue_type[q & 63]);
-	scx_bpf_dsq_insert_vtime(p, q, slice_ns, queue_key(vtime, index), enq_flags);
+	scx_bpf_dsq_insert_vtime(p, q, turn_in(q), queue_key(vtime, index), enq_flags);
 	if (victim >= 0)
 		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
 	/*

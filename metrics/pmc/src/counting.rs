@@ -11,10 +11,10 @@ pub use totals::Known;
 
 use super::sets::{Set, Unit};
 use super::virtuals::VirtualCount;
-use amp_metrics::group::{Group, GroupCounts, GroupError, Whom};
+use amp_metrics::group::{Group, GroupError, Whom};
 use amp_metrics::multiplex::{Observation, Sampled, Strategy};
 use amp_metrics::{CoreTypeId, Event};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Confidence level of the intervals.
@@ -40,7 +40,10 @@ struct Part {
     unit: Unit,
     /// The CPU when this is one CPU's share of the unit, the thread when it is one thread's.
     row: Row,
+    /// None once its thread has ended.
     groups: Vec<Group>,
+    /// Seconds and counts of a thread that has ended.
+    ended: Option<(f64, Vec<u64>)>,
     last: (f64, Vec<u64>),
     sampled: Sampled,
 }
@@ -69,6 +72,8 @@ pub struct Counting {
     names: Vec<Option<String>>,
     parts: Vec<Part>,
     clocks: Vec<Group>,
+    /// Seconds for which threads ran that have ended.
+    ended: Vec<(i32, f64)>,
     /// Seconds for which threads had run before they were found.
     missed: BTreeMap<i32, f64>,
     system: bool,
@@ -106,6 +111,7 @@ impl Counting {
             names: core_types.to_vec(),
             parts: Vec::new(),
             clocks: Vec::new(),
+            ended: Vec::new(),
             missed: BTreeMap::new(),
             system: matches!(scope, Scope::Cpus(_)),
             order,
@@ -168,6 +174,7 @@ impl Counting {
                         unit: unit.clone(),
                         row,
                         groups,
+                        ended: None,
                         last: (0.0, vec![0; unit.events.len()]),
                         sampled: Sampled::new(unit.events.len()),
                     });
@@ -210,6 +217,42 @@ impl Counting {
         let groups = groups.flat_map(|p| &mut p.groups);
         let clocks = self.clocks.iter_mut().skip(clocks);
         groups.chain(clocks).try_for_each(Group::start)
+    }
+
+    /// Closes the events of threads that are not among `alive`, and keeps what they have counted: a process may start more threads
+    /// than there may be open files. Those whose windows are yet to be taken out come later.
+    ///
+    /// # Errors
+    /// As [`Counting::turn`].
+    pub fn let_go_of_ended(&mut self, alive: &BTreeSet<i32>) -> Result<(), GroupError> {
+        let has_ended = |tid: Option<i32>| tid.is_some_and(|t| !alive.contains(&t));
+        for p in self.parts.iter_mut().filter(|p| has_ended(p.row.tid)) {
+            let cuts = self.overflows.as_ref().is_some_and(|o| o.reads(&p.row));
+            if cuts || p.groups.is_empty() {
+                continue;
+            }
+            match p.counted(TRIES) {
+                Ok(all) => p.ended = Some(all),
+                Err(e) if e.is_passing() => continue,
+                Err(e) => return Err(e),
+            }
+            p.groups.clear();
+        }
+        let tid_of = |clock: &Group| match clock.whom() {
+            Whom::Thread(tid) => Some(tid),
+            _ => None,
+        };
+        let mut i = 0;
+        while let Some(clock) = self.clocks.get_mut(i) {
+            match tid_of(clock).filter(|tid| !alive.contains(tid)) {
+                Some(tid) => {
+                    self.ended.push((tid, clock.read()?.enabled.as_secs_f64()));
+                    self.clocks.swap_remove(i);
+                }
+                None => i += 1,
+            }
+        }
+        Ok(())
     }
 
     /// Looks up the names of threads anew: a thread may have named itself, or have become another
@@ -399,30 +442,36 @@ impl Part {
     /// Seconds and counts since the last call. None at all where a thread that was started ends
     /// just now: the next call has them, and the `last` one waits.
     fn advance(&mut self, last: bool) -> Result<(f64, Vec<u64>), GroupError> {
-        let nothing = vec![0u64; self.unit.events.len()];
-        let mut now = (0.0, nothing.clone());
-        for g in &mut self.groups {
-            let GroupCounts {
-                running, counts, ..
-            } = match patient(|| g.read(), if last { LAST_TRIES } else { TRIES }) {
-                Err(e) if e.is_passing() && !last => return Ok((0.0, nothing)),
-                c => c?,
-            };
-            now.0 += running.as_secs_f64();
-            for (sum, c) in now.1.iter_mut().zip(counts) {
-                *sum = sum.wrapping_add(c);
-            }
-        }
-        if self.unit.is_beside_cores() {
-            // the time that passed, and not as often as there are memory controllers
-            now.0 /= self.groups.len().max(1) as f64;
-        }
+        let now = match self.counted(if last { LAST_TRIES } else { TRIES }) {
+            Err(e) if e.is_passing() && !last => return Ok((0.0, vec![0; self.unit.events.len()])),
+            now => now?,
+        };
         let before = std::mem::replace(&mut self.last, now.clone());
         let counts = now.1.iter().zip(&before.1);
         Ok((
             (now.0 - before.0).max(0.0),
             counts.map(|(a, b)| a.saturating_sub(*b)).collect(),
         ))
+    }
+
+    /// Seconds and counts since it was opened; each group is tried so many times.
+    fn counted(&mut self, tries: u32) -> Result<(f64, Vec<u64>), GroupError> {
+        if let Some(all) = &self.ended {
+            return Ok(all.clone());
+        }
+        let mut all = (0.0, vec![0u64; self.unit.events.len()]);
+        for g in &mut self.groups {
+            let read = patient(|| g.read(), tries)?;
+            all.0 += read.running.as_secs_f64();
+            for (sum, c) in all.1.iter_mut().zip(read.counts) {
+                *sum = sum.wrapping_add(c);
+            }
+        }
+        if self.unit.is_beside_cores() {
+            // the time that passed, and not as often as there are memory controllers
+            all.0 /= self.groups.len().max(1) as f64;
+        }
+        Ok(all)
     }
 }
 

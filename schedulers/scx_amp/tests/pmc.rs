@@ -2,6 +2,7 @@
 //! count or not.
 
 use std::process::{Command, Output};
+use std::time::Duration;
 
 fn pmc(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_scx_amp"))
@@ -273,4 +274,35 @@ fn a_command_counts_and_keeps_its_status_and_its_output() {
         (0.5..=1.5).contains(&load),
         "CPU time per time on a CPU: {json}"
     );
+}
+
+/// Threads that begin one after the other, for a while.
+#[test]
+fn one_thread_after_another() {
+    for _ in 0..60 {
+        let thread = std::thread::spawn(|| std::thread::sleep(Duration::from_millis(25)));
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_program_may_start_more_threads_than_there_may_be_open_files() {
+    // each of the threads above takes two files: one for the event, one for how long it has run
+    let count = r#"ulimit -n 60; exec "$0" pmc stat --per-thread -e task-clock -- "$@" >/dev/null"#;
+    let own = std::env::current_exe().unwrap();
+    let out = Command::new("sh")
+        .args(["-c", count, env!("CARGO_BIN_EXE_scx_amp")])
+        .arg(own)
+        .args(["--exact", "one_thread_after_another"])
+        .output()
+        .unwrap();
+    let text = said(&out);
+    if text.contains("perf_event_paranoid") {
+        amp_skips::skip("this user may not count");
+        return;
+    }
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    let rows = text.lines().filter(|l| l.contains("task-clock")).count();
+    assert!(rows > 40, "{rows}: {text}");
+    assert!(!text.contains("may be open"), "{text}");
 }

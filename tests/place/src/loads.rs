@@ -1,7 +1,7 @@
 //! Loads for the mechanism.
 
 use crate::Error;
-use amp_workloads::busy::divide;
+use amp_workloads::busy::{divide, pass};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub fn spin(name: &str, count: usize, secs: f64, nices: &[i32]) {
                     }
                 }
                 while begin.elapsed().as_secs_f64() < secs {
-                    divide();
+                    pass();
                     work.fetch_add(1, Ordering::Relaxed);
                 }
             };

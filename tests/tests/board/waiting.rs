@@ -95,15 +95,16 @@ fn nobody_waits_for_a_cpu_that_could_have_him() {
     assert_eq!(r.line("fallbacks:"), "1");
 }
 
-/// A round takes three to four seconds, nearly as long as anybody may wait by the mechanism's own bound. Half of the longest waits are 3.2 s, and the
-/// longest of all 5.4 and 5.7 s in two boots; 10.3 s with bounds of how far threads may be ahead that shrank while they waited.
+/// Before turns were shorter in long queues, the kernel ended the scheduler after some 13 s: a round took longer than the ten seconds that it
+/// lets anybody wait. What a thread waits by itself is no measure here: one that waits for another's lock in the kernel waits as long as
+/// that one does for its turns.
 #[test]
-fn hundreds_on_one_cpu_have_their_turns() {
+fn nine_hundred_on_one_cpu_have_their_turns() {
     let case = r#"
 CPUS=0:1024,1:446
 place pin=crowd:1 heartbeat=600000
-spin crowd amp-workload bench spin --threads 400 --seconds 26
-sleep 3; taskset -ap 2 $all | tail -n 1
+spin crowd amp-workload bench spin --threads 900 --seconds 30
+sleep 4; taskset -ap 2 $all | tail -n 1
 told crowd
 echo "attached $(cat /sys/kernel/sched_ext/state)"
 ends
@@ -115,7 +116,8 @@ echo "stalls $(dmesg | grep -c -i -e 'stall' -e 'sched_ext.*error')"
         .run(&format!("{BEGIN}{case}"))
         .ok();
     assert_eq!((r.line("attached"), r.line("stalls")), ("enabled", "0"));
-    let all = spun(&r, "crowd");
-    assert_eq!(all.len(), 400);
-    assert!(all.iter().all(|(_, gap)| *gap < 8_000.0));
+    let mut gaps: Vec<f64> = spun(&r, "crowd").into_iter().map(|(_, gap)| gap).collect();
+    assert_eq!(gaps.len(), 900);
+    gaps.sort_by(f64::total_cmp);
+    assert!(gaps[450] < 6_000.0, "{:.0}", gaps[450]);
 }

@@ -16,6 +16,10 @@
 //!
 //! A vCPU counts as running from the moment it is given work ([`kicked`]), not from when the host
 //! gets round to its thread; otherwise virtual time would pass at the pace of a busy host.
+//!
+//! A program that is to keep a core busy need not keep the host busy ([`pass`]): its time stands where
+//! it wants to get to, or goes back to where somebody kicked it. While all that run do so, global
+//! time goes from timer to timer, as it does while all are idle.
 
 use crate::board::{board, vcpu, Board};
 use crate::exec;
@@ -39,6 +43,9 @@ const WATCHDOG: Duration = Duration::from_micros(500);
 const OVERDUE_NS: u64 = 2_000_000;
 /// A running vCPU looks at the others this many times per quantum.
 const STEPS: u64 = 4;
+/// What a vCPU lets pass at a time, picoseconds: much less than a tick, and than what a busy thread takes for not having run
+/// (2 ms, `amp-workload bench spin`).
+const PASS: u64 = 500_000_000;
 /// A waiting vCPU goes on when it has room for this many steps: few long runs cost the host less
 /// than many short ones.
 const ROOM: u64 = 3;
@@ -168,37 +175,90 @@ fn release(v: &Vcpu) {
     }
 }
 
-/// Moves global time to the least of the running vCPUs, and lets those go that have room for a
-/// step.
-fn advance(b: &Board) -> u64 {
-    let least = b
-        .vcpus
-        .iter()
-        .filter(|v| v.state.load(SeqCst) != IDLE)
-        .map(|v| v.time.load(Relaxed))
-        .min();
-    let Some(least) = least else {
-        return b.clock.global();
-    };
-    let global = b.clock.global.fetch_max(least, SeqCst).max(least);
+/// The least time of the running vCPUs; `None` where none runs.
+fn least(b: &Board) -> Option<u64> {
+    let running = b.vcpus.iter().filter(|v| v.state.load(SeqCst) != IDLE);
+    running.map(|v| v.time.load(SeqCst)).min()
+}
+
+/// Moves global time to `time`, and lets those vCPUs go that have room for a step.
+fn move_to(b: &Board, time: u64) {
+    let global = b.clock.global.fetch_max(time, SeqCst).max(time);
     for v in b.vcpus {
         let has_room = v.time.load(Relaxed) + ROOM * b.clock.step <= global + b.clock.quantum;
         if has_room && v.waiting.load(SeqCst) == 1 {
             release(v);
         }
     }
-    global
+}
+
+/// Moves global time to the least of the running vCPUs; `false` if that is farther than any of them gets ahead by computing: they
+/// all let time pass, and somebody has to [`leap`].
+fn advance(b: &Board) -> bool {
+    let Some(least) = least(b) else {
+        return true;
+    };
+    let small = least <= b.clock.global() + b.clock.quantum;
+    if small {
+        move_to(b, least);
+    }
+    small
+}
+
+/// Moves global time to the least of the running vCPUs, or to the next timer if that is before. The big lock is held, so that
+/// nobody is in the middle of a timer; `true` if one is due.
+fn leap(b: &Board) -> bool {
+    let Some(least) = least(b) else {
+        return false;
+    };
+    let next = next_timer(b).unwrap_or(u64::MAX);
+    move_to(b, least.min(next));
+    next <= least
+}
+
+/// As [`advance`], where the big lock is not held: leaps, too, and runs the timers that are due then.
+fn advance_or_leap(b: &Board) {
+    while !advance(b) {
+        let _lock = b.qemu.bql();
+        if !leap(b) {
+            return;
+        }
+        run_timers(b);
+        if b.qemu.deadline() == Some(0) {
+            // one that only the main loop runs
+            b.qemu.notify_timers();
+            return;
+        }
+    }
+}
+
+/// When the next timer of the guest is due, picoseconds; `None` without one.
+fn next_timer(b: &Board) -> Option<u64> {
+    let ns = b.qemu.deadline()?;
+    // The deadline counts from the latest time that was read, which may be ahead of global time.
+    let clock = &b.clock;
+    let from = clock.global().max(clock.last_read.load(SeqCst)) / 1000;
+    Some(from.saturating_add(ns).saturating_mul(1000))
+}
+
+/// Runs the timers that are due, in global time. The big lock is held. One of them may be for the vCPU whose thread this is, which
+/// nobody kicks then.
+fn run_timers(b: &Board) {
+    let outer = IN_TIMERS.replace(true);
+    // SAFETY: timers of the virtual clock run under the big lock, as in QEMU's main loop.
+    let ran = unsafe { (b.qemu.run_timers)(qemu::CLOCK_VIRTUAL) };
+    IN_TIMERS.set(outer);
+    if let Some(i) = CURRENT.get().filter(|_| ran) {
+        let v = vcpu(i);
+        v.pass.interrupt(&v.time, b.clock.global());
+        v.called.store(1, SeqCst);
+    }
 }
 
 fn run_due_timers(b: &Board) {
     if b.qemu.deadline() == Some(0) {
-        IN_TIMERS.set(true);
-        {
-            let _lock = b.qemu.bql();
-            // SAFETY: timers of the virtual clock run under the big lock, as in QEMU's main loop.
-            unsafe { (b.qemu.run_timers)(qemu::CLOCK_VIRTUAL) };
-        }
-        IN_TIMERS.set(false);
+        let _lock = b.qemu.bql();
+        run_timers(b);
     }
 }
 
@@ -208,6 +268,7 @@ fn run_due_timers(b: &Board) {
 #[inline(never)]
 pub fn sync(v: &'static Vcpu) {
     let b = board();
+    v.called.store(0, SeqCst);
     // SAFETY: called at the end of the block callback, which is done with its reference.
     let own = unsafe { v.own() };
     let time = v.time.load(Relaxed);
@@ -225,7 +286,7 @@ pub fn sync(v: &'static Vcpu) {
     frequency::fill(b);
     look(b, v, own);
     exec::recheck(b, v, own);
-    advance(b);
+    advance_or_leap(b);
     run_due_timers(b);
     publish(b, v, own, STATE_RUNNING);
     let time = v.time.load(Relaxed);
@@ -249,13 +310,75 @@ fn look(b: &Board, v: &Vcpu, own: &mut Own) {
 fn wait(b: &Board, v: &Vcpu) -> bool {
     v.waiting.store(1, SeqCst);
     // Look again now that others can see us waiting.
-    advance(b);
+    advance_or_leap(b);
     if v.wanted.swap(0, SeqCst) == 1 {
+        v.called.store(1, SeqCst);
         v.waiting.store(0, SeqCst);
     } else if v.waiting.load(SeqCst) == 1 {
         futex_wait(&v.waiting, 1, WAIT);
     }
     v.waiting.swap(0, SeqCst) == 0
+}
+
+/// Whether somebody has wanted the vCPU since it last looked at the others: it may have to take an interrupt, or to leave its block,
+/// before it does anything else. On its thread.
+fn is_wanted(v: &Vcpu) -> bool {
+    if v.wanted.swap(0, SeqCst) == 1 {
+        v.called.store(1, SeqCst);
+    }
+    v.called.load(SeqCst) == 1
+}
+
+/// The vCPU lets [`PASS`] of its time pass, or less if somebody wants it earlier: it is busy, and its host is not. It looks at the
+/// others ([`sync`]) afterwards.
+pub fn pass(v: &'static Vcpu) {
+    let b = board();
+    if is_wanted(v) {
+        return;
+    }
+    // SAFETY: a callback of this vCPU, on its thread.
+    let own = unsafe { v.own() };
+    if v.state.load(Relaxed) != RUNNING {
+        v.time.fetch_max(b.clock.global(), SeqCst);
+        v.state.store(RUNNING, SeqCst);
+    }
+    let from = v.time.load(Relaxed);
+    let until = (from + PASS).min(own.overflow_at.max(from));
+    // what this thread does meanwhile is not done at the vCPU's time
+    IN_TIMERS.set(true);
+    v.time.store(until, SeqCst);
+    v.pass.begin(from);
+    let mut stuck = false;
+    loop {
+        let global = b.clock.global();
+        if until <= global + b.clock.quantum {
+            break;
+        }
+        v.waiting.store(1, SeqCst);
+        if !stuck && !is_wanted(v) {
+            advance_or_leap(b);
+        }
+        if stuck || is_wanted(v) {
+            v.waiting.store(0, SeqCst);
+            v.pass.interrupt(&v.time, b.clock.global());
+            break;
+        }
+        if v.waiting.load(SeqCst) == 1 {
+            futex_wait(&v.waiting, 1, WAIT);
+        }
+        if v.waiting.swap(0, SeqCst) == 1 {
+            own.stats.timeouts += 1;
+            // somebody may want this vCPU to leave its block, and has said so before anybody could see it pass
+            stuck = global == b.clock.global();
+        }
+    }
+    v.pass.end();
+    IN_TIMERS.set(false);
+    v.time.fetch_max(b.clock.global(), SeqCst);
+    let time = v.time.load(SeqCst);
+    own.counts[0].pass(time.saturating_sub(from));
+    own.stats.passes += 1;
+    own.sync_at(time);
 }
 
 /// Writes the vCPU's record of the state page.
@@ -274,12 +397,8 @@ fn jump(b: &Board) {
     if !all_idle {
         return;
     }
-    if let Some(ns) = b.qemu.deadline() {
-        // The deadline counts from the latest time that was read, which may be ahead of global
-        // time.
+    if let Some(to) = next_timer(b) {
         let clock = &b.clock;
-        let from = clock.global().max(clock.last_read.load(SeqCst)) / 1000;
-        let to = from.saturating_add(ns).saturating_mul(1000);
         let before = clock.global.fetch_max(to, SeqCst);
         clock.skipped.fetch_add(to.saturating_sub(before), Relaxed);
         b.page.time(clock.global(), clock.skipped());
@@ -298,10 +417,17 @@ pub fn idle(i: u32) {
     if b.vcpus.iter().all(|v| v.state.load(SeqCst) == IDLE) {
         jump(b);
     } else {
-        advance(b);
-        if b.qemu.deadline() == Some(0) {
-            b.qemu.notify_timers();
-        }
+        advance_here(b);
+    }
+}
+
+/// As [`advance_or_leap`], where the big lock is held and this thread may not run timers.
+fn advance_here(b: &Board) {
+    if !advance(b) {
+        leap(b);
+    }
+    if b.qemu.deadline() == Some(0) {
+        b.qemu.notify_timers();
     }
 }
 
@@ -324,6 +450,9 @@ extern "C" fn kicked(cpu: *mut CpuState) {
     let Some(v) = b.vcpus.iter().find(|v| v.cpu.load(Relaxed) == cpu) else {
         return;
     };
+    // in this order: `pass` looks again once it can be interrupted
+    v.wanted.store(1, SeqCst);
+    v.pass.interrupt(&v.time, now_here(&b.clock));
     release(v);
     // SAFETY: `cpu` is a live vCPU; the function only looks.
     if v.state.load(SeqCst) == IDLE && !unsafe { (b.qemu.is_idle)(cpu) } {
@@ -360,6 +489,11 @@ fn watchdog() {
             }
             continue;
         }
+        if !advance(b) {
+            // all let time pass, and nobody was woken by the last timer
+            let _lock = b.qemu.bql();
+            advance_here(b);
+        }
         let now = monotonic_ns();
         for v in b.vcpus {
             let overdue = now.saturating_sub(v.woken_ns.load(Relaxed)) > OVERDUE_NS;
@@ -378,7 +512,7 @@ fn look_after(b: &Board, v: &Vcpu) {
     // SAFETY: a live vCPU, the big lock is held.
     if !cpu.is_null() && unsafe { (b.qemu.is_idle)(cpu) } {
         let _ = v.state.compare_exchange(WAKING, IDLE, SeqCst, SeqCst);
-        advance(b);
+        advance_here(b);
     } else {
         v.woken_ns.store(monotonic_ns(), Relaxed);
         kick(b, v);

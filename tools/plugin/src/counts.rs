@@ -89,6 +89,12 @@ impl Counts {
         self.l2_prefetched += u64::from(sequential && !l2_hit);
     }
 
+    /// Time in which the core waits and executes nothing.
+    pub fn pass(&mut self, ps: u64) {
+        self.ps += ps;
+        self.backend_ps += ps;
+    }
+
     fn times(&self) -> [u64; 3] {
         [self.ps, self.frontend_ps, self.backend_ps]
     }

@@ -4,7 +4,7 @@
 //! Distinguishes only what timing needs. Names of groups follow the Arm Architecture Reference
 //! Manual, chapter C4.
 
-use amp_machine::page::PUBLISH_HINT;
+use amp_machine::page::{PASS_HINT, PUBLISH_HINT};
 
 /// Class of an instruction, as the machine file's `cpi` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +99,8 @@ pub enum SysOp {
     Write(SysReg, u8),
     /// The hint that publishes the CPU's totals.
     Publish,
+    /// The hint that lets time pass.
+    Pass,
 }
 
 /// What timing needs to know of an instruction.
@@ -301,9 +303,13 @@ fn branch_or_system(w: u32) -> Decoded {
         return branch(kind, gpr(w >> 5));
     }
     if w & 0xffff_f01f == 0xd503_201f {
-        let publish = w >> 5 & 0x7f == PUBLISH_HINT;
+        let sys = match w >> 5 & 0x7f {
+            PUBLISH_HINT => Some(SysOp::Publish),
+            PASS_HINT => Some(SysOp::Pass),
+            _ => None,
+        };
         return Decoded {
-            sys: publish.then_some(SysOp::Publish),
+            sys,
             ..plain(Class::Alu)
         };
     }
@@ -445,6 +451,7 @@ mod tests {
             (0xd503_201f, Alu, None),                 // nop
             (0xd503_2f7f, Alu, Some(SysOp::Publish)), // hint #123
             (0xd503_2f5f, Alu, None),                 // hint #122
+            (0xd503_2f3f, Alu, Some(SysOp::Pass)),    // hint #121
             (0xd503_3fdf, System, None),              // isb
             (0xd503_3f9f, System, None),              // dsb sy
             (0xd503_42df, System, None),              // msr daifset, #2

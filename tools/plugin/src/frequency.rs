@@ -1,8 +1,8 @@
 //! The clocks of the core types, which the guest sets.
 //!
 //! The registers ([`amp_machine::frequency`]) are plain memory, so nothing is told when one is
-//! written: each vCPU looks when it looks at the others, a quarter of a quantum apart, and when it
-//! wakes up. That is what a change takes here; on silicon it takes as long.
+//! written: each vCPU looks when it looks at the others, a quarter of a quantum apart (or half a millisecond, where it
+//! lets time pass), and when it wakes up. That is what a change takes here; on silicon it takes as long.
 //!
 //! A vCPU at another clock has another [`TypeModel`]: only blocks, whose costs are found when they
 //! are translated, keep those of the fastest clock and are multiplied

@@ -11,7 +11,7 @@ use crate::board::Board;
 use crate::sysreg::totals;
 use crate::vcpu::{Own, Vcpu};
 use amp_machine::PMU_SPI_BASE;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Moves the line to where it belongs, and sets the time of the next look. On the vCPU's thread,
 /// without the big lock.
@@ -34,5 +34,8 @@ pub fn look(b: &Board, v: &Vcpu, own: &mut Own) {
             own.line = b.qemu.shared_interrupt(PMU_SPI_BASE + v.index as u32);
         }
         b.qemu.set_line(own.line, up);
+        if up {
+            v.called.store(1, SeqCst);
+        }
     }
 }

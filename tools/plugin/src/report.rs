@@ -21,7 +21,7 @@ pub fn at_exit() {
         let now = b.clock.global();
         eprintln!(
             "amp-board-plugin: cpu{} type {} instructions {} (user {}) active {:.1} ms, l1d {}/{} l2 {}/{} branches {}/{} \
-             snoops {} writebacks {} energy {} uJ, syncs {} waits {} timeouts {} pmu {} overflows {}",
+             snoops {} writebacks {} energy {} uJ, syncs {} waits {} timeouts {} pmu {} overflows {} passes {}",
             v.index,
             t.index,
             sum(Total::Instructions),
@@ -41,6 +41,7 @@ pub fn at_exit() {
             s.timeouts,
             s.pmu_accesses,
             s.overflows,
+            s.passes,
         );
     }
     eprintln!(

@@ -1,5 +1,5 @@
 //! System instructions the model acts on: performance monitors, address-space switches, the
-//! publishing hint.
+//! hints.
 //!
 //! A read of a system register can be corrected only after it has executed, so the read leaves its
 //! value in [`Own::fixes`](crate::vcpu::Own::fixes) and the instruction after it ([`fix`]) puts it
@@ -9,7 +9,7 @@
 
 use crate::board::{board, vcpu, Board};
 use crate::cache::SALT;
-use crate::clock::publish;
+use crate::clock::{self, publish};
 use crate::counts::{self, Counts};
 use crate::decode::{SysReg, TTBR0_EL1};
 use crate::interrupt;
@@ -146,6 +146,11 @@ pub extern "C" fn hint(i: c_uint, _: *mut c_void) {
     // SAFETY: a callback on this vCPU's thread.
     let own = unsafe { v.own() };
     publish(b, v, own, STATE_RUNNING);
+}
+
+/// The guest lets time pass.
+pub extern "C" fn pass(i: c_uint, _: *mut c_void) {
+    clock::pass(vcpu(i));
 }
 
 /// General register `rt` of the vCPU whose thread this is (31: zero).

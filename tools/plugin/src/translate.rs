@@ -163,6 +163,7 @@ fn system(b: &Board, insn: *mut Insn, op: SysOp, next: u64) {
             on_exec(b, insn, sysreg::read, ffi::NO_REGS, site.cast());
         }
         SysOp::Publish => on_exec(b, insn, sysreg::hint, ffi::NO_REGS, std::ptr::null_mut()),
+        SysOp::Pass => on_exec(b, insn, sysreg::pass, ffi::NO_REGS, std::ptr::null_mut()),
         SysOp::Read(..) | SysOp::Write(..) => {}
     }
 }

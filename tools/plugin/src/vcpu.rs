@@ -12,7 +12,10 @@ use crate::pmu::Pmu;
 use crate::private::{Private, NO_LINE};
 use crate::qemu::{CpuState, Irq};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 /// The vCPU waits for an interrupt, is off, or has not run yet.
 pub const IDLE: u32 = 0;
@@ -42,6 +45,10 @@ pub struct Vcpu {
     pub waiting: AtomicU32,
     /// 1 when somebody kicked it since it last meant to wait.
     pub wanted: AtomicU32,
+    /// 1 when that has been noticed since it last looked at the others, or an interrupt has come up that nobody kicks it for.
+    pub called: AtomicU32,
+    /// Whether it lets time pass: `time` is then where it wants to get to.
+    pub pass: Pass,
     /// Its number.
     pub index: usize,
     /// Index of its core type.
@@ -59,6 +66,51 @@ pub struct Vcpu {
 
 // SAFETY: all fields but `own` are atomics or constant; `own` is reached through `Vcpu::own` alone.
 unsafe impl Sync for Vcpu {}
+
+/// A vCPU's letting time pass, which whoever kicks it ends at once: its thread may come to life much later, and the others must not
+/// get farther meanwhile.
+#[derive(Debug, Default)]
+pub struct Pass(AtomicU64);
+
+impl Pass {
+    const NONE: u64 = 0;
+    /// Somebody is about to set the vCPU's time.
+    const ENDS: u64 = 2;
+
+    /// The vCPU is on its way from `from`. On its own thread.
+    pub fn begin(&self, from: u64) {
+        self.0.store(from << 1 | 1, SeqCst);
+    }
+
+    /// The vCPU gets no farther than `now` if it is on its way; `time` is its time. On any thread.
+    pub fn interrupt(&self, time: &AtomicU64, now: u64) {
+        let word = self.0.load(SeqCst);
+        let passes = word & 1 == 1;
+        if passes
+            && self
+                .0
+                .compare_exchange(word, Self::ENDS, SeqCst, SeqCst)
+                .is_ok()
+        {
+            let until = time.load(SeqCst);
+            time.store(now.max(word >> 1).min(until), SeqCst);
+            self.0.store(Self::NONE, SeqCst);
+        }
+    }
+
+    /// It has got there, unless it was interrupted: its time is right afterwards. On its own thread.
+    pub fn end(&self) {
+        loop {
+            match self.0.load(SeqCst) {
+                Self::NONE => return,
+                Self::ENDS => std::thread::yield_now(),
+                word => {
+                    let _ = self.0.compare_exchange(word, Self::NONE, SeqCst, SeqCst);
+                }
+            }
+        }
+    }
+}
 
 /// What only the vCPU's own thread touches.
 pub struct Own {
@@ -112,6 +164,8 @@ pub struct Stats {
     pub timeouts: u64,
     pub pmu_accesses: u64,
     pub overflows: u64,
+    /// Times that it let time pass.
+    pub passes: u64,
 }
 
 /// Flag of [`Own::pending`]: the branch was indirect.
@@ -131,6 +185,8 @@ impl Vcpu {
             state: AtomicU32::new(IDLE),
             waiting: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
+            called: AtomicU32::new(0),
+            pass: Pass::default(),
             index,
             core_type: model.index,
             line_shift: model.line_shift,
@@ -217,5 +273,32 @@ impl Peers for Board {
                 _ => time,
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_kicked_goes_back_to_then_and_no_farther_than_where_it_began() {
+        let (pass, time) = (Pass::default(), AtomicU64::new(100));
+        // nobody passes
+        pass.interrupt(&time, 50);
+        assert_eq!(time.load(SeqCst), 100);
+        for (now, then) in [(150, 150), (50, 100), (1000, 600)] {
+            time.store(600, SeqCst);
+            pass.begin(100);
+            pass.interrupt(&time, now);
+            // only once
+            pass.interrupt(&time, 120);
+            pass.end();
+            assert_eq!(time.load(SeqCst), then);
+        }
+        time.store(600, SeqCst);
+        pass.begin(100);
+        pass.end();
+        pass.interrupt(&time, 120);
+        assert_eq!(time.load(SeqCst), 600);
     }
 }

@@ -1,6 +1,14 @@
 //! Work that keeps a core busy and costs its emulator little.
 
+use amp_machine::page::pass_hint;
 use std::num::NonZeroU64;
+
+/// Work for those who only want a core to be busy: on the board it takes up to half a millisecond and its emulator next to nothing;
+/// an interrupt ends it. Elsewhere, and where it ends at once, it is [`divide`].
+pub fn pass() {
+    pass_hint();
+    divide();
+}
 
 /// Four hundred divisions, each of the one before: some five thousand cycles of the board's big cores, seven thousand of
 /// its little ones. An emulator has few instructions to follow meanwhile.

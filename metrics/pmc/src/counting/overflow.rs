@@ -147,6 +147,12 @@ impl Overflows {
         Ok(())
     }
 
+    /// Whether windows of `row` may yet come.
+    pub(super) fn reads(&self, row: &Row) -> bool {
+        let mut sources = self.sources.iter();
+        sources.any(|s| s.row.same(row) && s.buffer.is_some())
+    }
+
     /// What was written until now, as `window` makes windows of it.
     fn drain(
         &mut self,

@@ -45,13 +45,17 @@ impl Counting {
     /// Seconds for which threads ran, or CPUs were there, on the CPUs of each part.
     fn wholes(&mut self) -> Result<Vec<Whole>, GroupError> {
         let mut times = Vec::new();
+        let missed = |whom: &Whom| match whom {
+            Whom::Thread(tid) => self.missed.get(tid).copied().unwrap_or(0.0),
+            _ => 0.0,
+        };
         for c in &mut self.clocks {
             let whom = c.whom();
-            let missed = match whom {
-                Whom::Thread(tid) => self.missed.get(&tid).copied().unwrap_or(0.0),
-                _ => 0.0,
-            };
-            times.push((whom, c.read()?.enabled.as_secs_f64(), missed));
+            times.push((whom, c.read()?.enabled.as_secs_f64(), missed(&whom)));
+        }
+        for (tid, seconds) in &self.ended {
+            let whom = Whom::Thread(*tid);
+            times.push((whom, *seconds, missed(&whom)));
         }
         if self.system {
             if self.sets.len() == 1 {

@@ -8,6 +8,7 @@ use crate::target;
 use crate::virtuals::Virtuals;
 use crate::windows::{self, Windows};
 use amp_host::bad_input;
+use amp_metrics::group::GroupError;
 use amp_metrics::multiplex::{by_name, Turns};
 use amp_metrics::pmu::DURATION;
 use anyhow::Result;
@@ -225,6 +226,8 @@ struct Found {
     next: Instant,
     /// Looks after which names are read anew.
     looks: u32,
+    /// Whether there were no more files for the events of a thread.
+    full: bool,
 }
 
 impl Found {
@@ -237,6 +240,7 @@ impl Found {
             },
             next: Instant::now(),
             looks: 0,
+            full: false,
         }
     }
 
@@ -250,9 +254,18 @@ impl Found {
         };
         let alive: BTreeSet<i32> = target::task(pid).into_iter().collect();
         counting.keep_buffers_of(&alive);
+        counting.let_go_of_ended(&alive)?;
         for tid in alive {
-            if self.known.insert(tid) {
-                counting.adopt(tid, target::ran(tid))?;
+            if !self.known.insert(tid) {
+                continue;
+            }
+            match counting.adopt(tid, target::ran(tid)) {
+                Err(e @ GroupError::Files { .. }) if !self.full => {
+                    log::warn!("threads that begin from now on may not be counted: {e}");
+                    self.full = true;
+                }
+                Err(GroupError::Files { .. }) => {}
+                adopted => adopted?,
             }
         }
         // most threads name themselves as soon as they begin

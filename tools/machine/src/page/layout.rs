@@ -21,6 +21,9 @@ pub const PCI_DEVICE: u16 = 0x1110;
 /// the hints the architecture leaves unallocated, so it does nothing anywhere else and user space
 /// may execute it. The first one of a guest ends the plugin's quick boot.
 pub const PUBLISH_HINT: u32 = 123;
+/// Number of the A64 `hint` by which the executing CPU is busy for half a millisecond of its time, or until an interrupt, without
+/// executing anything: a busy board then costs its host next to nothing. Also unallocated.
+pub const PASS_HINT: u32 = 121;
 
 /// [`CpuRecord::state`]: the CPU has not run yet, or is off.
 pub const STATE_OFF: u32 = 0;

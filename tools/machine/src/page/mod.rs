@@ -19,8 +19,8 @@
 //! A CPU publishes when it goes idle, when it wakes, after every quarter of the board's quantum of
 //! its own time, and when it executes [`publish_hint`]. So a thread that executes the hint and then
 //! reads the record of its own CPU sees its totals to the basic block; the records of other running
-//! CPUs lack at most a quarter quantum. [`Page::snapshot`] and [`Page::cpu`] execute the hint
-//! themselves.
+//! CPUs lack at most a quarter quantum, or half a millisecond of one that lets time pass
+//! ([`pass_hint`]). [`Page::snapshot`] and [`Page::cpu`] execute the hint themselves.
 mod divide;
 mod energy;
 mod layout;
@@ -31,4 +31,4 @@ mod tests;
 pub use divide::{CacheDivider, L2};
 pub use energy::{energy_uj, StaticPower};
 pub use layout::*;
-pub use read::{publish_hint, CpuTotals, Page, PageError, Snapshot, Split};
+pub use read::{pass_hint, publish_hint, CpuTotals, Page, PageError, Snapshot, Split};

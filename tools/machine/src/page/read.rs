@@ -69,6 +69,16 @@ pub fn publish_hint() {
     }
 }
 
+/// Keeps the executing CPU busy for a while (see [`PASS_HINT`]). A no-op elsewhere than on the board.
+#[inline]
+pub fn pass_hint() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as in `publish_hint`.
+    unsafe {
+        std::arch::asm!("hint #{n}", n = const PASS_HINT, options(nostack, preserves_flags));
+    }
+}
+
 /// A total, split by exception level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {

@@ -2,7 +2,7 @@
 
 use super::occupancy::{Occupancy, Presence};
 use crate::{machine, report};
-use amp_workloads::busy::divide;
+use amp_workloads::busy::{divide, pass};
 use anyhow::Result;
 use serde_json::json;
 
@@ -31,9 +31,12 @@ pub struct Args {
 /// What a busy thread does.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Work {
+    /// Letting time pass, where the board can: its host hardly has to do anything. Few instructions, and no faster on a fast
+    /// core. Elsewhere, divisions
+    #[default]
+    Passing,
     /// Divisions: they take a core long and its emulator not, so that a busy board costs its host
     /// about half of what counting would
-    #[default]
     Dividing,
     /// Short loops: many instructions
     Counting,
@@ -132,6 +135,7 @@ fn spin(by: Work, end: u64) -> Share {
             return share;
         }
         match by {
+            Work::Passing => pass(),
             Work::Dividing => divide(),
             Work::Counting => count(),
         }
