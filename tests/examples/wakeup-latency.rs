@@ -16,19 +16,19 @@ const BESIDE: [(&str, &str); 5] = [
     ("nothing", "sleep 600"),
     (
         "3 busy threads",
-        "amp-workload bench spin --threads 3 --seconds 600",
+        "amp-workload bench spin --by dividing --threads 3 --seconds 600",
     ),
     (
         "6 busy threads",
-        "amp-workload bench spin --threads 6 --seconds 600",
+        "amp-workload bench spin --by dividing --threads 6 --seconds 600",
     ),
     (
         "12 busy threads",
-        "amp-workload bench spin --threads 12 --seconds 600",
+        "amp-workload bench spin --by dividing --threads 12 --seconds 600",
     ),
     (
         "12 of nice 19",
-        "nice -n 19 amp-workload bench spin --threads 12 --seconds 600",
+        "nice -n 19 amp-workload bench spin --by dividing --threads 12 --seconds 600",
     ),
 ];
 /// Threads that wake up every 4 to 7 ms, 1000 times each.

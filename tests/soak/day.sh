@@ -23,7 +23,7 @@ sample() {
 }
 # Some that go on, beside short ones, one after the other.
 work() {
-    amp-workload bench spin --threads "$SPINNERS" --seconds "$BUSY" --json >/tmp/spun &
+    amp-workload bench spin --by dividing --threads "$SPINNERS" --seconds "$BUSY" --json >/tmp/spun &
     s=$!
     read -r up _ </proc/uptime
     end_of_work=$((${up%.*} + BUSY - 1))

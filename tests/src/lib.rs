@@ -4,6 +4,8 @@
 //! busy. A guest whose clock is this machine's counts as two.
 #![forbid(unsafe_code)]
 
+pub mod spun;
+
 use amp_board::{
     artifacts, Arch, BoardError, Cache, Content, Event, Guest, GuestFile, KernelChoice, Origin,
     Outcome, Run,

@@ -274,13 +274,24 @@ static __always_inline void rouse(struct task_struct *p, const struct amp_slot *
 		scx_bpf_kick_cpu(cpu, 0);
 }
 
+/* Threads in a queue from which on turns are shorter: the kernel takes a wait of ten seconds for a stall, and ends us. */
+#define CROWD 256
+/* Bit q: so many wait in queue q, by the timer's last look. */
+static u64 crowds;
+
+/* How long a thread from queue @q runs before others there have their turn; a tick ends it. */
+static __always_inline u64 turn_in(u64 q)
+{
+	return crowds & 1ULL << (q & 63) ? slice_ns / 4 : slice_ns;
+}
+
 /*
  * Where a thread without a slot of its own queues: behind where it was by what it has used of its
  * slice, and not further behind the clock than others.
  */
-static __always_inline u64 untracked_vtime(const struct task_struct *p, u32 type)
+static __always_inline u64 untracked_vtime(const struct task_struct *p, u64 q, u32 type)
 {
-	u64 left = p->scx.slice, used = left < slice_ns ? slice_ns - left : 0, weight = p->scx.weight ?: 1;
+	u64 left = p->scx.slice, all = turn_in(q), used = left < all ? all - left : 0, weight = p->scx.weight ?: 1;
 	u64 clock = shared.clock[clock_for(type) & 15];
 	u64 vtime = key_vtime(p->scx.dsq_vtime, clock) + used * 100 / weight;
 	u64 least = clock - slice_ns, most = least + MAX_LEAD * slice_ns;
@@ -330,17 +341,6 @@ static u64 head_of(u64 q)
  * that yield. A bit that is cleared while a thread is on its way is set again by the timer.
  */
 u64 waiting;
-
-/* Threads in a queue from which on turns are shorter: the kernel takes a wait of ten seconds for a stall, and ends us. */
-#define CROWD 256
-/* Bit q: so many wait in queue q, by the timer's last look. */
-static u64 crowds;
-
-/* How long a thread from queue @q runs before others there have their turn; a tick ends it. */
-static __always_inline u64 turn_in(u64 q)
-{
-	return crowds & 1ULL << (q & 63) ? slice_ns / 4 : slice_ns;
-}
 
 /*
  * Whether the turn of somebody who waits in the queue of @cpu is before that of @s, which may run
@@ -520,7 +520,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 		vtime = shared.clock[s->clock & 15] - 2 * slice_ns;
 	/* untracked: charged for the part of its slice that is gone */
 	if (index == AMP_UNTRACKED)
-		vtime = untracked_vtime(p, queue_type[q & 63]);
+		vtime = untracked_vtime(p, q, queue_type[q & 63]);
 	scx_bpf_dsq_insert_vtime(p, q, turn_in(q), queue_key(vtime, index), enq_flags);
 	if (victim >= 0)
 		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);

@@ -219,16 +219,16 @@ impl Counting {
         groups.chain(clocks).try_for_each(Group::start)
     }
 
-    /// Closes the events of threads that are not among `alive`, and keeps what they have counted: a process may start more threads
-    /// than there may be open files. Those whose windows are yet to be taken out come later.
+    /// Closes the events of threads that have ended, `gone`, and keeps what they have counted: a process may start more threads than there
+    /// may be open files. Those whose windows are yet to be taken out come later.
     ///
     /// # Errors
     /// As [`Counting::turn`].
-    pub fn let_go_of_ended(&mut self, alive: &BTreeSet<i32>) -> Result<(), GroupError> {
-        let has_ended = |tid: Option<i32>| tid.is_some_and(|t| !alive.contains(&t));
+    pub fn let_go_of(&mut self, gone: &BTreeSet<i32>) -> Result<(), GroupError> {
+        let has_ended = |tid: Option<i32>| tid.is_some_and(|t| gone.contains(&t));
         for p in self.parts.iter_mut().filter(|p| has_ended(p.row.tid)) {
-            let cuts = self.overflows.as_ref().is_some_and(|o| o.reads(&p.row));
-            if cuts || p.groups.is_empty() {
+            let cut = || self.overflows.as_ref().is_some_and(|o| o.reads(&p.row));
+            if p.groups.is_empty() || cut() {
                 continue;
             }
             match p.counted(TRIES) {
@@ -244,7 +244,7 @@ impl Counting {
         };
         let mut i = 0;
         while let Some(clock) = self.clocks.get_mut(i) {
-            match tid_of(clock).filter(|tid| !alive.contains(tid)) {
+            match tid_of(clock).filter(|tid| gone.contains(tid)) {
                 Some(tid) => {
                     self.ended.push((tid, clock.read()?.enabled.as_secs_f64()));
                     self.clocks.swap_remove(i);
@@ -259,7 +259,7 @@ impl Counting {
     /// program.
     pub fn rename(&mut self) {
         let mut names: BTreeMap<i32, String> = BTreeMap::new();
-        for p in &mut self.parts {
+        for p in self.parts.iter_mut().filter(|p| p.ended.is_none()) {
             if let Some(tid) = p.row.tid {
                 let now = names.entry(tid).or_insert_with(|| name(tid));
                 // the last name of one that is gone is kept
@@ -322,7 +322,8 @@ impl Counting {
         // time by row and core type, and by row on whichever
         let mut times: HashMap<Place, f64> = HashMap::new();
         let mut seen: BTreeMap<(u64, usize), (Vec<f64>, f64, f64)> = BTreeMap::new();
-        for p in self.parts.iter_mut().filter(|p| p.is_on_with(on)) {
+        let counts = |p: &&mut Part| p.is_on_with(on) && !p.is_told();
+        for p in self.parts.iter_mut().filter(counts) {
             let (seconds, counts) = p.advance(last)?;
             p.sampled.add(seconds, &counts);
             let (cpu, tid, core_type) = (p.row.cpu, p.row.tid, p.unit.core_type);
@@ -437,6 +438,11 @@ impl Part {
 
     fn type_name(&self, names: &[Option<String>]) -> Option<String> {
         type_name(self.unit.core_type, names)
+    }
+
+    /// Whether its thread has ended, and all that it counted has been taken.
+    fn is_told(&self) -> bool {
+        self.ended.as_ref() == Some(&self.last)
     }
 
     /// Seconds and counts since the last call. None at all where a thread that was started ends

@@ -2,6 +2,7 @@
 //! many threads woken at a time, sleep of the whole machine. Nobody is left without a CPU meanwhile.
 
 use amp_board::KernelChoice;
+use amp_tests::spun::{self, spun};
 use amp_tests::{Lab, Reply};
 use serde_json::Value;
 
@@ -71,42 +72,20 @@ for k in 1 2; do
 done
 "#;
 
-/// CPU time of each thread and its longest wait, in ms, in the outputs of `spin` in a part.
-fn spun(r: &Reply, part: &str) -> Vec<(f64, f64)> {
-    let mut all = Vec::new();
-    for line in r.lines(part) {
-        let spin: Value = serde_json::from_str(line).unwrap();
-        let ms = |v: &Value| v.as_f64().unwrap();
-        let on = spin["cpu_ms"].as_array().unwrap().iter();
-        let gaps = spin["longest_gap_ns"].as_array().unwrap().iter();
-        for (on, gap) in on.zip(gaps) {
-            let ran: f64 = on.as_array().unwrap().iter().map(ms).sum();
-            all.push((ran, ms(gap) / 1e6));
-        }
-    }
-    all
-}
-
 /// The part went well: the scheduler is there, and nobody waited for `gap` ms or more, nor ran less than `least` of the mean.
 fn well(r: &Reply, part: &str, least: f64, gap: f64) {
     let all = spun(r, part);
-    let mean = all.iter().map(|(ran, _)| ran).sum::<f64>() / all.len() as f64;
-    let few = all
-        .iter()
-        .map(|(ran, _)| *ran)
-        .fold(f64::INFINITY, f64::min);
-    let most = all.iter().map(|(_, gap)| *gap).fold(0.0, f64::max);
-    println!("{part}: mean {mean:.0} ms, least {few:.0} ms, longest wait {most:.0} ms");
-    assert!(few >= least * mean && most < gap, "{part}: {all:.0?}");
+    let well = spun::least(&all) >= least * spun::mean(&all) && spun::longest_gap(&all) < gap;
+    assert!(well, "{part}: {all:.0?}");
     assert_eq!(r.line(&format!("calm-{part}")), "enabled 0", "{part}");
 }
 
 /// Threads of class idle run, and never wait for as long as the kernel calls a stall.
 fn not_forgotten(r: &Reply) {
     let all = spun(r, "classes-idle");
-    println!("class idle: {all:.0?} (ran for ms, longest wait in ms)");
+    println!("class idle: {all:.0?}, in ms");
     assert_eq!(all.len(), 3);
-    assert!(all.iter().all(|(ran, gap)| *ran > 0.0 && *gap < 10_000.0));
+    assert!(all.iter().all(|t| t.ran > 0.0 && t.gap < 10_000.0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a scheduler lives through, and what nobody waits for meanwhile: programs of a provider that
 //! are killed or hang, other users, silence, a deciding thread that is stuck, a full table of threads. One boot of the board.
 
+use amp_tests::spun::{self, spun};
 use amp_tests::{Lab, Reply};
 use serde_json::Value;
 
@@ -96,32 +97,11 @@ calm end
 const KEPT: &str = "000000c000a800e4";
 const NONE: &str = "0000000000000000";
 
-/// CPU time of each thread of the spin called `name`, and its longest gap; both in ms.
-fn spun(r: &Reply, name: &str) -> Vec<(f64, f64)> {
-    let spin: Value = serde_json::from_str(r.line(&format!("spin-{name}"))).unwrap();
-    let on = spin["cpu_ms"].as_array().unwrap().iter();
-    let ran = on.map(|t| {
-        t.as_array()
-            .unwrap()
-            .iter()
-            .map(|ms| ms.as_f64().unwrap())
-            .sum()
-    });
-    let gaps = spin["longest_gap_ns"].as_array().unwrap().iter();
-    ran.zip(gaps.map(|ns| ns.as_f64().unwrap() / 1e6)).collect()
-}
-
 /// Every thread ran at least `share` of the mean, and none waited longer than `most` ms.
 fn nobody_starved(r: &Reply, name: &str, share: f64, most: f64) {
-    let all = spun(r, name);
-    let mean = all.iter().map(|(ran, _)| ran).sum::<f64>() / all.len() as f64;
-    let least = all
-        .iter()
-        .map(|(ran, _)| *ran)
-        .fold(f64::INFINITY, f64::min);
-    let gap = all.iter().map(|(_, gap)| *gap).fold(0.0, f64::max);
-    println!("{name}: mean {mean:.0} ms, least {least:.0} ms, longest gap {gap:.1} ms");
-    assert!(least >= share * mean && gap <= most, "{name}: {all:.0?}");
+    let all = spun(r, &format!("spin-{name}"));
+    let well = spun::least(&all) >= share * spun::mean(&all) && spun::longest_gap(&all) <= most;
+    assert!(well, "{name}: {all:.0?}");
 }
 
 #[test]

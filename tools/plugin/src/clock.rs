@@ -358,7 +358,9 @@ pub fn pass(v: &'static Vcpu) {
         if !stuck && !is_wanted(v) {
             advance_or_leap(b);
         }
-        if stuck || is_wanted(v) {
+        // who kicks says so first and sets the time then: a late one may end a pass that began in between
+        let interrupted = v.time.load(SeqCst) != until;
+        if stuck || interrupted || is_wanted(v) {
             v.waiting.store(0, SeqCst);
             v.pass.interrupt(&v.time, b.clock.global());
             break;

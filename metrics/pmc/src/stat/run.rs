@@ -14,6 +14,7 @@ use amp_metrics::pmu::DURATION;
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -253,18 +254,28 @@ impl Found {
             return Ok(());
         };
         let alive: BTreeSet<i32> = target::task(pid).into_iter().collect();
-        counting.keep_buffers_of(&alive);
-        counting.let_go_of_ended(&alive)?;
+        // the process has ended, or there is no file left to look with
+        if !alive.is_empty() {
+            counting.keep_buffers_of(&alive);
+        }
         for tid in alive {
             if !self.known.insert(tid) {
                 continue;
             }
-            match counting.adopt(tid, target::ran(tid)) {
-                Err(e @ GroupError::Files { .. }) if !self.full => {
-                    log::warn!("threads that begin from now on may not be counted: {e}");
-                    self.full = true;
+            let mut adopted = counting.adopt(tid, target::ran(tid));
+            if let Err(GroupError::Files { .. }) = adopted {
+                counting.let_go_of(&self.gone(pid))?;
+                adopted = counting.adopt(tid, target::ran(tid));
+            }
+            match adopted {
+                Err(e @ GroupError::Files { .. }) => {
+                    if !std::mem::replace(&mut self.full, true) {
+                        log::warn!("some threads are counted late, or not at all: {e}");
+                    }
+                    // others may end
+                    self.known.remove(&tid);
+                    break;
                 }
-                Err(GroupError::Files { .. }) => {}
                 adopted => adopted?,
             }
         }
@@ -275,5 +286,11 @@ impl Found {
         self.looks += 1;
         self.next = Instant::now() + THREADS;
         Ok(())
+    }
+
+    /// Threads of process `pid` that were there and are not any more. Not from a listing: what ends while it is read hides others.
+    fn gone(&self, pid: i32) -> BTreeSet<i32> {
+        let ended = |tid: &i32| !Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
+        self.known.iter().copied().filter(ended).collect()
     }
 }
