@@ -62,7 +62,7 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 	c->slot = index;
 	c->ticked = 0;
 	keep_watch();
-	/* his queue was not as long yet when he came, or he is here in its place */
+	/* the queue was not as long yet when he came, or his slice is from elsewhere: from his group's limit, or from here, where he went on */
 	if (crowds && p->scx.slice > turn_in(clock_for(type) == AMP_FAIR_CLOCK ? AMP_FAIR_QUEUE : queue_of(cpu)))
 		scx_bpf_task_set_slice(p, slice_ns / 4);
 	if (index == AMP_UNTRACKED) {

@@ -3,8 +3,8 @@
 use amp_machine::page::pass_hint;
 use std::num::NonZeroU64;
 
-/// Work for those who only want a core to be busy: on the board it takes up to half a millisecond and its emulator next to nothing;
-/// an interrupt ends it. Elsewhere, and where it ends at once, it is [`divide`].
+/// Work for those who only want a core to be busy: on the board up to half a millisecond, which an interrupt ends, costs its emulator next
+/// to nothing. Then, and elsewhere alone, [`divide`].
 pub fn pass() {
     pass_hint();
     divide();
