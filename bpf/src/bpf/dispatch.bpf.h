@@ -116,13 +116,16 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
  * Whether somebody in @q who can run on @cpu comes before the thread of @s, which would otherwise
  * go on.
  */
-static bool comes_first(u64 q, s32 cpu, struct amp_slot *s, u32 index, u32 clock)
+__noinline bool comes_first(u64 q, s32 cpu, u32 index, u32 clock)
 {
+	struct amp_slot *s = slot_at(index);
 	struct task_struct *p;
 	bool first = false;
 	u32 seen = 0;
 	u64 key;
 
+	if (!s)
+		return false;
 	if (index != AMP_UNTRACKED)
 		set_clock(s, clock, false);
 	key = queue_key(deadline(s), 0);
@@ -183,7 +186,7 @@ static __always_inline bool may_take(const struct task_struct *p, s32 cpu, bool 
  * faster type's only one that is unplaced or has waited to the bound, unless the queue has been in
  * use all that time.
  */
-static bool take(u32 q, s32 cpu, bool down)
+__noinline bool take(u32 q, s32 cpu, bool down)
 {
 	u64 now = now_ns();
 	bool any = !down || backlog_due(q, now), taken = false;
@@ -336,9 +339,9 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 				fold(prev, s);
 			if (nr_queues != nr_types && take_behind(cpu, type, own, deadline(s)))
 				return;
-			if (comes_first(own, cpu, s, index, clock_for(type)) && scx_bpf_dsq_move_to_local(own, enq_immed))
+			if (comes_first(own, cpu, index, clock_for(type)) && scx_bpf_dsq_move_to_local(own, enq_immed))
 				return;
-			if (shared.fallback && comes_first(AMP_FAIR_QUEUE, cpu, s, index, AMP_FAIR_CLOCK) &&
+			if (shared.fallback && comes_first(AMP_FAIR_QUEUE, cpu, index, AMP_FAIR_CLOCK) &&
 			    scx_bpf_dsq_move_to_local(AMP_FAIR_QUEUE, enq_immed))
 				return;
 			if (index != AMP_UNTRACKED)

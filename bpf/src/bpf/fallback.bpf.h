@@ -119,7 +119,7 @@ __noinline enum wait waited(u32 index, u64 now, u64 nr)
  * For whoever is rescued in slot @index: clocks follow those who begin to run. From the end of a long queue he would take his clock so
  * far that whoever wakes up would queue behind all others.
  */
-static __noinline int forgive_lead(u32 index)
+__noinline int forgive_lead(u32 index)
 {
 	struct amp_slot *s = slot_at(index);
 	u64 now;
@@ -149,16 +149,21 @@ static __always_inline bool may_rescue(s32 cpu, u64 now)
  * A CPU that may run @p now: its last one unless a higher class has that; -EBUSY if a higher class
  * has all of them.
  */
-static s32 open_cpu(const struct task_struct *p)
+__noinline s32 open_cpu(const struct task_struct *p __arg_trusted)
 {
-	s32 last = scx_bpf_task_cpu(p), cpu;
+	s32 last = scx_bpf_task_cpu(p), cpu, found = -EBUSY;
 
+	bpf_rcu_read_lock();
 	if (bpf_cpumask_test_cpu(last, p->cpus_ptr) && !taken_away(last))
-		return last;
-	bpf_for(cpu, 0, nr_cpus)
-		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !taken_away(cpu))
-			return cpu;
-	return -EBUSY;
+		found = last;
+	else
+		bpf_for(cpu, 0, nr_cpus)
+			if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !taken_away(cpu)) {
+				found = cpu;
+				break;
+			}
+	bpf_rcu_read_unlock();
+	return found;
 }
 
 /*
@@ -198,15 +203,21 @@ __noinline bool rescue_last(u64 q, u64 now, u64 nr)
 #define LONG_QUEUE 16
 
 /*
- * Takes clock @c back to the first of a long queue, which queues by @key. A clock that ran away from those who wait, by
+ * Takes the clock of the long queue @q back to the first who waits there. A clock that ran away from those who wait, by
  * somebody who had not waited in order, would have whoever wakes up queue behind all of them until they have caught up: a thousand threads
  * need seconds for that. Nor does it go on before them: threads that may use other CPUs only are not to be compared by a clock that jumps
  * to and fro.
  */
-static __noinline int hold_clock(u32 c, u64 q, u64 key)
+__noinline int hold_clock(u64 q)
 {
-	u64 *clock = &shared.clock[c & 15], first = key_vtime(key, *clock);
+	u32 c = clock_of(q);
+	u64 *clock = &shared.clock[c & 15], first;
 
+	bpf_rcu_read_lock();
+	first = head_of(q);
+	bpf_rcu_read_unlock();
+	if (first == NOBODY)
+		return 0;
 	/* another long queue of this core type is farther behind */
 	if (latest[c & 15] && held_by[c & 15] != q && time_before(latest[c & 15], first + slice_ns))
 		return 0;
@@ -214,6 +225,31 @@ static __noinline int hold_clock(u32 c, u64 q, u64 key)
 		*clock = first;
 	held_by[c & 15] = q;
 	latest[c & 15] = first + slice_ns;
+	return 0;
+}
+
+/* Wakes an idle CPU for somebody in @q who may use some CPUs only: wake_idle() may choose one that he may not use. */
+__noinline int wake_for_some(u64 q, u64 now, u64 nr)
+{
+	struct task_struct *p;
+	u32 seen = 0;
+	s32 cpu;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, q, 0) {
+		seen++;
+		__sink(seen);
+		if (seen > MAX_SCAN)
+			break;
+		if (p->nr_cpus_allowed == 1 || p->nr_cpus_allowed >= nr_cpus || waited(slot_index(p), now, nr) == WAITED_LITTLE)
+			continue;
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (cpu >= 0) {
+			scx_bpf_kick_cpu(cpu, 0);
+			break;
+		}
+	}
+	bpf_rcu_read_unlock();
 	return 0;
 }
 
@@ -227,8 +263,8 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 {
 	s64 nr = scx_bpf_dsq_nr_queued(q);
 	struct task_struct *p;
-	bool relief, asked = false;
-	u32 seen = 0;
+	bool relief;
+	u32 seen = 0, some = 0;
 
 	if (nr < LONG_QUEUE && held_by[clock_of(q) & 15] == q)
 		latest[clock_of(q) & 15] = 0;
@@ -250,12 +286,12 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 	/* first, for whoever is next in turn needs no help but where his CPUs are full of others */
 	if (nr > MAX_SCAN)
 		rescue_last(q, now, nr);
+	if (nr >= LONG_QUEUE)
+		hold_clock(q);
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, q, 0) {
 		enum wait w = waited(slot_index(p), now, nr);
 
-		if (!seen && nr >= LONG_QUEUE)
-			hold_clock(clock_of(q), q, p->scx.dsq_vtime);
 		seen++;
 		__sink(seen);
 		if (seen > MAX_SCAN)
@@ -272,16 +308,11 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 		}
 		if (w != WAITED_LITTLE)
 			relief = true;
-		/* wake_idle() may choose one that it may not use */
-		if (!asked && p->nr_cpus_allowed > 1 && p->nr_cpus_allowed < nr_cpus && w != WAITED_LITTLE) {
-			s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-
-			asked = cpu >= 0;
-			if (asked)
-				scx_bpf_kick_cpu(cpu, 0);
-		}
+		some |= p->nr_cpus_allowed > 1 && p->nr_cpus_allowed < nr_cpus;
 	}
 	bpf_rcu_read_unlock();
+	if (some)
+		wake_for_some(q, now, nr);
 	if (q == AMP_FAIR_QUEUE)
 		return ~0U;
 	/* faster CPUs may take it at any time */

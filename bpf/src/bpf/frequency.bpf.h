@@ -59,7 +59,7 @@ static __always_inline void ask_clock(struct amp_cpu *c, u32 cpu, u32 want)
 }
 
 /* In the timer. Once nobody asks for it any more, all CPUs get their fastest clock again. */
-static __noinline int set_clocks(void)
+__noinline int set_clocks(void)
 {
 	bool follow = shared.follow;
 	u32 cpu;

@@ -26,7 +26,7 @@ static s32 idle_cpu_of(struct task_struct *p, s32 prev_cpu, u64 wake_flags, u32 
  * A CPU of @type that runs a thread placed elsewhere and that @p may use; -EBUSY if there is none.
  * Who claims it is to displace that thread: nobody else will be told of it.
  */
-static s32 foreign_cpu(const struct task_struct *p, u32 type, bool claim)
+__noinline s32 foreign_cpu(const struct task_struct *p __arg_trusted, u32 type, bool claim)
 {
 	bool any = false;
 	u32 cpu;
@@ -151,12 +151,15 @@ static s32 idle_sibling(const struct task_struct *p, const struct amp_slot *s, u
 }
 
 /* As pick_idle_with(); with SMT whole cores of any type before a CPU that shares its core with a busy one. */
-static __always_inline s32 pick_idle(struct task_struct *p, const struct amp_slot *s, s32 prev_cpu,
-				     u64 wake_flags, bool short_run)
+__noinline s32 pick_idle(struct task_struct *p __arg_trusted, u32 index, s32 prev_cpu, u64 wake_flags, bool short_run)
 {
-	u32 want = placement_of(s);
+	const struct amp_slot *s = slot_at(index);
+	u32 want;
 	s32 cpu;
 
+	if (!s)
+		return -EBUSY;
+	want = placement_of(s);
 	if (smt) {
 		cpu = pick_idle_with(p, s, prev_cpu, wake_flags, short_run, SCX_PICK_IDLE_CORE);
 		if (cpu >= 0)
@@ -256,7 +259,8 @@ static __always_inline bool note_wakeup(const struct task_struct *p, struct amp_
 
 s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
-	struct amp_slot *s = slot_of(p);
+	u32 index = slot_index(p);
+	struct amp_slot *s = slot_at(index);
 	s32 cpu = bpf_get_smp_processor_id();
 	bool short_run;
 	u64 immed = 0;
@@ -285,7 +289,7 @@ s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake
 			 * not SCX_WAKE_SYNC, which here was refused or not said: the kernel's own
 			 * search would hand the waker's CPU over all the same
 			 */
-			cpu = pick_idle(p, s, prev_cpu, wake_flags & ~wake_sync(), short_run);
+			cpu = pick_idle(p, index, prev_cpu, wake_flags & ~wake_sync(), short_run);
 			if (cpu < 0)
 				return prev_cpu;
 		}

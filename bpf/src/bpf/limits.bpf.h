@@ -94,7 +94,7 @@ __noinline bool exhausted(u32 i, u64 now)
 }
 
 /* Takes what a thread under limit @i ran from that limit, and from those above. */
-static __noinline int charge(u32 i, u64 ran)
+__noinline int charge(u32 i, u64 ran)
 {
 	u32 level;
 

@@ -68,7 +68,7 @@ static __always_inline u32 queue_near(u32 type, u32 cpu, u32 index)
  * @q if @p may use one of its CPUs, else the first queue of the same core type that has one: a type
  * has a queue per last-level cache.
  */
-static u32 reachable_queue(const struct task_struct *p, u32 q)
+__noinline u32 reachable_queue(const struct task_struct *p __arg_trusted, u32 q)
 {
 	u32 type = queue_type[q & 63] & (AMP_MAX_TYPES - 1), cpu, other = q;
 
@@ -116,13 +116,45 @@ __noinline u32 open_queue(u32 q, u32 allowed)
 }
 
 /*
+ * The queue for @p, which may run on the core types @allowed, where nobody serves @q. Behind another cache of the first type that is
+ * served there may be nothing for it: then of another type.
+ */
+__noinline u32 served_queue(const struct task_struct *p __arg_trusted, u32 q, u32 allowed)
+{
+	u32 open = open_queue(q, allowed), other = reachable_queue(p, open);
+
+	if (nr_queues == nr_types || other == open || !(closed_queues() & 1ULL << (other & 63)))
+		return other;
+	return reachable_queue(p, open_queue(q, allowed & ~(1 << (queue_type[open & 63] & (AMP_MAX_TYPES - 1)))));
+}
+
+/*
+ * A CPU that runs a thread placed elsewhere and that @p may have, which is placed on @want and may run on the core types @allowed; -EBUSY
+ * if there is none. @claim: as for foreign_cpu().
+ */
+__noinline s32 misplaced_for(const struct task_struct *p __arg_trusted, u32 want, u32 allowed, bool claim)
+{
+	s32 cpu;
+	u32 t;
+
+	if (want < nr_types)
+		return foreign_cpu(p, nearest_type(want, allowed), claim);
+	bpf_for(t, 0, nr_types - 1) {
+		cpu = foreign_cpu(p, t, claim);
+		if (cpu >= 0)
+			return cpu;
+	}
+	return -EBUSY;
+}
+
+/*
  * Chooses a queue for @p and moves its virtual time to that queue's clock. @victim is a CPU that
  * has to give up somebody else's thread for it, or negative.
  */
 static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_slot *s, u32 index,
 					u32 cpu, bool slept, s32 *victim)
 {
-	u32 want = placement_of(s), allowed = s->allowed, type, t, q;
+	u32 want = placement_of(s), allowed = s->allowed, type, q;
 
 	*victim = -EBUSY;
 	if (index == AMP_UNTRACKED) {
@@ -135,35 +167,19 @@ static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_
 		set_clock(s, AMP_FAIR_CLOCK, slept);
 		return AMP_FAIR_QUEUE;
 	}
-	if (want < nr_types) {
-		type = nearest_type(want, allowed);
-		*victim = foreign_cpu(p, type, true);
+	if (shared.foreign)
+		*victim = misplaced_for(p, want, allowed, true);
+	if (*victim >= 0) {
+		q = queue_of(*victim);
 	} else {
-		type = AMP_ANY;
-		bpf_for(t, 0, nr_types - 1) {
-			*victim = foreign_cpu(p, t, true);
-			if (*victim >= 0) {
-				type = t;
-				break;
-			}
-		}
+		type = want < nr_types ? nearest_type(want, allowed) : shortest_type(allowed);
 		if (type >= nr_types)
-			type = shortest_type(allowed);
+			type = type_of(cpu);
+		q = reachable_queue(p, queue_near(type, cpu, index));
 	}
-	if (type >= nr_types)
-		type = type_of(cpu);
-	q = *victim >= 0 ? queue_of(*victim) : reachable_queue(p, queue_near(type, cpu, index));
-	if (closed_queues()) {
-		u32 open = open_queue(q, allowed), other = reachable_queue(p, open);
-
-		/* behind another cache of that type is nothing for it: then of another type */
-		if (nr_queues != nr_types && other != open && closed_queues() & 1ULL << (other & 63)) {
-			type = queue_type[open & 63] & (AMP_MAX_TYPES - 1);
-			other = reachable_queue(p, open_queue(q, allowed & ~(1 << type)));
-		}
-		q = other;
-		type = queue_type[q & 63];
-	}
+	if (closed_queues())
+		q = served_queue(p, q, allowed);
+	type = queue_type[q & 63];
 	if (index != AMP_UNTRACKED)
 		set_clock(s, clock_for(type), slept);
 	if (want >= nr_types && type + 1 < nr_types)
@@ -230,20 +246,13 @@ static bool wakes_on(const struct task_struct *p, struct amp_slot *s, u32 cpu)
  * Whether choose_queue() has a thread placed elsewhere give way to @p. One that is in nobody's way
  * here must not count: on a machine with more work than fast CPUs there is nearly always one.
  */
-static bool displaces(const struct task_struct *p, const struct amp_slot *s)
+static __always_inline bool displaces(const struct task_struct *p, const struct amp_slot *s)
 {
-	u32 want = placement_of(s), t;
+	u32 want = placement_of(s);
 
-	if (!shared.foreign)
+	if (!shared.foreign || (shared.fallback && want >= nr_types))
 		return false;
-	if (want < nr_types)
-		return foreign_cpu(p, nearest_type(want, s->allowed), false) >= 0;
-	if (shared.fallback)
-		return false;
-	bpf_for(t, 0, nr_types - 1)
-		if (foreign_cpu(p, t, false) >= 0)
-			return true;
-	return false;
+	return misplaced_for(p, want, s->allowed, false) >= 0;
 }
 
 /*
@@ -343,13 +352,14 @@ static u64 head_of(u64 q)
 u64 waiting;
 
 /*
- * Whether the turn of somebody who waits in the queue of @cpu is before that of @s, which may run
+ * Whether the turn of somebody who waits in the queue of @cpu is before that of @p, which may run
  * there only. What goes to a CPU directly is before all queues, and while there is any the kernel
  * asks for nothing else: two threads that wake each other up by turns, and so never wait, would
  * keep everybody else from that CPU.
  */
-static __noinline bool others_first(const struct task_struct *p, struct amp_slot *s, u32 index, u32 cpu)
+__noinline bool others_first(const struct task_struct *p __arg_trusted, u32 index, u32 cpu)
 {
+	struct amp_slot *s = slot_at(index);
 	u32 clock = clock_for(type_of(cpu));
 	u64 q = clock == AMP_FAIR_CLOCK ? AMP_FAIR_QUEUE : queue_of(cpu);
 
@@ -460,7 +470,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 			}
 		}
 		if (local && waiting && !(enq_flags & SCX_ENQ_PREEMPT) && !(p->flags & PF_KTHREAD))
-			local = !others_first(p, s, index, cpu);
+			local = !others_first(p, index, cpu);
 		if (local) {
 			scx_bpf_dsq_insert(p, dsq_local(), slice_ns, enq_flags);
 			return;
@@ -494,7 +504,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 		 */
 		bool short_run = enq_flags & enq_wakeup() && p->nr_cpus_allowed > 1 && note_wakeup(p, s);
 
-		idle = pick_idle(p, s, cpu, 0, short_run);
+		idle = pick_idle(p, index, cpu, 0, short_run);
 		if (idle >= 0) {
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | idle, slice_ns, enq_flags | enq_immed);
 			return;
