@@ -74,14 +74,19 @@ __noinline u32 reachable_queue(const struct task_struct *p __arg_trusted, u32 q)
 
 	if (nr_queues == nr_types || p->nr_cpus_allowed >= nr_cpus || type_queue[type + 1] - type_queue[type] < 2)
 		return q;
+	/* not all callers are where the mask could not go away */
+	bpf_rcu_read_lock();
 	bpf_for(cpu, 0, nr_cpus) {
 		if (type_of(cpu) != type || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
-		if (queue_of(cpu) == q)
-			return q;
+		if (queue_of(cpu) == q) {
+			other = q;
+			break;
+		}
 		if (other == q)
 			other = queue_of(cpu);
 	}
+	bpf_rcu_read_unlock();
 	return other;
 }
 
