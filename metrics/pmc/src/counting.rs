@@ -219,12 +219,20 @@ impl Counting {
         groups.chain(clocks).try_for_each(Group::start)
     }
 
-    /// Closes the events of threads that have ended, `gone`, and keeps what they have counted: a process may start more threads than there
-    /// may be open files. Those whose windows are yet to be taken out come later.
+    /// Closes the events of threads that have ended, by `has_ended`, which is asked once for each that has open ones, and keeps what they
+    /// have counted: a process may start more threads than there may be open files. Those whose windows are yet to be taken out come later.
     ///
     /// # Errors
     /// As [`Counting::turn`].
-    pub fn let_go_of(&mut self, gone: &BTreeSet<i32>) -> Result<(), GroupError> {
+    pub fn let_go_of(&mut self, has_ended: impl Fn(i32) -> bool) -> Result<(), GroupError> {
+        let tid_of = |clock: &Group| match clock.whom() {
+            Whom::Thread(tid) => Some(tid),
+            _ => None,
+        };
+        let open = self.parts.iter().filter(|p| !p.groups.is_empty());
+        let open = open.filter_map(|p| p.row.tid);
+        let open: BTreeSet<i32> = open.chain(self.clocks.iter().filter_map(tid_of)).collect();
+        let gone: BTreeSet<i32> = open.into_iter().filter(|t| has_ended(*t)).collect();
         let has_ended = |tid: Option<i32>| tid.is_some_and(|t| gone.contains(&t));
         for p in self.parts.iter_mut().filter(|p| has_ended(p.row.tid)) {
             let cut = || self.overflows.as_ref().is_some_and(|o| o.reads(&p.row));
@@ -238,10 +246,6 @@ impl Counting {
             }
             p.groups.clear();
         }
-        let tid_of = |clock: &Group| match clock.whom() {
-            Whom::Thread(tid) => Some(tid),
-            _ => None,
-        };
         let mut i = 0;
         while let Some(clock) = self.clocks.get_mut(i) {
             match tid_of(clock).filter(|tid| gone.contains(tid)) {

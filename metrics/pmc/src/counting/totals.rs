@@ -6,7 +6,7 @@ use crate::formula::{Formula, SECONDS};
 use crate::sets::NotSupported;
 use amp_metrics::group::{GroupError, Whom};
 use amp_metrics::uncertainty::Measured;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A value that is known beside counts: its name, and the core type and the thread that it is of, or
 /// `None` for all of them.
@@ -86,18 +86,25 @@ impl Counting {
             return Ok(self.parts.iter().map(of).collect());
         }
         let mut out = vec![Whole::of(0.0); self.parts.len()];
-        let mut rows: Vec<(Option<i32>, Vec<usize>)> = Vec::new();
+        let mut rows: BTreeMap<Option<i32>, Vec<usize>> = BTreeMap::new();
         for (i, p) in self.parts.iter().enumerate() {
-            // parts of a row stand side by side, those of the next set after all rows of this one
-            match rows.iter_mut().rev().find(|(tid, _)| *tid == p.row.tid) {
-                Some((_, of)) => of.push(i),
-                None => rows.push((p.row.tid, vec![i])),
+            rows.entry(p.row.tid).or_default().push(i);
+        }
+        // by thread; `None`: of all
+        let mut sums: HashMap<Option<i32>, (f64, f64)> = HashMap::new();
+        for (whom, ran, missed) in &times {
+            let thread = match whom {
+                Whom::Thread(tid) => Some(Some(*tid)),
+                _ => None,
+            };
+            for of in [None].into_iter().chain(thread) {
+                let sum = sums.entry(of).or_default();
+                sum.0 += ran;
+                sum.1 += missed;
             }
         }
         for (tid, of) in rows {
-            let mine = |w: &Whom| tid.is_none_or(|t| *w == Whom::Thread(t));
-            let mine = || times.iter().filter(|t| mine(&t.0));
-            let (ran, missed) = (mine().map(|t| t.1).sum(), mine().map(|t| t.2).sum());
+            let (ran, missed) = sums.get(&tid).copied().unwrap_or_default();
             let parts: Vec<&Part> = of.iter().map(|i| &self.parts[*i]).collect();
             for (i, whole) in of.iter().zip(self.of_row(&parts, ran, missed)) {
                 out[*i] = whole;

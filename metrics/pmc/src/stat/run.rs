@@ -264,7 +264,9 @@ impl Found {
             }
             let mut adopted = counting.adopt(tid, target::ran(tid));
             if let Err(GroupError::Files { .. }) = adopted {
-                counting.let_go_of(&self.gone(pid))?;
+                // not from the listing: what ends while it is read hides others
+                let is_there = |tid| Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
+                counting.let_go_of(|tid| !is_there(tid))?;
                 adopted = counting.adopt(tid, target::ran(tid));
             }
             match adopted {
@@ -286,11 +288,5 @@ impl Found {
         self.looks += 1;
         self.next = Instant::now() + THREADS;
         Ok(())
-    }
-
-    /// Threads of process `pid` that were there and are not any more. Not from a listing: what ends while it is read hides others.
-    fn gone(&self, pid: i32) -> BTreeSet<i32> {
-        let ended = |tid: &i32| !Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
-        self.known.iter().copied().filter(ended).collect()
     }
 }
