@@ -17,6 +17,9 @@
 //!   model=1        on the board: what all threads had of the events, beside what the board's own CPUs did
 //!   programs=PREFIX  at the end, the threads named PREFIX… and the hash of their arguments
 //!   ended=PREFIX   CPU time that was told of threads named PREFIX… when they ended
+//!   caches=N       every N CPUs, by number, share a last-level cache (all of them otherwise)
+//!   threads=N      every N CPUs, by number, are the hardware threads of one core
+//!   partial=1      schedules only who asked for it
 //!   slice, steal, starve (ms), slots=N, panic=S dump=1; those of the mechanism unless given
 //! place spin NAME COUNT SECS [NICE …]   COUNT busy threads NAME0…, one nice value each
 //! place hold COUNT                      COUNT hardware counters of every CPU: opened at once, taken while the last line of
@@ -102,6 +105,19 @@ fn config(types: &str, options: &BTreeMap<&str, &str>) -> Result<Config, Error> 
     c.starve_after = ms("starve", c.starve_after)?;
     c.heartbeat_timeout = Some(ms("heartbeat", Duration::from_millis(500))?);
     c.counters = options.contains_key("counters");
+    c.only_sched_ext = options.contains_key("partial");
+    let by = |key: &str| -> Result<Vec<u32>, Error> {
+        let Some(n) = options.get(key) else {
+            return Ok(vec![]);
+        };
+        let n: u32 = n.parse()?;
+        let group = |cpu: u32| {
+            cpu.checked_div(n)
+                .ok_or(format!("{key}=0: nothing has none"))
+        };
+        Ok((0..1024).map(group).collect::<Result<_, _>>()?)
+    };
+    (c.llc, c.core) = (by("caches")?, by("threads")?);
     if let Some(slots) = options.get("slots") {
         c.slots = slots.parse()?;
     }
