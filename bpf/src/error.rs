@@ -52,6 +52,17 @@ pub enum LoadError {
         /// The first kernel function that did not match.
         symbol: String,
     },
+    /// The kernel's type information has a type more than once.
+    #[error(
+        "kernel {kernel} cannot load scx_amp: its BTF has more than one `{name}` (the verifier says `is ambiguous`), which is a fault of how that \
+         kernel was built. Boot another build"
+    )]
+    AmbiguousBtf {
+        /// Release of the kernel.
+        kernel: String,
+        /// The type.
+        name: String,
+    },
     /// Anything else that libbpf or the kernel refused.
     #[error("{what} failed on kernel {kernel}: {why}\n{log}")]
     Bpf {

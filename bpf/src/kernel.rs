@@ -97,6 +97,14 @@ pub(crate) fn diagnose(root: &Path, what: &'static str, why: String, log: &[Stri
             symbol: symbol.to_owned(),
         };
     }
+    // of an argument of a function that is verified by itself: arg#0 reference type('STRUCT task_struct') is ambiguous
+    if let Some(line) = text().find(|l| l.contains("is ambiguous")) {
+        let name = line.split('\'').nth(1).unwrap_or("type");
+        return LoadError::AmbiguousBtf {
+            kernel,
+            name: name.to_owned(),
+        };
+    }
     if text().any(|l| l.contains("another sched_ext scheduler")) {
         if let Err(busy) = check_free(root) {
             return busy;
@@ -219,6 +227,17 @@ mod tests {
         fs::write(scx.join("root/ops"), "lavd_1.0\n").unwrap();
         let e = check(d.path()).unwrap_err();
         assert!(matches!(&e, LoadError::Busy { name } if name == "lavd_1.0"));
+    }
+
+    #[test]
+    fn recognises_a_type_that_is_there_twice() {
+        let log = ["0: R1=ctx() R10=fp0\narg#0 reference type('STRUCT task_struct') is ambiguous\nprocessed 0 insns\n"]
+            .map(String::from);
+        let e = diagnose(root().path(), "loading", "No such process".into(), &log);
+        assert!(
+            matches!(&e, LoadError::AmbiguousBtf { name, .. } if name == "STRUCT task_struct"),
+            "{e}"
+        );
     }
 
     #[test]

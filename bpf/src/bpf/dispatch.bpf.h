@@ -113,8 +113,8 @@ static bool may_stay(struct task_struct *p, struct amp_slot *s, u32 index, u32 t
 }
 
 /*
- * Whether somebody in @q who can run on @cpu comes before the thread of @s, which would otherwise
- * go on.
+ * Whether somebody in @q who can run on @cpu comes before the thread of slot @index, which would
+ * otherwise go on.
  */
 __noinline bool comes_first(u64 q, s32 cpu, u32 index, u32 clock)
 {

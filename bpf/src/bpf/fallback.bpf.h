@@ -153,6 +153,7 @@ __noinline s32 open_cpu(const struct task_struct *p __arg_trusted)
 {
 	s32 last = scx_bpf_task_cpu(p), cpu, found = -EBUSY;
 
+	/* as in reachable_queue() */
 	bpf_rcu_read_lock();
 	if (bpf_cpumask_test_cpu(last, p->cpus_ptr) && !taken_away(last))
 		found = last;
@@ -228,7 +229,7 @@ __noinline int hold_clock(u64 q)
 	return 0;
 }
 
-/* Wakes an idle CPU for somebody in @q who may use some CPUs only: wake_idle() may choose one that he may not use. */
+/* Wakes an idle CPU for somebody in @q who has waited enough and may use some CPUs only: wake_idle() may choose one that he may not use. */
 __noinline int wake_for_some(u64 q, u64 now, u64 nr)
 {
 	struct task_struct *p;
@@ -306,9 +307,10 @@ __noinline u32 relieve_queue(u64 q, u32 type, u64 now)
 				break;
 			}
 		}
-		if (w != WAITED_LITTLE)
+		if (w != WAITED_LITTLE) {
 			relief = true;
-		some |= p->nr_cpus_allowed > 1 && p->nr_cpus_allowed < nr_cpus;
+			some |= p->nr_cpus_allowed > 1 && p->nr_cpus_allowed < nr_cpus;
+		}
 	}
 	bpf_rcu_read_unlock();
 	if (some)

@@ -20,6 +20,9 @@
  * commit.bpf.h      placements from user space
  * release.bpf.h     who was held for his control group's limit goes on
  * fallback.bpf.h    the timer: waits that are too long, and when user space is silent
+ *
+ * Functions that are not static are verified once by themselves, in each program that has them, instead of once for every way to reach
+ * them, which keeps loading fast. Of their callers nothing is known there, nor of what they return afterwards.
  */
 #include <scx/common.bpf.h>
 #include "intf.h"

@@ -3,11 +3,6 @@
 #ifndef __AMP_PLACEMENT_H
 #define __AMP_PLACEMENT_H
 
-/*
- * The functions that are not static are verified once by themselves instead of once for every way
- * to reach them, which keeps loading fast.
- */
-
 /* Where an unplaced thread waits least: the shortest queue for the capacity behind it. */
 __noinline u32 shortest_type(u32 allowed)
 {
@@ -74,7 +69,7 @@ __noinline u32 reachable_queue(const struct task_struct *p __arg_trusted, u32 q)
 
 	if (nr_queues == nr_types || p->nr_cpus_allowed >= nr_cpus || type_queue[type + 1] - type_queue[type] < 2)
 		return q;
-	/* not all callers are where the mask could not go away */
+	/* verified by itself, for programs that may sleep, too: that nobody who calls it does is not seen */
 	bpf_rcu_read_lock();
 	bpf_for(cpu, 0, nr_cpus) {
 		if (type_of(cpu) != type || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
@@ -121,7 +116,7 @@ __noinline u32 open_queue(u32 q, u32 allowed)
 }
 
 /*
- * The queue for @p, which may run on the core types @allowed, where nobody serves @q. Behind another cache of the first type that is
+ * @q, or another one for @p, which may run on the core types @allowed, if nobody serves @q. Behind another cache of the first type that is
  * served there may be nothing for it: then of another type.
  */
 __noinline u32 served_queue(const struct task_struct *p __arg_trusted, u32 q, u32 allowed)
@@ -134,10 +129,10 @@ __noinline u32 served_queue(const struct task_struct *p __arg_trusted, u32 q, u3
 }
 
 /*
- * A CPU that runs a thread placed elsewhere and that @p may have, which is placed on @want and may run on the core types @allowed; -EBUSY
- * if there is none. @claim: as for foreign_cpu().
+ * foreign_cpu() for @p, of the core type nearest to @want that @allowed has; for a thread that is placed on none, of the fastest type that
+ * has one, but not of the slowest type.
  */
-__noinline s32 misplaced_for(const struct task_struct *p __arg_trusted, u32 want, u32 allowed, bool claim)
+__noinline s32 foreign_cpu_for(const struct task_struct *p __arg_trusted, u32 want, u32 allowed, bool claim)
 {
 	s32 cpu;
 	u32 t;
@@ -173,7 +168,7 @@ static __always_inline u32 choose_queue(const struct task_struct *p, struct amp_
 		return AMP_FAIR_QUEUE;
 	}
 	if (shared.foreign)
-		*victim = misplaced_for(p, want, allowed, true);
+		*victim = foreign_cpu_for(p, want, allowed, true);
 	if (*victim >= 0) {
 		q = queue_of(*victim);
 	} else {
@@ -257,7 +252,7 @@ static __always_inline bool displaces(const struct task_struct *p, const struct 
 
 	if (!shared.foreign || (shared.fallback && want >= nr_types))
 		return false;
-	return misplaced_for(p, want, s->allowed, false) >= 0;
+	return foreign_cpu_for(p, want, s->allowed, false) >= 0;
 }
 
 /*

@@ -102,12 +102,25 @@ pub fn process(pid: i32) -> Result<OwnedFd> {
 }
 
 /// Threads of a process now; none when it is gone.
-pub fn task(pid: i32) -> Vec<i32> {
-    let dir = std::fs::read_dir(format!("/proc/{pid}/task"));
+///
+/// # Errors
+/// When no file may be opened to look.
+pub fn task(pid: i32) -> std::io::Result<Vec<i32>> {
+    let full = |e: &std::io::Error| {
+        let errno = e.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+        matches!(
+            errno,
+            Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
+        )
+    };
+    let dir = match std::fs::read_dir(format!("/proc/{pid}/task")) {
+        Err(e) if full(&e) => return Err(e),
+        dir => dir,
+    };
     let names = dir.into_iter().flatten().flatten();
-    names
+    Ok(names
         .filter_map(|e| e.file_name().to_string_lossy().parse().ok())
-        .collect()
+        .collect())
 }
 
 /// Calls `found` for each thread of a process, until no new ones turn up: those that are there when

@@ -251,7 +251,7 @@ fn threads(pid: i32) -> Vec<ThreadSample> {
             runtime,
         }
     };
-    let tids = super::target::task(pid).into_iter();
+    let tids = super::target::task(pid).unwrap_or_default().into_iter();
     tids.enumerate().map(thread).collect()
 }
 

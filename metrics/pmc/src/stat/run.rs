@@ -249,11 +249,29 @@ impl Found {
         self.pid.map(|_| self.next)
     }
 
+    /// Says once that there were too few files.
+    fn warn_of_files(&mut self, e: &dyn std::error::Error) {
+        if !std::mem::replace(&mut self.full, true) {
+            log::warn!("some threads are counted late, or not at all: {e}");
+        }
+    }
+
     fn look(&mut self, counting: &mut Counting) -> Result<()> {
         let (Some(pid), true) = (self.pid, Instant::now() >= self.next) else {
             return Ok(());
         };
-        let alive: BTreeSet<i32> = target::task(pid).into_iter().collect();
+        // not by the listing: what ends while it is read hides others
+        let has_ended = |tid| !Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
+        let mut alive = target::task(pid);
+        if alive.is_err() {
+            // the events have all files
+            counting.let_go_of(has_ended)?;
+            alive = target::task(pid);
+        }
+        if let Err(e) = &alive {
+            self.warn_of_files(e);
+        }
+        let alive: BTreeSet<i32> = alive.unwrap_or_default().into_iter().collect();
         // the process has ended, or there is no file left to look with
         if !alive.is_empty() {
             counting.keep_buffers_of(&alive);
@@ -264,16 +282,12 @@ impl Found {
             }
             let mut adopted = counting.adopt(tid, target::ran(tid));
             if let Err(GroupError::Files { .. }) = adopted {
-                // not from the listing: what ends while it is read hides others
-                let is_there = |tid| Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
-                counting.let_go_of(|tid| !is_there(tid))?;
+                counting.let_go_of(has_ended)?;
                 adopted = counting.adopt(tid, target::ran(tid));
             }
             match adopted {
                 Err(e @ GroupError::Files { .. }) => {
-                    if !std::mem::replace(&mut self.full, true) {
-                        log::warn!("some threads are counted late, or not at all: {e}");
-                    }
+                    self.warn_of_files(&e);
                     // others may end
                     self.known.remove(&tid);
                     break;
