@@ -6,13 +6,9 @@
 PAUSE=5
 ROUNDS=1
 assign "$@"
-# Loads what /place has, with its arguments.
-load() {
-    /place run "$@" secs=0.3 swap=0 >/tmp/log 2>&1 || { tail -n 30 /tmp/log; fail "place run $* ended with status $?"; }
-}
 if [ -x /place ]; then
     last=$(($(nproc) - 1))
-    load "0-1:1024,2-$last:446"
+    /place run "0-1:1024,2-$last:446" secs=0.3 swap=0 >/tmp/log 2>&1 || fail "place ended with status $?"
     grep ^VERIFIED /tmp/log
     loaded=1
     for types in "0-$last:1024" "0-1:1024,2-$last:446" "0:1024,1:700,2-$last:446"; do

@@ -321,8 +321,8 @@ mod tests {
         assert!(needs.own.is_empty());
     }
 
-    /// A compiler removes its output before it writes it: given a device, root would have none any more. Those named here were run as root,
-    /// and ended in mid-run, and left it alone.
+    /// A compiler removes its output before it writes it: given a device, root would have none any more. Those named here were run as root
+    /// and left it alone.
     #[test]
     fn no_command_replaces_a_device() {
         let c = Catalogue::shipped().unwrap();
