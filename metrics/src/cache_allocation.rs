@@ -142,6 +142,7 @@ fn used_by(tids: &[i32]) -> BTreeSet<u32> {
     let mut out = BTreeSet::new();
     for tid in tids
         .iter()
+        .filter(|t| **t > 0)
         .filter_map(|t| rustix::process::Pid::from_raw(*t))
     {
         if let Ok(set) = rustix::thread::sched_getaffinity(Some(tid)) {

@@ -90,7 +90,7 @@ impl Target {
 /// # Errors
 /// [`amp_host::BadInput`] when there is none.
 pub fn process(pid: i32) -> Result<OwnedFd> {
-    let id = Pid::from_raw(pid).filter(|_| pid > 0);
+    let id = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
     let id = id.ok_or_else(|| bad_input(format!("-p {pid}: not the number of a process")))?;
     pidfd_open(id, PidfdFlags::empty()).map_err(|e| match e {
         rustix::io::Errno::SRCH => bad_input(format!("-p {pid}: there is no such process")),

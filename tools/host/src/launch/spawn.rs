@@ -101,7 +101,7 @@ impl Start {
         let clone = || unsafe { libc::clone(become_program, top.cast(), flags, shared.cast()) };
         let (pid, refusal) = as_it_was(|| (clone(), io::Error::last_os_error()));
         drop(masked);
-        let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else {
+        let Some(pid) = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
             return Err(refused(format!("{}: no process can be made", self.label))(
                 refusal,
             ));
