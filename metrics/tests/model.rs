@@ -329,6 +329,26 @@ fn refusals_name_file_line_and_key() {
             "predicts = \"speed\"\nbase",
             ["line 25", "`efficiency`"],
         ),
+        (
+            "error = 0.1",
+            "error = 0.1\nvariance = { base = inf }",
+            ["line 28", "`base`"],
+        ),
+        (
+            "error = 0.1",
+            "error = 0.1\nvariance = { base = 0.1, stumps = [] }",
+            ["line 28", "`stumps`"],
+        ),
+        (
+            "error = 0.1",
+            "error = 0.1\nvariance = { base = 0.1, stump = [{ metric = \"mpki\", threshold = 1.0, at_most = nan, above = 0.0 }] }",
+            ["line 28", "`at_most`"],
+        ),
+        (
+            "error = 0.1",
+            "error = 0.1\nvariance = { base = 0.1, stump = [{ metric = \"mpi\", threshold = 1.0, at_most = 0.0, above = 0.0 }] }",
+            ["line 28", "`ipc`, `mpki`"],
+        ),
         ("of = \"big\"", "of = \"little\"", ["line 40", "slowest"]),
         ("of = \"big\"", "of = \"huge\"", ["line 40", "`huge`"]),
     ] {

@@ -65,7 +65,7 @@ pub const COVERAGE: f64 = 0.954;
 pub const COVERAGE_FACTOR: f64 = 2.0;
 
 /// The mean over programs of their mean of `f`.
-fn by_program(all: &[Predicted], f: impl Fn(&Predicted) -> f64) -> Option<Measured> {
+fn by_program(all: &[Predicted], mut f: impl FnMut(&Predicted) -> f64) -> Option<Measured> {
     let mut sums: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
     for p in all {
         let (sum, n) = sums.entry(p.program).or_default();
@@ -142,9 +142,12 @@ impl Accuracy {
 
     /// What part of these truths is within the coverage factor times a standard uncertainty of the
     /// prediction: the mean over the programs. To check an uncertainty that others' errors gave.
-    pub fn within(all: &[Predicted], uncertainty: f64) -> Option<Measured> {
-        let inside = |p: &Predicted| p.residual().abs() <= COVERAGE_FACTOR * uncertainty;
-        by_program(all, |p| f64::from(u8::from(inside(p))))
+    pub fn within(all: &[Predicted], uncertainty: &[f64]) -> Option<Measured> {
+        let mut each = uncertainty.iter();
+        by_program(all, |p| {
+            let half = each.next().map_or(0.0, |u| COVERAGE_FACTOR * u);
+            f64::from(u8::from(p.residual().abs() <= half))
+        })
     }
 
     /// The standard uncertainty of a prediction: its prediction interval over [`COVERAGE_FACTOR`].

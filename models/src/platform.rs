@@ -14,7 +14,7 @@ use crate::matching::{Matched, MatchedData};
 use crate::sample::{Metric, Quantity, Source, Target};
 use amp_machine::Locator;
 use amp_metrics::providers::{PlatformModel, ProviderFileError};
-use file::{CoreTypeFile, FactorFile, File, MetricFile};
+use file::{CoreTypeFile, FactorFile, File, MetricFile, StumpFile};
 use std::path::Path;
 use thiserror::Error;
 
@@ -73,11 +73,13 @@ pub struct Evaluated {
     pub target: Target,
     /// Every window in which the truth is known; programs by their index in the matched data.
     pub predicted: Vec<Predicted>,
+    /// Standard uncertainty that the file states of each of them, within the ranges of its metrics.
+    pub uncertainty: Vec<f64>,
     /// Index of each of them among the windows of its program.
     pub windows: Vec<usize>,
     /// Accuracy over all of them.
     pub accuracy: Option<Accuracy>,
-    /// The standard error that the file states.
+    /// The standard error that the file states of the factor: the least of these uncertainties.
     pub stated: f64,
 }
 
@@ -186,11 +188,14 @@ impl Platform {
                 };
                 let target = Target { quantity, of };
                 let (mut predicted, mut windows) = (Vec::new(), Vec::new());
+                let mut uncertainty = Vec::new();
                 for (p, program) in matched.programs.iter().enumerate() {
                     for (i, w) in program.windows.iter().enumerate() {
                         let said = t.predict(f, fastest, &metrics, w, on);
                         if let (Some(truth), Some(said)) = (target.truth(w), said) {
                             windows.push(i);
+                            let here = f.deviation(&metrics, w, on).unwrap_or(0.0);
+                            uncertainty.push(f.error.max(said.abs() * here));
                             predicted.push(Predicted {
                                 program: p,
                                 truth,
@@ -204,6 +209,7 @@ impl Platform {
                     target,
                     accuracy: Accuracy::of(&predicted),
                     predicted,
+                    uncertainty,
                     windows,
                     stated: f.error,
                 });
@@ -274,23 +280,19 @@ impl CoreTypeFile {
 impl FactorFile {
     /// Base, stumps and linear terms.
     fn sum(&self, metrics: &[Metric], w: &Matched, on: usize) -> Option<f64> {
-        let here = w.on.get(on)?;
-        let value = |name: &str| {
-            let m = metrics.iter().find(|m| m.name == name)?;
-            Some(m.value(w.instructions, here)).filter(|v| v.is_finite())
-        };
-        let mut sum = self.base;
-        for s in &self.stump {
-            sum += if value(&s.metric)? <= s.threshold {
-                s.at_most
-            } else {
-                s.above
-            };
-        }
+        let mut sum = stumps(self.base, &self.stump, metrics, w, on)?;
         for (name, c) in &self.linear {
-            sum += c * value(name)?;
+            sum += c * value(name, metrics, w, on)?;
         }
         Some(sum)
+    }
+
+    /// The standard deviation of the logarithm of truth over prediction; 0 where the file does not say.
+    fn deviation(&self, metrics: &[Metric], w: &Matched, on: usize) -> Option<f64> {
+        let Some(v) = &self.variance else {
+            return Some(0.0);
+        };
+        Some(stumps(v.base, &v.stump, metrics, w, on)?.max(0.0).sqrt())
     }
 
     /// Kept within the factor's range.
@@ -300,4 +302,22 @@ impl FactorFile {
             None => x,
         }
     }
+}
+
+/// Base and stumps in a window; `None` where a metric has no finite value.
+fn stumps(base: f64, all: &[StumpFile], metrics: &[Metric], w: &Matched, on: usize) -> Option<f64> {
+    let mut sum = base;
+    for s in all {
+        sum += match value(&s.metric, metrics, w, on)? <= s.threshold {
+            true => s.at_most,
+            false => s.above,
+        };
+    }
+    Some(sum)
+}
+
+/// A metric in a window on core type `on`, where it has a finite value.
+fn value(name: &str, metrics: &[Metric], w: &Matched, on: usize) -> Option<f64> {
+    let m = metrics.iter().find(|m| m.name == name)?;
+    Some(m.value(w.instructions, w.on.get(on)?)).filter(|v| v.is_finite())
 }

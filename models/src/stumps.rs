@@ -91,6 +91,13 @@ impl Stumps {
         self.stumps.iter().any(|s| s.metric == m)
     }
 
+    /// The same sum when only these metrics, which it must not exceed, are left.
+    pub fn keep(&mut self, used: &[usize]) {
+        for s in &mut self.stumps {
+            s.metric = used.iter().position(|u| *u == s.metric).unwrap_or(0);
+        }
+    }
+
     /// The same sum with one stump per metric and threshold, ordered by them: boosting comes back
     /// to a good threshold many times.
     #[must_use]

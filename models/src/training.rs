@@ -62,22 +62,16 @@ impl Formula {
 
     /// The same formula when only these metrics, which it must not exceed, are left.
     fn keep(&mut self, used: &[usize]) {
-        let place = |m: usize| used.iter().position(|u| *u == m).unwrap_or(0);
-        let stumps = |s: &mut Stumps| {
-            for s in &mut s.stumps {
-                s.metric = place(s.metric);
-            }
-        };
         let linear = |l: &mut Linear| {
             let old = |m: &usize| l.coefficients.get(*m).copied().unwrap_or(0.0);
             l.coefficients = used.iter().map(old).collect();
         };
         match self {
-            Formula::Stumps(s) => stumps(s),
+            Formula::Stumps(s) => s.keep(used),
             Formula::Linear(l) => linear(l),
             Formula::Both(l, s) => {
                 linear(l);
-                stumps(s);
+                s.keep(used);
             }
             Formula::Product(a, b) => {
                 a.keep(used);
@@ -167,15 +161,50 @@ pub fn folds(programs: &[usize], groups: Option<usize>, seed: u64) -> Vec<Vec<us
 /// Cross-validation by program: every window is predicted by a formula that was fitted without any
 /// window of its program. `groups`: as for [`folds`].
 pub fn cross_validate(table: &Table, learner: &Learner, groups: Option<usize>) -> Vec<Predicted> {
-    let mut out = Vec::with_capacity(table.len());
-    for left_out in folds(&table.present(), groups, learner.seed) {
+    let folds = left_out(table, learner, groups);
+    folds.flat_map(|(_, predicted)| predicted).collect()
+}
+
+/// The windows of programs that are left out together, and what is predicted of each.
+fn left_out<'a>(
+    table: &'a Table,
+    learner: &'a Learner,
+    groups: Option<usize>,
+) -> impl Iterator<Item = (Table, Vec<Predicted>)> + 'a {
+    let folds = folds(&table.present(), groups, learner.seed).into_iter();
+    folds.map(|left_out| {
         let formula = learner.fit(&table.of_programs(|p| !left_out.contains(&p)));
-        out.extend(predictions(
-            &formula,
-            &table.of_programs(|p| left_out.contains(&p)),
-        ));
+        let others = table.of_programs(|p| left_out.contains(&p));
+        let predicted = predictions(&formula, &others);
+        (others, predicted)
+    })
+}
+
+/// The variance of the logarithm of truth over prediction, by the metrics: boosted stumps fitted to its square in windows of programs
+/// that their prediction has not seen, every program weighing the same. `None` where there is nothing to fit. Predictions are kept
+/// within `range` first, as the provider keeps them.
+fn variance<'a>(
+    unseen: impl Iterator<Item = (&'a Table, &'a [Predicted])>,
+    range: (f64, f64),
+    learner: &Learner,
+) -> Option<Stumps> {
+    let mut squares = Table::default();
+    for (table, predicted) in unseen {
+        if squares.is_empty() {
+            squares = Table {
+                programs: table.programs.clone(),
+                x: vec![Vec::new(); table.x.len()],
+                ..Table::default()
+            };
+        }
+        for (r, p) in predicted.iter().enumerate() {
+            let off = (p.truth / p.predicted.clamp(range.0, range.1)).ln();
+            if off.is_finite() {
+                squares.push(p.program, &table.row(r).collect::<Vec<f64>>(), off * off);
+            }
+        }
     }
-    out
+    (!squares.is_empty()).then(|| stumps::train(&squares, &learner.boosting, learner.seed))
 }
 
 /// The formula's prediction for every window of a table.
@@ -234,6 +263,8 @@ pub struct TrainedFactor {
     pub baseline: Option<Accuracy>,
     /// Range of the true factor in the data.
     pub range: (f64, f64),
+    /// The variance of the logarithm of truth over prediction, where outliers show what it depends on.
+    pub variance: Option<Stumps>,
 }
 
 /// A core type, as trained.
@@ -264,6 +295,8 @@ pub struct Trained {
     pub phases: Vec<usize>,
     /// Windows trained on.
     pub windows: usize,
+    /// Programs that only the variance was learned from.
+    pub outliers: Vec<String>,
 }
 
 /// Why there is no model.
@@ -310,14 +343,26 @@ pub enum Step<'a> {
 
 /// Trains every core type of a data set for every factor that the data have.
 ///
+/// The programs of the set whose names are among `outliers` are not trained on: no formula can predict them from what is counted on
+/// one core type. They show where its predictions are not to be trusted ([`TrainedFactor::variance`]).
+///
 /// # Errors
 /// [`TrainingError`].
 pub fn train(
     data: &Dataset,
+    outliers: &[String],
     options: &Options,
     progress: &mut dyn FnMut(Step<'_>),
 ) -> Result<Trained, TrainingError> {
-    let all = matched(data);
+    let mut all = matched(data);
+    let (others, programs) = std::mem::take(&mut all.programs)
+        .into_iter()
+        .partition(|p| outliers.contains(&p.name));
+    all.programs = programs;
+    let outliers = MatchedData {
+        programs: others,
+        ..MatchedData::default()
+    };
     if all.programs.len() < FEWEST_PROGRAMS {
         let why: Vec<String> = all
             .left_out
@@ -336,18 +381,20 @@ pub fn train(
     let core_types = types
         .iter()
         .enumerate()
-        .map(|(on, t)| core_type(&all, types.len(), on, t, options, progress))
+        .map(|(on, t)| core_type(&all, &outliers, types.len(), on, t, options, progress))
         .collect::<Result<_, _>>()?;
     Ok(Trained {
         core_types,
         programs: all.programs.iter().map(|p| p.name.clone()).collect(),
         phases: all.programs.iter().map(|p| phases(p, 0).len()).collect(),
         windows: all.programs.iter().map(|p| p.windows.len()).sum(),
+        outliers: outliers.programs.into_iter().map(|p| p.name).collect(),
     })
 }
 
 fn core_type(
     all: &MatchedData,
+    outliers: &MatchedData,
     core_types: usize,
     on: usize,
     t: &CoreType,
@@ -380,11 +427,12 @@ fn core_type(
             core_type: t.name.clone(),
             quantity: target.quantity.name(),
         };
-        let accuracy = |learner: &Learner| Accuracy::of(&cross_validate(&table, learner, None));
         let linear = Learner {
             method: Method::Linear,
             ..options.learner
         };
+        let unseen: Vec<_> = left_out(&table, &options.learner, None).collect();
+        let accuracy = |all: Vec<Predicted>| Accuracy::of(&all).ok_or_else(none);
         let mut formula = options.learner.fit(&table);
         if let Formula::Product(_, speedup) = &mut formula {
             // the file has that one once; here, windows without energy could make another one of it
@@ -395,12 +443,29 @@ fn core_type(
                 **speedup = f.formula.clone();
             }
         }
+        let range = extremes(&table.y).ok_or_else(none)?;
+        let mut others = Table::new(outliers, on, &metrics, *target);
+        // numbers of their own, beside those of the programs that are trained on
+        others
+            .program
+            .iter_mut()
+            .for_each(|p| *p += all.programs.len());
+        let others = elimination::with_metrics(&others, &usable);
+        let predicted = predictions(&formula, &others);
+        let both = unseen
+            .iter()
+            .map(|(t, p)| (t, &p[..]))
+            .chain([(&others, &predicted[..])]);
         factors.push(TrainedFactor {
             target: *target,
+            accuracy: accuracy(unseen.iter().flat_map(|(_, p)| p.clone()).collect())?,
+            baseline: accuracy(cross_validate(&table, &linear, None)).ok(),
+            variance: match others.is_empty() {
+                true => None,
+                false => variance(both, range, &options.learner),
+            },
             formula,
-            accuracy: accuracy(&options.learner).ok_or_else(none)?,
-            baseline: accuracy(&linear),
-            range: extremes(&table.y).ok_or_else(none)?,
+            range,
         });
     }
     let mut out = TrainedCoreType {
@@ -437,10 +502,18 @@ impl TrainedCoreType {
     /// the events into sets.
     fn drop_unused(&mut self, per_set: usize) {
         let used: Vec<usize> = (0..self.metrics.len())
-            .filter(|m| self.factors.iter().any(|f| f.formula.uses(*m)))
+            .filter(|m| {
+                let by_variance =
+                    |f: &TrainedFactor| f.variance.as_ref().is_some_and(|v| v.uses(*m));
+                let mut all = self.factors.iter();
+                all.any(|f| f.formula.uses(*m) || by_variance(f))
+            })
             .collect();
         for f in &mut self.factors {
             f.formula.keep(&used);
+            if let Some(v) = &mut f.variance {
+                v.keep(&used);
+            }
         }
         self.ranges = used.iter().map(|m| self.ranges[*m]).collect();
         self.metrics = used.iter().map(|m| self.metrics[*m].clone()).collect();

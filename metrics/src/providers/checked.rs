@@ -2,21 +2,20 @@
 
 mod words;
 
-use super::fused::Fused;
+use super::fused::{Fused, Trial, EARLY};
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
 use crate::ids::{CoreTypeId, ThreadKey};
 use crate::pmu::Pmus;
 use crate::provider::{MetricId, Phase, Provider};
 use crate::sample::Snapshot;
-use words::{Words, WRONG};
+use words::{relative, Words, UNSURE, WRONG};
 
 /// Standard uncertainties by which two factors must differ besides, so that chance is unlikely.
 const UNLIKELY: f64 = 3.0;
 /// CPU time of a thread, in units of 100 ms, from which on a model's word that no move has tried is worth trying. Programs that
 /// are over by then would be gone before that pays.
 const TRIED: f64 = 20.0;
-
 /// A provider around a model, whose estimates are the model's unless moves show that it is wrong about a program.
 ///
 /// ```text
@@ -27,7 +26,8 @@ const TRIED: f64 = 20.0;
 ///
 /// A model is better than a few moves on the programs that it was made for, and may be wrong by any factor on others. So what
 /// moves show is not averaged with it ([`Fused`] does that): they only tell which programs it was not made for. For that each
-/// program that runs for two seconds is to be seen on two core types once.
+/// program that runs for two seconds is to be seen on two core types once, and after 0.4 s where the model says that it is unsure. There
+/// what moves show is believed if it is surer than the model.
 ///
 /// A move that falls together with a change of phase shows any factor. Where the model sees a program change, it is not held against the
 /// model for two seconds, whatever moves show: so a program that goes through short phases is left to the model.
@@ -66,29 +66,56 @@ impl Checked {
         }
     }
 
-    /// What is to be believed in place of what the model says of a thread's speedup; none while that is not shown to be wrong.
-    fn instead(&self, thread: ThreadKey, of: CoreTypeId, told: &Estimate) -> Option<Estimate> {
+    /// What is to be believed in place of what the model says of a thread's speedup, and whether that is shown to be wrong; none while
+    /// it is neither wrong nor less sure than what moves show.
+    fn instead(
+        &self,
+        thread: ThreadKey,
+        of: CoreTypeId,
+        told: &Estimate,
+    ) -> Option<(Estimate, bool)> {
         let shown = self.shown(thread, of)?;
-        let ln = |e: &Estimate| {
-            let u = e.uncertainty.unwrap_or(0.0) / e.value;
-            (e.value > 0.0 && u.is_finite()).then(|| (e.value.ln(), u * u))
-        };
+        let ln = |e: &Estimate| Some((e.value.ln(), relative(e)?));
         let ((told, a), (seen, b)) = (ln(told)?, ln(&shown)?);
         let apart = (told - seen).abs();
-        (apart > WRONG && apart * apart > UNLIKELY * UNLIKELY * (a + b)).then_some(shown)
+        let wrong = apart > WRONG && apart > UNLIKELY * a.hypot(b);
+        let surer = apart > UNSURE && a >= UNSURE && b < a && self.is_unsure(thread);
+        (wrong || surer).then_some((shown, wrong))
     }
 
-    /// Whether the model's word of a thread was never tried. One thread of a program is tried at a time.
+    /// Whether the model is unsure of its word of a thread on the core type from which it is heard.
+    fn is_unsure(&self, thread: ThreadKey) -> bool {
+        let on = self.inner.heard_on(thread);
+        on.is_some_and(|on| self.words.are_unsure(thread, on))
+    }
+
+    /// Whether threads of a program have been moved to and fro for long enough to tell what the model is worth: where that was unsure of it
+    /// itself, sooner.
+    fn was_tried(&self, thread: ThreadKey, trial: &Trial) -> bool {
+        trial.tried || trial.tried_early && self.words.are_doubted(thread)
+    }
+
+    /// Whether the model's word of a thread was never tried, or it is unsure and what moves have shown does not hold for what the thread
+    /// does now. One thread of a program is tried at a time.
     fn is_untried(&self, thread: ThreadKey) -> bool {
-        let trial = self.rates.trial(thread);
-        trial.is_some_and(|s| !s.tried && !s.by_another && s.units >= TRIED)
+        let Some(trial) = self.rates.trial(thread).filter(|t| !t.by_another) else {
+            return false;
+        };
+        let due = trial.units >= TRIED && !self.was_tried(thread, &trial);
+        let soon = trial.units >= EARLY
+            && !trial.by_another_early
+            && self.is_unsure(thread)
+            && self.words.are_steady(thread, trial.units)
+            && self.shown(thread, CoreTypeId::FASTEST).is_none();
+        due || soon
     }
 
-    /// Whether what moves show of a thread is believed.
+    /// Whether what moves show of a thread is believed because the model is wrong.
     fn is_wrong(&self, thread: ThreadKey) -> bool {
         let of = MetricId::SpeedupFactor(CoreTypeId::FASTEST);
+        let instead = |t| self.instead(thread, CoreTypeId::FASTEST, &t);
         let told = self.inner.estimate(thread, of);
-        told.is_some_and(|t| self.instead(thread, CoreTypeId::FASTEST, &t).is_some())
+        told.and_then(instead).is_some_and(|(_, wrong)| wrong)
     }
 }
 
@@ -128,28 +155,31 @@ impl Provider for Checked {
     /// What moves of the thread and of others of its program show, where that is enough to be held against a model.
     fn shown(&self, thread: ThreadKey, of: CoreTypeId) -> Option<Estimate> {
         let trial = self.rates.trial(thread)?;
-        let enough = trial.tried && self.words.are_steady(thread, trial.units);
+        let enough = self.was_tried(thread, &trial) && self.words.are_steady(thread, trial.units);
         enough.then(|| self.rates.estimate(thread, MetricId::SpeedupFactor(of)))?
     }
 
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         let told = self.inner.estimate(thread, metric)?;
         match metric {
-            MetricId::SpeedupFactor(of) => self.instead(thread, of, &told).or(Some(told)),
+            MetricId::SpeedupFactor(of) => {
+                let instead = self.instead(thread, of, &told);
+                Some(instead.map_or(told, |(shown, _)| shown))
+            }
             MetricId::EfficiencyFactor(of) => {
                 // EF = SF over a ratio of energies: a model that is wrong about the one is wrong about the other
                 let speedup = self.inner.estimate(thread, MetricId::SpeedupFactor(of));
                 let Some(wrong) = speedup.filter(|s| s.value > 0.0) else {
                     return Some(told);
                 };
-                let Some(right) = self.instead(thread, of, &wrong) else {
+                let Some((right, _)) = self.instead(thread, of, &wrong) else {
                     return Some(told);
                 };
                 let by = right.value / wrong.value;
-                let relative = |e: &Estimate| e.uncertainty.unwrap_or(0.0) / e.value;
+                let u = |e: &Estimate| relative(e).unwrap_or(0.0);
                 Some(Estimate {
                     value: told.value * by,
-                    uncertainty: Some(told.value * by * relative(&told).hypot(relative(&right))),
+                    uncertainty: Some(told.value * by * u(&told).hypot(u(&right))),
                     quality: told.quality.max(Quality::Multiplexed),
                     ..told
                 })

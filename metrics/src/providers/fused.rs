@@ -40,6 +40,8 @@ mod program;
 #[cfg(test)]
 mod tests;
 
+pub(super) use follower::EARLY;
+
 use super::ipc_sampling::instructions_and_cycles;
 use super::model::Model;
 use super::neighbours::Neighbours;
@@ -54,7 +56,7 @@ use crate::provider::{Caveats, MetricId, Phase, Provider};
 use crate::sample::{ProgramName, Reading, Snapshot};
 use filter::Factor;
 use follower::{Follower, Window};
-use program::Program;
+use program::{Program, Trying};
 
 /// Standard deviation of the logarithm of a program's factor between its phases.
 const PHASE: f64 = 0.1;
@@ -351,12 +353,14 @@ impl Fused {
         let (thread, program) = self.thread(key)?;
         let program = program?;
         let follower = thread.follower.as_ref();
+        let lately = |t: &Trying| t.by != key && self.now.saturating_sub(t.at) < TRIAL;
+        let by_another = program.trying.filter(lately);
         Some(Trial {
             tried: program.tried || program.tried_before.contains(&true),
+            tried_early: program.tried_early,
             units: follower.map_or(0.0, |f| f.units),
-            by_another: program
-                .trying
-                .is_some_and(|(by, at)| by != key && self.now.saturating_sub(at) < TRIAL),
+            by_another: by_another.is_some_and(|t| t.begun),
+            by_another_early: by_another.is_some(),
         })
     }
 
@@ -387,10 +391,14 @@ pub(super) struct Trial {
     /// Whether a thread of it moved to and fro in a phase after it had begun, in this run of the scheduler or in an earlier one
     /// that is remembered.
     pub tried: bool,
+    /// Whether one did in this run of the scheduler from 0.4 s of its CPU time on.
+    pub tried_early: bool,
     /// CPU time of the thread that was counted, in units of 100 ms.
     pub units: f64,
     /// Whether another thread of it has moved once lately, and may be about to come back.
     pub by_another: bool,
+    /// The same from 0.4 s of its CPU time on.
+    pub by_another_early: bool,
 }
 
 /// A factor, with what it is worth.

@@ -25,6 +25,8 @@ pub(super) struct Summary {
     /// As text: TOML's integers are signed.
     pub(super) seed: String,
     pub(super) programs: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) outliers: Vec<String>,
     pub(super) phases: BTreeMap<String, usize>,
     pub(super) accuracy: Vec<AccuracyFile>,
     pub(super) elimination: Vec<EliminationFile>,
@@ -97,6 +99,14 @@ pub(super) struct FactorFile {
     pub(super) linear: BTreeMap<String, f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) stump: Vec<StumpFile>,
+    pub(super) variance: Option<VarianceFile>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct VarianceFile {
+    pub(super) base: f64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) stump: Vec<StumpFile>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -109,7 +119,7 @@ pub(super) struct StumpFile {
 
 /// Keys whose values are tables with a header of their own. All others stay within a line, and
 /// stumps within a line each.
-const HEADED: [&str; 7] = [
+const HEADED: [&str; 8] = [
     "summary",
     "accuracy",
     "elimination",
@@ -117,6 +127,7 @@ const HEADED: [&str; 7] = [
     "event_set",
     "metric",
     "factor",
+    "variance",
 ];
 
 impl<S: Serialize> File<S> {

@@ -2,11 +2,12 @@
 
 use super::file::{
     AccuracyFile, CoreTypeFile, EliminationFile, FactorFile, File, MeasuredFile, MetricFile,
-    StumpFile, Summary,
+    StumpFile, Summary, VarianceFile,
 };
 use crate::accuracy::Accuracy;
 use crate::data::{CoreType, Dataset, Header};
 use crate::sample::Source;
+use crate::stumps::Stump;
 use crate::training::{Formula, Method, Options, Trained, TrainedCoreType, TrainedFactor};
 use amp_metrics::providers::{PlatformModel, ProviderFileError, MAX_METRICS};
 use amp_metrics::uncertainty::Measured;
@@ -50,9 +51,10 @@ pub fn write(data: &Dataset, trained: &Trained, options: &Options) -> Result<Str
     let file = File {
         kind: "model".to_owned(),
         name: Some(h.platform.clone()),
-        source: Some(format!(
-            "{method} on {windows} windows of {programs} programs"
-        )),
+        source: Some(match trained.outliers.len() {
+            0 => format!("{method} on {windows} windows of {programs} programs"),
+            n => format!("{method} on {windows} windows of {programs} programs; unsure where {n} others showed it"),
+        }),
         machine: h.machine.iter().cloned().collect(),
         summary: Some(summary(h, trained, options, method)),
         core_type: core_types
@@ -76,6 +78,7 @@ fn summary(h: &Header, trained: &Trained, options: &Options, method: &'static st
         windows: trained.windows,
         seed: options.learner.seed.to_string(),
         programs: trained.programs.clone(),
+        outliers: trained.outliers.clone(),
         phases: phases.collect(),
         accuracy: Vec::new(),
         elimination: Vec::new(),
@@ -215,7 +218,15 @@ fn factor(h: &Header, t: &TrainedCoreType, f: &TrainedFactor) -> FactorFile {
         Formula::Product(..) => (None, None),
     };
     let coefficients = line.map_or(&[][..], |l| &l.coefficients);
-    let stumps_of = stumps.map_or(&[][..], |s| &s.stumps);
+    let stumps_of = |all: &[Stump]| -> Vec<StumpFile> {
+        let one = |s: &Stump| StumpFile {
+            metric: metric(s.metric),
+            threshold: s.threshold,
+            at_most: s.at_most,
+            above: s.above,
+        };
+        all.iter().map(one).collect()
+    };
     FactorFile {
         predicts: f.target.quantity.name().to_owned(),
         of: Some(name(h, f.target.of)),
@@ -228,14 +239,10 @@ fn factor(h: &Header, t: &TrainedCoreType, f: &TrainedFactor) -> FactorFile {
             .filter(|(_, c)| **c != 0.0)
             .map(|(m, c)| (metric(m), *c))
             .collect(),
-        stump: stumps_of
-            .iter()
-            .map(|s| StumpFile {
-                metric: metric(s.metric),
-                threshold: s.threshold,
-                at_most: s.at_most,
-                above: s.above,
-            })
-            .collect(),
+        stump: stumps_of(stumps.map_or(&[][..], |s| &s.stumps)),
+        variance: f.variance.as_ref().map(|v| VarianceFile {
+            base: v.base,
+            stump: stumps_of(&v.stumps),
+        }),
     }
 }

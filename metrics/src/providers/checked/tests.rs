@@ -163,6 +163,134 @@ fn one_that_is_wrong_about_a_program_is_found_out_by_one_trial() {
     assert!(!r.p.suspects(key(2)));
 }
 
+/// A model that says this of everybody, with a relative standard uncertainty by the core type that a thread was on last.
+#[derive(Debug)]
+struct Unsure {
+    says: f64,
+    relative: [f64; 2],
+    on: CoreTypeId,
+}
+
+impl Provider for Unsure {
+    fn name(&self) -> &str {
+        "unsure"
+    }
+
+    fn event_sets(&mut self, _: &Pmus) -> Result<EventSets, EventError> {
+        Ok(EventSets::default())
+    }
+
+    fn observe(&mut self, snapshot: &Snapshot) {
+        self.on = snapshot.readings.last().map_or(self.on, |r| r.core_type);
+    }
+
+    fn heard_on(&self, _: ThreadKey) -> Option<CoreTypeId> {
+        Some(self.on)
+    }
+
+    fn estimate(&self, _: ThreadKey, metric: MetricId) -> Option<Estimate> {
+        (metric == SF).then_some(Estimate {
+            value: self.says,
+            uncertainty: Some(self.says * self.relative[self.on.index()]),
+            age: Nanos::ZERO,
+            quality: Quality::Exact,
+        })
+    }
+}
+
+/// On big and on little cores, as unsure as that.
+fn unsure(says: f64, relative: [f64; 2]) -> Run {
+    let model = Unsure {
+        says,
+        relative,
+        on: CoreTypeId(1),
+    };
+    let pmus = Pmus::generic(&[vec![0, 1], vec![2, 3]], 4);
+    Run {
+        p: Checked::new(Box::new(model), &pmus),
+        slot: 1,
+        now: 0,
+    }
+}
+
+/// The program `between` of juno-between: predicted 1.2, 3.4 in truth, and the model knows that it cannot know.
+#[test]
+fn one_that_is_unsure_is_tried_soon_and_gives_way_to_what_is_surer() {
+    for (u, tried) in [([0.08; 2], 20), ([0.6; 2], 4), ([0.08, 0.6], 4)] {
+        let mut r = unsure(1.2, u);
+        for i in 1..=tried {
+            r.goes(1, &[1.0]);
+            assert_eq!(r.p.suspects(key(1)), i == tried, "{u:?}: {i}");
+        }
+        assert_eq!(r.p.wanted_on(key(1)), Some(CoreTypeId(0)));
+        r.goes(0, &[3.4; 2]);
+        r.goes(1, &[1.0; 2]);
+        assert!((r.says() - 3.4).abs() < 0.3, "{u:?}: {}", r.says());
+        assert!(!r.p.suspects(key(1)));
+        // and on a big core, where it may be sure
+        r.goes(0, &[3.4; 2]);
+        assert!((r.says() - 3.4).abs() < 0.3, "{u:?}: {}", r.says());
+        // the next run of the program is known by it
+        r.slot = 2;
+        r.goes(0, &[3.4]);
+        assert!((r.says() - 3.4).abs() < 0.3, "{u:?}: {}", r.says());
+        assert!(!r.p.suspects(key(2)));
+    }
+}
+
+/// What moves show of it differs by a third.
+#[test]
+fn by_less_than_half_a_model_is_wrong_only_where_it_is_unsure() {
+    for (u, little, big) in [
+        ([0.08; 2], 1.2, 1.2),
+        ([0.6; 2], 1.6, 1.6),
+        ([0.08, 0.6], 1.6, 1.2),
+    ] {
+        let mut r = unsure(1.2, u);
+        r.goes(1, &[1.0; 20]);
+        r.goes(0, &[1.6; 2]);
+        r.goes(1, &[1.0; 2]);
+        assert!((r.says() - little).abs() < 0.1, "{u:?}: {}", r.says());
+        // it is not asked for again for that
+        r.goes(1, &[1.0; 40]);
+        assert_eq!(r.p.wanted_on(key(1)), None, "{u:?}");
+        r.goes(0, &[1.6; 2]);
+        assert!((r.says() - big).abs() < 0.1, "{u:?}: {}", r.says());
+    }
+}
+
+/// One window in ten is unlike what the model was made from.
+#[test]
+fn a_window_in_doubt_is_no_program_in_doubt() {
+    let mut r = unsure(2.0, [0.05; 2]);
+    for i in 0..19 {
+        let inner = [0.05, if i % 10 == 3 { 0.6 } else { 0.05 }];
+        r.p.inner = Box::new(Unsure {
+            says: 2.0,
+            relative: inner,
+            on: CoreTypeId(1),
+        });
+        r.goes(1, &[1.0]);
+        assert!(!r.p.suspects(key(1)), "{i}");
+    }
+}
+
+/// It loads for 0.9 s, during which it is tried, and then does something else, which nobody has seen elsewhere.
+#[test]
+fn a_trial_of_a_phase_that_is_over_is_made_again_where_the_model_is_unsure() {
+    let mut r = unsure(1.2, [0.6; 2]);
+    r.goes(1, &[0.2; 5]);
+    r.goes(0, &[0.4; 2]);
+    r.goes(1, &[0.2; 2]);
+    assert!(!r.p.suspects(key(1)));
+    r.goes(1, &[1.0; 6]);
+    assert!(r.p.suspects(key(1)));
+    r.goes(0, &[3.4; 3]);
+    r.goes(1, &[1.0; 3]);
+    assert!((r.says() - 3.4).abs() < 0.3, "{}", r.says());
+    assert!(!r.p.suspects(key(1)));
+}
+
 /// A memory has the model's word from an earlier run of the scheduler.
 #[test]
 fn a_memory_of_the_models_word_is_no_trial() {

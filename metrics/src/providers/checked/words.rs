@@ -1,5 +1,6 @@
 //! What a model has said of threads, and for how long it has said the same.
 
+use crate::estimate::{Estimate, Quality};
 use crate::ids::{CoreTypeId, ThreadKey, MAX_CORE_TYPES};
 use crate::provider::{MetricId, Provider};
 use crate::providers::programs::Programs;
@@ -12,6 +13,18 @@ pub(super) const WRONG: f64 = 0.4;
 /// CPU time of a thread, in units of 100 ms, for which a model must have said the same before moves count against it: a phase
 /// and a bit, of those that are worth following.
 const STEADY: f64 = 20.0;
+/// Relative standard uncertainty from which on a model is unsure of its word: it may be wrong by [`WRONG`], and by more
+/// in one case of twenty.
+pub(super) const UNSURE: f64 = WRONG / 2.0;
+
+/// The part of a new word in the mean of uncertainties: one window in doubt is none.
+const NEW: f64 = 0.25;
+
+/// Relative standard uncertainty of an estimate, 0 where it states none; none where that is no number.
+pub(super) fn relative(e: &Estimate) -> Option<f64> {
+    let u = e.uncertainty.unwrap_or(0.0) / e.value;
+    (e.value > 0.0 && u.is_finite()).then_some(u)
+}
 
 /// What the model has said of a thread.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +34,8 @@ struct Word {
     /// Logarithm of the factor, by the core type that it was heard from: a model that is wrong says one thing on one and another on
     /// the other.
     said: [Option<f64>; MAX_CORE_TYPES],
+    /// The mean of its relative standard uncertainty since it has said that, by the same.
+    u: [Option<f64>; MAX_CORE_TYPES],
     /// When it last said another thing, in units of the thread's CPU time; none if never.
     changed: Option<f64>,
     /// How often it did.
@@ -47,9 +62,23 @@ impl Word {
             Some(before) => {
                 (*before, self.changed) = (ln, Some(now));
                 self.changes += 1;
+                // what it does now was heard from nowhere else
+                self.u = [None; MAX_CORE_TYPES];
             }
             None => *said = Some(ln),
         }
+    }
+
+    /// Takes in how unsure that is.
+    fn doubt(&mut self, relative: f64, on: CoreTypeId) {
+        if let Some(u) = self.u.get_mut(on.index()) {
+            *u = Some(u.map_or(relative, |mean| mean + NEW * (relative - mean)));
+        }
+    }
+
+    fn is_unsure(&self, on: CoreTypeId) -> bool {
+        let u = self.u.get(on.index()).copied().flatten();
+        u.is_some_and(|u| u >= UNSURE)
     }
 }
 
@@ -57,8 +86,16 @@ impl Word {
 #[derive(Debug, Default)]
 pub(super) struct Words {
     threads: Threads<Word>,
-    /// Whether programs change as they go.
-    programs: Programs<bool>,
+    programs: Programs<Told>,
+}
+
+/// What the model has said of threads of a program.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// Whether they change as they go.
+    changes: bool,
+    /// Whether it was unsure of one.
+    doubted: bool,
 }
 
 impl Words {
@@ -70,8 +107,8 @@ impl Words {
         units: impl Fn(ThreadKey) -> Option<f64>,
     ) {
         let (threads, programs) = (&mut self.threads, &mut self.programs);
-        let new = |programs: &Programs<bool>, of| {
-            Word::new(of, programs.get(&of).is_some_and(|changes| *changes))
+        let new = |programs: &Programs<Told>, of| {
+            Word::new(of, programs.get(&of).is_some_and(|told| told.changes))
         };
         threads.keep(snapshot, |t| new(programs, t.program()));
         for t in &snapshot.threads {
@@ -86,17 +123,26 @@ impl Words {
             let (Some(told), Some(now)) = (told, units(r.thread)) else {
                 continue;
             };
-            let on = model.heard_on(r.thread).unwrap_or(CoreTypeId::FASTEST);
+            let heard = model.heard_on(r.thread);
+            let on = heard.unwrap_or(CoreTypeId::FASTEST);
             let Some(word) = threads.get_mut(r.thread).filter(|_| told.value > 0.0) else {
                 continue;
             };
             word.hear(told.value.ln(), on, now);
+            // of what is only recalled it does not say how sure it is, nor from where
+            let own = told.quality < Quality::Partial && heard.is_some();
+            if let Some(u) = relative(&told).filter(|_| own) {
+                word.doubt(u, on);
+                if word.is_unsure(on) {
+                    programs.meet(word.of, snapshot.now).doubted = true;
+                }
+            }
             // once is how most begin: they load what they work on
             if word.changes > 1 {
-                *programs.meet(word.of, snapshot.now) = true;
+                programs.meet(word.of, snapshot.now).changes = true;
             } else if now >= 2.0 * STEADY {
-                if let Some(changes) = programs.get_mut(&word.of) {
-                    *changes = false;
+                if let Some(told) = programs.get_mut(&word.of) {
+                    told.changes = false;
                 }
             }
         }
@@ -107,5 +153,19 @@ impl Words {
     pub fn are_steady(&self, thread: ThreadKey, now: f64) -> bool {
         let changed = self.threads.get(thread).and_then(|w| w.changed);
         changed.is_none_or(|at| now - at >= STEADY)
+    }
+
+    /// Whether the model is unsure of what it says of a thread from core type `on`.
+    pub fn are_unsure(&self, thread: ThreadKey, on: CoreTypeId) -> bool {
+        self.threads.get(thread).is_some_and(|w| w.is_unsure(on))
+    }
+
+    /// Whether it was unsure of a thread of the same program.
+    pub fn are_doubted(&self, thread: ThreadKey) -> bool {
+        let program = self
+            .threads
+            .get(thread)
+            .and_then(|w| self.programs.get(&w.of));
+        program.is_some_and(|told| told.doubted)
     }
 }

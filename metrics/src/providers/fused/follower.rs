@@ -2,7 +2,7 @@
 
 use super::filter::{Factor, Filter, TRIALS};
 use super::noise::{FAR, UNIT_NS};
-use super::program::{Program, POPULATION};
+use super::program::{Program, Trying, POPULATION};
 use super::PHASE;
 use crate::ids::{Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::multiplex::PHASE_STEP;
@@ -36,6 +36,8 @@ const WHOLE: f64 = 0.75;
 const TO_AND_FRO: u32 = 2;
 /// Units of time after which a program has begun: it loads what it works on first.
 const BEGUN: f64 = 10.0;
+/// Units of time after which a move may show something, where nothing better is known: most have loaded by then.
+pub const EARLY: f64 = 4.0;
 
 /// What is put together on a core type until it is a portion.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,6 +87,8 @@ pub(super) struct Follower {
     pub units: f64,
     /// Moves in this phase, those left out by which a program got its first seats.
     moves: u32,
+    /// The same with those after [`EARLY`].
+    early_moves: u32,
 }
 
 /// A window.
@@ -121,6 +125,7 @@ impl Follower {
             phase: (0, since),
             units: 0.0,
             moves: 0,
+            early_moves: 0,
         }
     }
 
@@ -224,11 +229,18 @@ impl Follower {
         }
         if self.was_compared() {
             program.moves = program.moves.saturating_add(u32::from(moved));
-            if moved && self.units >= BEGUN {
-                self.moves = self.moves.saturating_add(1);
-                program.trying = Some((key, p.at));
+            if moved && self.units >= EARLY {
+                let begun = self.units >= BEGUN;
+                self.early_moves = self.early_moves.saturating_add(1);
+                self.moves = self.moves.saturating_add(u32::from(begun));
+                program.trying = Some(Trying {
+                    by: key,
+                    at: p.at,
+                    begun,
+                });
             }
             program.tried |= self.moves >= TO_AND_FRO;
+            program.tried_early |= self.early_moves >= TO_AND_FRO;
             let factors = (0..).map_while(|c| self.filter.factor(c)).collect();
             let what = (self.filter.level(), factors);
             self.known_as = Some(program.learn((key, self.known_as), what, p.units, p.at));
@@ -268,7 +280,7 @@ impl Follower {
         self.phase = (self.phase.0.wrapping_add(1), at);
         self.known_as = None;
         self.met = [false; MAX_CORE_TYPES];
-        self.moves = 0;
+        (self.moves, self.early_moves) = (0, 0);
         self.rates.clear();
     }
 
@@ -310,6 +322,6 @@ impl Follower {
         self.parts = Default::default();
         self.known_as = None;
         self.met = [false; MAX_CORE_TYPES];
-        self.moves = 0;
+        (self.moves, self.early_moves) = (0, 0);
     }
 }

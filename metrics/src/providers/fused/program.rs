@@ -42,6 +42,17 @@ struct Total {
     portions: f64,
 }
 
+/// A thread that has moved once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trying {
+    /// The thread.
+    pub by: ThreadKey,
+    /// When that was seen.
+    pub at: Nanos,
+    /// Whether its program had begun by then: before, it may load what it works on.
+    pub begun: bool,
+}
+
 /// The programs of one name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Program {
@@ -53,8 +64,10 @@ pub(super) struct Program {
     pub steady: u32,
     /// Whether a thread of it moved to and fro in a phase after it had begun.
     pub tried: bool,
-    /// Who is being tried: a thread that has moved once, and when that was seen.
-    pub trying: Option<(ThreadKey, Nanos)>,
+    /// Whether one did sooner than that, when most programs have loaded what they work on.
+    pub tried_early: bool,
+    /// Who is being tried.
+    pub trying: Option<Trying>,
     /// Whether an earlier run of the scheduler, which is remembered, has tried it on a core type.
     pub tried_before: [bool; MAX_CORE_TYPES],
     phases: Vec<Known>,
@@ -241,7 +254,7 @@ impl Program {
         self.totals = Default::default();
         self.moves = 0;
         self.steady = 0;
-        self.tried = false;
+        (self.tried, self.tried_early) = (false, false);
         self.trying = None;
     }
 }

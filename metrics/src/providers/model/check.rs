@@ -1,7 +1,7 @@
 //! What a model file must hold, or where it does not.
 
-use super::file::{CoreTypeFile, FactorFile, MetricFile, ModelFile};
-use super::formula::{Factor, Metric, Stump, Target};
+use super::file::{CoreTypeFile, FactorFile, MetricFile, ModelFile, StumpFile};
+use super::formula::{Factor, Metric, Stump, Target, Variance};
 use super::platform::{CoreTypeModel, PlatformModel};
 use super::{MAX_METRICS, MAX_STUMPS};
 use crate::event::{EventError, EventSpec, MAX_EVENTS};
@@ -251,19 +251,27 @@ fn check_factor(
             "key `predicts`: the same factor is predicted twice".into(),
         ));
     }
-    if let Some(s) = f.stump.get(MAX_STUMPS) {
-        let message = format!("key `stump`: at most {MAX_STUMPS} per factor");
-        return Err((s.metric.span().start, message));
-    }
-    let mut stumps = Vec::new();
-    for s in &f.stump {
-        stumps.push(Stump {
+    let stump = |s: &StumpFile| {
+        Ok(Stump {
             metric: metric(s.metric.get_ref(), s.metric.span().start)?,
             threshold: finite("threshold", &s.threshold)?,
             at_most: finite("at_most", &s.at_most)?,
             above: finite("above", &s.above)?,
-        });
-    }
+        })
+    };
+    let stumps = |all: &[StumpFile]| {
+        if let Some(s) = all.get(MAX_STUMPS) {
+            let message = format!("key `stump`: at most {MAX_STUMPS} in a sum");
+            return Err((s.metric.span().start, message));
+        }
+        all.iter().map(stump).collect::<At<Vec<Stump>>>()
+    };
+    let variance = f.variance.as_ref().map(|v| {
+        Ok(Variance {
+            base: finite("base", &v.base)?,
+            stumps: stumps(&v.stump)?,
+        })
+    });
     let mut linear = Vec::new();
     for (name, c) in &f.linear {
         linear.push((metric(name, c.span().start)?, finite(name, c)?));
@@ -274,8 +282,9 @@ fn check_factor(
         base: finite("base", &f.base)?,
         error: within("error", &f.error, 0.0, f64::MAX)?,
         range: ascending("range", f.range.as_ref())?,
-        stumps,
+        stumps: stumps(&f.stump)?,
         linear,
+        variance: variance.transpose()?,
     })
 }
 

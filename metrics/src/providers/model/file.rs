@@ -96,6 +96,15 @@ pub(super) struct FactorFile {
     pub(super) stump: Vec<StumpFile>,
     #[serde(default)]
     pub(super) linear: BTreeMap<String, Spanned<f64>>,
+    pub(super) variance: Option<VarianceFile>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VarianceFile {
+    pub(super) base: Spanned<f64>,
+    #[serde(default)]
+    pub(super) stump: Vec<StumpFile>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

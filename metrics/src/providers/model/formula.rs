@@ -41,6 +41,37 @@ pub(super) struct Factor {
     pub(super) range: (f64, f64),
     pub(super) stumps: Vec<Stump>,
     pub(super) linear: Vec<(usize, f64)>,
+    /// How sure a prediction is where that depends on the metrics.
+    pub(super) variance: Option<Variance>,
+}
+
+/// The variance of the logarithm of a factor over its prediction, by the metrics: base + Σ stumps, at least 0. Programs that look
+/// the same to the counters of one core type may gain differently from another, and this says where.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Variance {
+    pub(super) base: f64,
+    pub(super) stumps: Vec<Stump>,
+}
+
+impl Variance {
+    /// Standard deviation where metric `m` has `value(m)`.
+    fn deviation(&self, value: impl Fn(usize) -> f64) -> f64 {
+        let mut sum = self.base;
+        for s in &self.stumps {
+            sum += s.at(value(s.metric));
+        }
+        sum.max(0.0).sqrt()
+    }
+}
+
+impl Stump {
+    /// Its part of the sum where its metric has this value.
+    fn at(&self, value: f64) -> f64 {
+        match value <= self.threshold {
+            true => self.at_most,
+            false => self.above,
+        }
+    }
 }
 
 /// What a factor's formula gives.
@@ -160,7 +191,7 @@ impl Predictions {
 impl Factor {
     /// The formula, with the standard uncertainty of the model. For inputs outside of the range the
     /// model was made from, that grows with the distance, in widths of the range: the model knows
-    /// nothing there.
+    /// nothing there. It is never less than the variance says.
     fn predict(
         &self,
         metrics: &[Metric],
@@ -182,11 +213,7 @@ impl Factor {
         };
         for s in &self.stumps {
             see(s.metric);
-            sum += if value(s.metric) <= s.threshold {
-                s.at_most
-            } else {
-                s.above
-            };
+            sum += s.at(value(s.metric));
         }
         for (m, c) in &self.linear {
             see(*m);
@@ -194,9 +221,11 @@ impl Factor {
         }
         let result = sum * times.map_or(1.0, |t| t.value);
         let clamped = result.clamp(self.range.0, self.range.1);
+        let everywhere = self.error * (1.0 + outside) + (result - clamped).abs() / 2.0;
+        let here = self.variance.as_ref().map_or(0.0, |v| v.deviation(value));
         Prediction {
             value: clamped,
-            uncertainty: self.error * (1.0 + outside) + (result - clamped).abs() / 2.0,
+            uncertainty: everywhere.max(clamped.abs() * here),
             outside,
         }
     }
@@ -224,6 +253,7 @@ mod tests {
             range: (0.0, 100.0),
             stumps: vec![],
             linear: vec![(0, 2.0), (1, -1.0)],
+            variance: None,
         };
         let efficiency = Factor {
             target: Target::Efficiency(0),
@@ -264,5 +294,44 @@ mod tests {
             (one - 2.0 * (0.25 * 8.0 - 0.25 * 3.0) / 3f64.sqrt()).abs() < 1e-12,
             "{one}"
         );
+    }
+
+    #[test]
+    fn a_factor_is_as_sure_as_its_metrics_allow() {
+        let metrics = [Metric {
+            set: 0,
+            count: 2,
+            per: 0,
+            scale: 1.0,
+            range: (0.0, 10.0),
+        }];
+        let stump = |threshold, at_most, above| Stump {
+            metric: 0,
+            threshold,
+            at_most,
+            above,
+        };
+        let factor = Factor {
+            target: Target::Speedup(0),
+            times: None,
+            base: 2.0,
+            error: 0.1,
+            range: (1.0, 4.0),
+            stumps: vec![],
+            linear: vec![],
+            variance: Some(Variance {
+                base: 0.04,
+                stumps: vec![stump(2.0, -0.1, 0.0), stump(5.0, 0.0, 0.21)],
+            }),
+        };
+        let u = |value: f64| {
+            let mut values = [0.0; MAX_METRICS];
+            values[0] = value;
+            factor.predict(&metrics, &values, None).uncertainty
+        };
+        // a variance below 0 is none, and no variance makes it surer than the file says
+        assert_eq!(u(1.0), 0.1);
+        assert!((u(3.0) - 2.0 * 0.2).abs() < 1e-12);
+        assert!((u(6.0) - 2.0 * 0.5).abs() < 1e-12);
     }
 }

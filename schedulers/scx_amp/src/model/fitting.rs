@@ -19,6 +19,10 @@ pub struct TrainArgs {
     /// Files of instruction windows of one platform (models/README.md)
     #[arg(required = true, value_name = "DATA")]
     data: Vec<PathBuf>,
+    /// Windows of programs that no counter of one core type can predict: their data fit the cache of another one only, for example.
+    /// Nothing is trained on them; they show for which counts the factors are uncertain
+    #[arg(long, value_name = "DATA")]
+    outliers: Vec<PathBuf>,
     /// Where to write the platform file; `-`: standard output
     #[arg(long, value_name = "FILE.toml")]
     out: PathBuf,
@@ -133,7 +137,13 @@ pub fn train_command(args: &TrainArgs) -> Result<()> {
             "--tolerance: {got} is not a finite number of at least 0"
         )));
     }
-    let data = load(&args.data)?;
+    let mut data = load(&args.data)?;
+    let mut outliers = Vec::new();
+    for path in &args.outliers {
+        let more = Dataset::load(path).map_err(bad_input)?;
+        outliers.extend(more.programs.keys().cloned());
+        data.merge(path, more).map_err(bad_input)?;
+    }
     warn(&data, &matched(&data));
     let mut options = Options::seeded(args.seed);
     options.tolerance = args.tolerance;
@@ -143,7 +153,7 @@ pub fn train_command(args: &TrainArgs) -> Result<()> {
         MethodArg::Both => Method::Both,
     };
     let mut progress = Progress::bar();
-    let trained = train(&data, &options, &mut |step| {
+    let trained = train(&data, &outliers, &options, &mut |step| {
         progress.note(&match step {
             Step::Eliminating { core_type, events } => {
                 format!("{core_type}: which of {events} events are needed?")

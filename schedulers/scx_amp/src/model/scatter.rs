@@ -28,7 +28,8 @@ pub fn page(
     let mut body = header(&title, &format!("{} programs", matched.programs.len()));
     body +=
         "<p>Each point is a window of instructions, a perfect prediction is on the diagonal. \
-         Between the dashed lines is the interval that the model file states, for 95.4 % of the windows of programs it has not seen; \
+         Between the dashed lines is the interval that the model file states, for 95.4 % of the windows of programs it has not seen, \
+         where it does not say that it is unsure; \
          the programs with the largest errors have a colour.</p>\n<section class=\"bars pair\">";
     for e in all.iter().filter(|e| !e.predicted.is_empty()) {
         let label = format!(
@@ -146,6 +147,7 @@ mod tests {
                 of: 0,
             },
             predicted: predicted.collect(),
+            uncertainty: vec![0.1; 12],
             windows: [0, 1].repeat(6),
             accuracy: None,
             stated: 0.1,

@@ -126,9 +126,16 @@ pub fn trained(data: &Dataset, trained: &Trained, options: &Options) -> String {
         .collect();
     let counts = trained.programs.iter().map(String::as_str);
     let phases = phase_counts(counts.zip(trained.phases.iter().copied()));
+    let outliers = match trained.outliers.is_empty() {
+        true => String::new(),
+        false => format!(
+            "Not trained on, the factors are unsure where these are: {}\n",
+            trained.outliers.join(", ")
+        ),
+    };
     format!(
         "Cross-validated, each program predicted by a model that has not seen it (95.4 % prediction intervals):\n{}\
-         {phases}What fewer event sets cost (error: squared, in units of the factor's variance; by groups of programs):\n{}",
+         {outliers}{phases}What fewer event sets cost (error: squared, in units of the factor's variance; by groups of programs):\n{}",
         table(&head, rows),
         table(&["on", "event sets", "dropped", "error", "mean abs. errors"], ladder),
     )
@@ -148,9 +155,14 @@ fn phase_counts<'a>(all: impl Iterator<Item = (&'a str, usize)>) -> String {
 
 /// The programs that a platform file says it was trained on.
 fn seen(platform: &Platform) -> Vec<&str> {
+    listed(platform, "programs")
+}
+
+/// A list of programs in the summary of a platform file.
+fn listed<'a>(platform: &'a Platform, key: &str) -> Vec<&'a str> {
     let programs = platform
         .summary()
-        .and_then(|s| s.get("programs"))
+        .and_then(|s| s.get(key))
         .and_then(|p| p.as_array());
     programs
         .into_iter()
@@ -177,12 +189,9 @@ pub fn evaluated(
             core_type(data, e.target.of)
         );
         for (p, program) in matched.programs.iter().enumerate() {
-            let of_program: Vec<Predicted> = e
-                .predicted
-                .iter()
-                .filter(|x| x.program == p)
-                .copied()
-                .collect();
+            let own = e.predicted.iter().zip(&e.uncertainty);
+            let (of_program, uncertainty): (Vec<Predicted>, Vec<f64>) =
+                own.filter(|(x, _)| x.program == p).unzip();
             let a = Accuracy::of(&of_program);
             if a.is_none() {
                 continue;
@@ -196,7 +205,7 @@ pub fn evaluated(
                 format!("{}{mark}", program.name),
             ];
             row.extend(cells(a.as_ref()).into_iter().skip(1));
-            row.push(within(&of_program, e.stated));
+            row.push(within(&of_program, &uncertainty));
             rows.push(row);
         }
         let mut row = vec![
@@ -205,7 +214,7 @@ pub fn evaluated(
             format!("all {}", e.accuracy.as_ref().map_or(0, |a| a.programs)),
         ];
         row.extend(cells(e.accuracy.as_ref()).into_iter().skip(1));
-        row.push(within(&e.predicted, e.stated));
+        row.push(within(&e.predicted, &e.uncertainty));
         rows.push(row);
     }
     let head: Vec<&str> = ["on", "factor", "program"]
@@ -225,9 +234,9 @@ pub fn evaluated(
     )
 }
 
-/// Part of the windows within the interval of the stated standard error.
-fn within(all: &[Predicted], stated: f64) -> String {
-    Accuracy::within(all, stated).map_or(UNKNOWN.to_owned(), percent)
+/// Part of the windows within the interval of the standard uncertainty that is stated of each.
+fn within(all: &[Predicted], uncertainty: &[f64]) -> String {
+    Accuracy::within(all, uncertainty).map_or(UNKNOWN.to_owned(), percent)
 }
 
 /// What is in a platform file.
@@ -251,6 +260,10 @@ pub fn show(path: &Path, platform: &Platform) -> String {
     let programs = seen(platform);
     if !programs.is_empty() {
         out += &format!("programs: {}\n", programs.join(" "));
+    }
+    let outliers = listed(platform, "outliers");
+    if !outliers.is_empty() {
+        out += &format!("unsure where these are: {}\n", outliers.join(" "));
     }
     let sets = platform.core_types().flat_map(|(name, pmu, sets)| {
         let row = |(i, events): (usize, Vec<&str>)| {
