@@ -79,7 +79,8 @@ impl Checked {
         let ((told, a), (seen, b)) = (ln(told)?, ln(&shown)?);
         let apart = (told - seen).abs();
         let wrong = apart > WRONG && apart > UNLIKELY * a.hypot(b);
-        let surer = apart > UNSURE && a >= UNSURE && b < a && self.is_unsure(thread);
+        let doubted = a >= UNSURE && self.words.are_doubted(thread);
+        let surer = doubted && apart > UNSURE && b < a;
         (wrong || surer).then_some((shown, wrong))
     }
 
@@ -95,19 +96,20 @@ impl Checked {
         trial.tried || trial.tried_early && self.words.are_doubted(thread)
     }
 
-    /// Whether the model's word of a thread was never tried, or it is unsure and what moves have shown does not hold for what the thread
-    /// does now. One thread of a program is tried at a time.
+    /// Whether the model's word of a thread was never tried, or was too early and of what it does no more. One thread of a program is
+    /// tried at a time.
     fn is_untried(&self, thread: ThreadKey) -> bool {
         let Some(trial) = self.rates.trial(thread).filter(|t| !t.by_another) else {
             return false;
         };
-        let due = trial.units >= TRIED && !self.was_tried(thread, &trial);
+        let early = || trial.tried_early && self.shown(thread, CoreTypeId::FASTEST).is_some();
+        let due = trial.units >= TRIED && !early();
         let soon = trial.units >= EARLY
+            && !trial.tried_early
             && !trial.by_another_early
             && self.is_unsure(thread)
-            && self.words.are_steady(thread, trial.units)
-            && self.shown(thread, CoreTypeId::FASTEST).is_none();
-        due || soon
+            && self.words.are_steady(thread, trial.units);
+        !trial.tried && (due || soon)
     }
 
     /// Whether what moves show of a thread is believed because the model is wrong.

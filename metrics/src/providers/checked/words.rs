@@ -1,7 +1,7 @@
 //! What a model has said of threads, and for how long it has said the same.
 
 use crate::estimate::{Estimate, Quality};
-use crate::ids::{CoreTypeId, ThreadKey, MAX_CORE_TYPES};
+use crate::ids::{CoreTypeId, Nanos, ThreadKey, MAX_CORE_TYPES};
 use crate::provider::{MetricId, Provider};
 use crate::providers::programs::Programs;
 use crate::providers::threads::Threads;
@@ -17,13 +17,20 @@ const STEADY: f64 = 20.0;
 /// in one case of twenty.
 pub(super) const UNSURE: f64 = WRONG / 2.0;
 
-/// The part of a new word in the mean of uncertainties: one window in doubt is none.
-const NEW: f64 = 0.25;
-
 /// Relative standard uncertainty of an estimate, 0 where it states none; none where that is no number.
 pub(super) fn relative(e: &Estimate) -> Option<f64> {
     let u = e.uncertainty.unwrap_or(0.0) / e.value;
     (e.value > 0.0 && u.is_finite()).then_some(u)
+}
+
+/// Whether the model was unsure of its last two words from a core type: one in doubt may be between two phases, or of a program that
+/// begins.
+#[derive(Clone, Copy, Debug, Default)]
+struct Doubt {
+    /// Until when what the last one rests on was counted; none before the first.
+    at: Option<Nanos>,
+    last: bool,
+    before: bool,
 }
 
 /// What the model has said of a thread.
@@ -34,8 +41,8 @@ struct Word {
     /// Logarithm of the factor, by the core type that it was heard from: a model that is wrong says one thing on one and another on
     /// the other.
     said: [Option<f64>; MAX_CORE_TYPES],
-    /// The mean of its relative standard uncertainty since it has said that, by the same.
-    u: [Option<f64>; MAX_CORE_TYPES],
+    /// How unsure it is of that, by the same.
+    doubts: [Doubt; MAX_CORE_TYPES],
     /// When it last said another thing, in units of the thread's CPU time; none if never.
     changed: Option<f64>,
     /// How often it did.
@@ -63,22 +70,28 @@ impl Word {
                 (*before, self.changed) = (ln, Some(now));
                 self.changes += 1;
                 // what it does now was heard from nowhere else
-                self.u = [None; MAX_CORE_TYPES];
+                self.doubts = Default::default();
             }
             None => *said = Some(ln),
         }
     }
 
-    /// Takes in how unsure that is.
-    fn doubt(&mut self, relative: f64, on: CoreTypeId) {
-        if let Some(u) = self.u.get_mut(on.index()) {
-            *u = Some(u.map_or(relative, |mean| mean + NEW * (relative - mean)));
+    /// Takes in how unsure a word is that rests on what was counted until `at`.
+    fn doubt(&mut self, unsure: bool, on: CoreTypeId, at: Nanos) {
+        let doubt = self.doubts.get_mut(on.index());
+        if let Some(d) = doubt.filter(|d| d.at != Some(at)) {
+            *d = Doubt {
+                at: Some(at),
+                last: unsure,
+                before: d.last,
+            };
         }
     }
 
     fn is_unsure(&self, on: CoreTypeId) -> bool {
-        let u = self.u.get(on.index()).copied().flatten();
-        u.is_some_and(|u| u >= UNSURE)
+        self.doubts
+            .get(on.index())
+            .is_some_and(|d| d.last && d.before)
     }
 }
 
@@ -132,7 +145,7 @@ impl Words {
             // of what is only recalled it does not say how sure it is, nor from where
             let own = told.quality < Quality::Partial && heard.is_some();
             if let Some(u) = relative(&told).filter(|_| own) {
-                word.doubt(u, on);
+                word.doubt(u >= UNSURE, on, snapshot.now.saturating_sub(told.age));
                 if word.is_unsure(on) {
                     programs.meet(word.of, snapshot.now).doubted = true;
                 }
