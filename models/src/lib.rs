@@ -30,3 +30,4 @@ pub mod sample;
 pub mod stumps;
 #[cfg(feature = "train")]
 pub mod training;
+mod variance;

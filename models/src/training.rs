@@ -8,6 +8,7 @@ use crate::matching::{matched, MatchedData};
 use crate::phases::phases;
 use crate::sample::{metrics, Metric, Quantity, Table, Target};
 use crate::stumps::{self, generator, Settings, Stumps};
+use crate::variance;
 use rand::seq::SliceRandom;
 use thiserror::Error;
 
@@ -178,33 +179,6 @@ fn left_out<'a>(
         let predicted = predictions(&formula, &others);
         (others, predicted)
     })
-}
-
-/// The variance of the logarithm of truth over prediction, by the metrics: boosted stumps fitted to its square in windows of programs
-/// that their prediction has not seen, every program weighing the same. `None` where there is nothing to fit. Predictions are kept
-/// within `range` first, as the provider keeps them.
-fn variance<'a>(
-    unseen: impl Iterator<Item = (&'a Table, &'a [Predicted])>,
-    range: (f64, f64),
-    learner: &Learner,
-) -> Option<Stumps> {
-    let mut squares = Table::default();
-    for (table, predicted) in unseen {
-        if squares.is_empty() {
-            squares = Table {
-                programs: table.programs.clone(),
-                x: vec![Vec::new(); table.x.len()],
-                ..Table::default()
-            };
-        }
-        for (r, p) in predicted.iter().enumerate() {
-            let off = (p.truth / p.predicted.clamp(range.0, range.1)).ln();
-            if off.is_finite() {
-                squares.push(p.program, &table.row(r).collect::<Vec<f64>>(), off * off);
-            }
-        }
-    }
-    (!squares.is_empty()).then(|| stumps::train(&squares, &learner.boosting, learner.seed))
 }
 
 /// The formula's prediction for every window of a table.
@@ -462,7 +436,7 @@ fn core_type(
             baseline: accuracy(cross_validate(&table, &linear, None)).ok(),
             variance: match others.is_empty() {
                 true => None,
-                false => variance(both, range, &options.learner),
+                false => variance::fit(both, range, &options.learner),
             },
             formula,
             range,

@@ -16,6 +16,7 @@ const UNLIKELY: f64 = 3.0;
 /// CPU time of a thread, in units of 100 ms, from which on a model's word that no move has tried is worth trying. Programs that
 /// are over by then would be gone before that pays.
 const TRIED: f64 = 20.0;
+
 /// A provider around a model, whose estimates are the model's unless moves show that it is wrong about a program.
 ///
 /// ```text
