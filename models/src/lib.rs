@@ -30,4 +30,5 @@ pub mod sample;
 pub mod stumps;
 #[cfg(feature = "train")]
 pub mod training;
+#[cfg(feature = "train")]
 mod variance;
