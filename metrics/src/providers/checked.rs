@@ -1,14 +1,16 @@
 //! A model whose word is checked against what moves between core types show.
 
+mod turns;
 mod words;
 
 use super::fused::{Fused, Trial, EARLY};
 use crate::estimate::{Estimate, Quality};
 use crate::event::{EventError, EventSets};
-use crate::ids::{CoreTypeId, ThreadKey};
+use crate::ids::{CoreTypeId, ThreadKey, MAX_CORE_TYPES};
 use crate::pmu::Pmus;
 use crate::provider::{MetricId, Phase, Provider};
 use crate::sample::Snapshot;
+use turns::Turns;
 use words::{relative, Words, UNSURE, WRONG};
 
 /// Standard uncertainties by which two factors must differ besides, so that chance is unlikely.
@@ -30,6 +32,9 @@ const TRIED: f64 = 20.0;
 /// program that runs for two seconds is to be seen on two core types once, and after 0.4 s where the model says that it is unsure. There
 /// what moves show is believed if it is surer than the model.
 ///
+/// What was measured of a thread beside others is believed of one thread after the other, in the order of what they gain
+/// ([`turns`]).
+///
 /// A move that falls together with a change of phase shows any factor. Where the model sees a program change, it is not held against the
 /// model for two seconds, whatever moves show: so a program that goes through short phases is left to the model.
 ///
@@ -40,6 +45,7 @@ pub struct Checked {
     inner: Box<dyn Provider>,
     rates: Fused,
     words: Words,
+    turns: Turns,
     /// Whether every core type has counters: else there is nothing to compare.
     counted: bool,
 }
@@ -63,6 +69,7 @@ impl Checked {
             inner,
             rates,
             words: Words::default(),
+            turns: Turns::default(),
             counted,
         }
     }
@@ -83,6 +90,38 @@ impl Checked {
         let doubted = a >= UNSURE && self.words.are_doubted(thread);
         let surer = doubted && apart > UNSURE && b < a;
         (wrong || surer).then_some((shown, wrong))
+    }
+
+    /// By how much more a thread gains than the model says, as a logarithm, where what moves show is to be believed of any of its
+    /// factors.
+    fn more(&self, thread: ThreadKey) -> Option<f64> {
+        let mut of = (0..MAX_CORE_TYPES).map(|c| CoreTypeId(c as u8)); // below MAX_CORE_TYPES
+        of.find_map(|of| {
+            let told = self.inner.estimate(thread, MetricId::SpeedupFactor(of))?;
+            let (shown, _) = self.instead(thread, of, &told)?;
+            Some((shown.value / told.value).ln())
+        })
+    }
+
+    /// Who is believed from now on.
+    fn take_turns(&mut self, snapshot: &Snapshot) {
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.keep(snapshot);
+        for r in &snapshot.readings {
+            let trial = self.rates.trial(r.thread);
+            let (units, stay) = trial.map_or((0.0, 0.0), |t| (t.units, t.stay));
+            let fast = (r.core_type == CoreTypeId::FASTEST).then_some(stay);
+            turns.claim(r.thread, fast, self.more(r.thread), units);
+        }
+        turns.next(snapshot.now);
+        self.turns = turns;
+    }
+
+    /// What is believed in place of what the model says of a thread's speedup.
+    fn believed(&self, thread: ThreadKey, of: CoreTypeId, told: &Estimate) -> Option<Estimate> {
+        let believed = self.turns.is_believed(thread);
+        let instead = believed.then(|| self.instead(thread, of, told))?;
+        instead.map(|(shown, _)| shown)
     }
 
     /// Whether the model is unsure of its word of a thread on the core type from which it is heard.
@@ -143,6 +182,7 @@ impl Provider for Checked {
             let rates = &self.rates;
             let units = |thread| Some(rates.trial(thread)?.units);
             self.words.listen(snapshot, &*self.inner, units);
+            self.take_turns(snapshot);
         }
     }
 
@@ -153,6 +193,9 @@ impl Provider for Checked {
 
     fn expect_shown(&mut self, thread: ThreadKey, of: CoreTypeId, remembered: Option<Estimate>) {
         self.rates.expect_shown(thread, of, remembered);
+        if self.more(thread).is_some() {
+            self.turns.recall(thread);
+        }
     }
 
     /// What moves of the thread and of others of its program show, where that is enough to be held against a model.
@@ -165,17 +208,14 @@ impl Provider for Checked {
     fn estimate(&self, thread: ThreadKey, metric: MetricId) -> Option<Estimate> {
         let told = self.inner.estimate(thread, metric)?;
         match metric {
-            MetricId::SpeedupFactor(of) => {
-                let instead = self.instead(thread, of, &told);
-                Some(instead.map_or(told, |(shown, _)| shown))
-            }
+            MetricId::SpeedupFactor(of) => Some(self.believed(thread, of, &told).unwrap_or(told)),
             MetricId::EfficiencyFactor(of) => {
                 // EF = SF over a ratio of energies: a model that is wrong about the one is wrong about the other
                 let speedup = self.inner.estimate(thread, MetricId::SpeedupFactor(of));
                 let Some(wrong) = speedup.filter(|s| s.value > 0.0) else {
                     return Some(told);
                 };
-                let Some((right, _)) = self.instead(thread, of, &wrong) else {
+                let Some(right) = self.believed(thread, of, &wrong) else {
                     return Some(told);
                 };
                 let by = right.value / wrong.value;
@@ -216,3 +256,5 @@ impl Provider for Checked {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turns_tests;

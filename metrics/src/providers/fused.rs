@@ -80,6 +80,9 @@ const ENOUGH: f64 = 0.6;
 /// Units of time that a thread has run before what a model says surely of it is tried: programs that are over by then
 /// would be gone before that pays.
 const SHORT: f64 = 20.0;
+/// Units of time after which most programs have loaded what they work on: before [`EARLY`], so that a trial then has something to be
+/// compared with.
+const LOADED: f64 = 3.0;
 /// Least CPU time of a window.
 const LEAST_TIME: Nanos = Nanos::from_millis(1);
 /// A thread that was read no longer ago goes on running.
@@ -122,7 +125,8 @@ pub struct Fused {
     threads: Threads<Thread>,
     programs: Programs<Program>,
     neighbours: Neighbours,
-    /// Whether what neighbours may have cost makes what moves show less sure.
+    /// Whether what neighbours may have cost makes what moves show less sure, and what a thread does as it begins counts: there is no
+    /// model that would know better.
     doubts: bool,
     /// Whether a thread of a program that was not on two core types yet needs another window where it is.
     arriving: bool,
@@ -206,7 +210,14 @@ impl Fused {
         let since = thread.since;
         let new = || Box::new(Follower::new(program, slowest, modelled, since));
         let follower = thread.follower.get_or_insert_with(new);
+        let before = follower.units;
         follower.take_in(&w, r.thread, program);
+        let loaded = before < LOADED && follower.units >= LOADED;
+        if loaded && !self.doubts && !program.tried && !program.tried_early {
+            // what it loaded, wherever it was then, shows nothing of what it does
+            program.unlearn();
+            follower.unlearn(program, slowest);
+        }
         for c in 0..slowest {
             let of = MetricId::SpeedupFactor(CoreTypeId(c as u8)); // below MAX_CORE_TYPES
             let heard = self.model.as_ref().and_then(|m| m.heard(r.thread, of));
@@ -359,6 +370,9 @@ impl Fused {
             tried: program.tried || program.tried_before.contains(&true),
             tried_early: program.tried_early,
             units: follower.map_or(0.0, |f| f.units),
+            stay: follower
+                .and_then(|f| f.here())
+                .map_or(0.0, |(_, units)| units),
             by_another: by_another.is_some_and(|t| t.begun),
             by_another_early: by_another.is_some(),
         })
@@ -395,6 +409,8 @@ pub(super) struct Trial {
     pub tried_early: bool,
     /// CPU time of the thread that was counted, in units of 100 ms.
     pub units: f64,
+    /// The same since it came to the core type where it was last.
+    pub stay: f64,
     /// Whether another thread of it has moved once lately, and may be about to come back.
     pub by_another: bool,
     /// The same from 0.4 s of its CPU time on.

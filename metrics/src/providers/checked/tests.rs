@@ -1,10 +1,11 @@
 use super::*;
 use crate::ids::{AppId, Nanos};
-use crate::providers::testing::{key, readings, snapshot};
+pub(super) use crate::providers::testing::key;
+use crate::providers::testing::{readings, snapshot};
 use crate::providers::{DeclaredFactors, Efficiencies};
 use crate::{Declarations, Declared, Speedups};
 
-const SF: MetricId = MetricId::SpeedupFactor(CoreTypeId(0));
+pub(super) const SF: MetricId = MetricId::SpeedupFactor(CoreTypeId(0));
 const EF: MetricId = MetricId::EfficiencyFactor(CoreTypeId(0));
 
 /// Around a model that says this of applications 1 to 3, on a machine of two big and two little cores.
