@@ -33,7 +33,7 @@ const TRIED: f64 = 20.0;
 /// what moves show is believed if it is surer than the model.
 ///
 /// What was measured of a thread beside others is believed of one thread after the other, in the order of what they gain
-/// ([`turns`]).
+/// (`turns.rs`).
 ///
 /// A move that falls together with a change of phase shows any factor. Where the model sees a program change, it is not held against the
 /// model for two seconds, whatever moves show: so a program that goes through short phases is left to the model.
