@@ -32,8 +32,8 @@ const TRIED: f64 = 20.0;
 /// program that runs for two seconds is to be seen on two core types once, and after 0.4 s where the model says that it is unsure. There
 /// what moves show is believed if it is surer than the model.
 ///
-/// What was measured of a thread beside others is believed of one thread after the other, in the order of what they gain
-/// (`turns.rs`).
+/// What was measured of a thread beside others is believed of one thread after the other: who gains most beyond what the model says is
+/// the first (`turns.rs`).
 ///
 /// A move that falls together with a change of phase shows any factor. Where the model sees a program change, it is not held against the
 /// model for two seconds, whatever moves show: so a program that goes through short phases is left to the model.
@@ -109,11 +109,15 @@ impl Checked {
         turns.keep(snapshot);
         for r in &snapshot.readings {
             let trial = self.rates.trial(r.thread);
-            let (units, stay) = trial.map_or((0.0, 0.0), |t| (t.units, t.stay));
+            let units = trial.as_ref().map_or(0.0, |t| t.units);
+            // too short a window does not count as having come
+            let fastest = CoreTypeId::FASTEST.index();
+            let here = trial.and_then(|t| t.here).filter(|(t, _)| *t == fastest);
+            let stay = here.map_or(0.0, |(_, units)| units);
             let fast = (r.core_type == CoreTypeId::FASTEST).then_some(stay);
             turns.claim(r.thread, fast, self.more(r.thread), units);
         }
-        turns.next(snapshot.now);
+        turns.next();
         self.turns = turns;
     }
 
@@ -152,7 +156,7 @@ impl Checked {
         !trial.tried && (due || soon)
     }
 
-    /// Whether what moves show of a thread is believed because the model is wrong.
+    /// Whether what moves show of a thread is to be believed because the model is wrong.
     fn is_wrong(&self, thread: ThreadKey) -> bool {
         let of = MetricId::SpeedupFactor(CoreTypeId::FASTEST);
         let instead = |t| self.instead(thread, CoreTypeId::FASTEST, &t);
@@ -193,7 +197,7 @@ impl Provider for Checked {
 
     fn expect_shown(&mut self, thread: ThreadKey, of: CoreTypeId, remembered: Option<Estimate>) {
         self.rates.expect_shown(thread, of, remembered);
-        if self.more(thread).is_some() {
+        if remembered.is_some() && self.more(thread).is_some_and(|more| more > 0.0) {
             self.turns.recall(thread);
         }
     }

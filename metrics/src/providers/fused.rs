@@ -213,9 +213,12 @@ impl Fused {
         let before = follower.units;
         follower.take_in(&w, r.thread, program);
         let loaded = before < LOADED && follower.units >= LOADED;
-        if loaded && !self.doubts && !program.tried && !program.tried_early {
+        let tried = program.tried || program.tried_early || program.tried_before.contains(&true);
+        if loaded && !self.doubts && !tried {
             // what it loaded, wherever it was then, shows nothing of what it does
+            let trying = program.trying;
             program.unlearn();
+            program.trying = trying;
             follower.unlearn(program, slowest);
         }
         for c in 0..slowest {
@@ -370,9 +373,7 @@ impl Fused {
             tried: program.tried || program.tried_before.contains(&true),
             tried_early: program.tried_early,
             units: follower.map_or(0.0, |f| f.units),
-            stay: follower
-                .and_then(|f| f.here())
-                .map_or(0.0, |(_, units)| units),
+            here: follower.and_then(|f| f.here()),
             by_another: by_another.is_some_and(|t| t.begun),
             by_another_early: by_another.is_some(),
         })
@@ -409,8 +410,8 @@ pub(super) struct Trial {
     pub tried_early: bool,
     /// CPU time of the thread that was counted, in units of 100 ms.
     pub units: f64,
-    /// The same since it came to the core type where it was last.
-    pub stay: f64,
+    /// The core type where it was last, and the same since it came there.
+    pub here: Option<(usize, f64)>,
     /// Whether another thread of it has moved once lately, and may be about to come back.
     pub by_another: bool,
     /// The same from 0.4 s of its CPU time on.

@@ -174,3 +174,69 @@ fn what_a_program_does_as_it_begins_is_forgotten_before_a_trial() {
         assert!((says - 3.7).abs() < 0.4, "{on:?} {rates:?}: {says}");
     }
 }
+
+/// Who is believed, interval by interval.
+struct Queue {
+    turns: Turns,
+    now: u64,
+}
+
+impl Queue {
+    fn new() -> Queue {
+        Queue {
+            turns: Turns::default(),
+            now: 0,
+        }
+    }
+
+    /// 100 ms, in which these ran: slot, CPU time since it came to a fast core, what it gains beyond the model's word, its CPU time.
+    fn goes(&mut self, all: &[(u32, Option<f64>, Option<f64>, f64)]) {
+        let slots: Vec<u32> = all.iter().map(|a| a.0).collect();
+        self.turns.keep(&snapshot(self.now, &slots, Vec::new()));
+        for (slot, fast, more, units) in all {
+            self.turns.claim(key(*slot), *fast, *more, *units);
+        }
+        self.turns.next();
+        self.now += 100;
+    }
+
+    fn believes(&self, slot: u32) -> bool {
+        self.turns.is_believed(key(slot))
+    }
+}
+
+/// A model that is right of a thread on a fast core and wrong on a slow one: turns of 100 ms do not end its turn.
+#[test]
+fn a_turn_outlasts_a_stay_where_the_model_is_right() {
+    let mut q = Queue::new();
+    q.goes(&[(1, None, Some(1.1), 5.0)]);
+    assert!(q.believes(1));
+    for i in 0..10 {
+        q.goes(&[(1, Some(1.0), None, 6.0)]);
+        assert!(q.believes(1), "{i}");
+        q.goes(&[(1, None, Some(1.1), 6.0)]);
+        assert!(q.believes(1), "{i}");
+    }
+    for _ in 0..21 {
+        q.goes(&[(1, Some(9.0), None, 9.0)]);
+    }
+    assert!(!q.believes(1), "the model is right by now");
+}
+
+/// Beside one that has its seat on a fast core, a process of a tenth of a second is believed now and then; beside one that gains less than
+/// the model says, every one is.
+#[test]
+fn short_processes_are_believed_beside_a_long_one() {
+    for (more, least) in [(1.0, 3), (-1.0, 40)] {
+        let mut q = Queue::new();
+        let mut believed = 0;
+        for i in 0..40 {
+            let long = (1, Some(50.0), Some(more), 50.0);
+            q.goes(&[long, (2 + i, None, Some(1.2), 1.0)]);
+            // it has not been counted yet
+            let new = 2 + i + 1;
+            believed += usize::from(q.believes(if more < 0.0 { new } else { 2 + i }));
+        }
+        assert!(believed >= least, "{more}: {believed}");
+    }
+}

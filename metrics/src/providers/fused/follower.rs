@@ -321,6 +321,7 @@ impl Follower {
         self.filter = program.filter(slowest, self.filter.known_biases().is_some());
         self.parts = Default::default();
         self.known_as = None;
+        self.held = None;
         self.met = [false; MAX_CORE_TYPES];
         (self.moves, self.early_moves) = (0, 0);
     }
