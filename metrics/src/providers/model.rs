@@ -8,7 +8,6 @@ mod check;
 mod file;
 mod formula;
 mod platform;
-mod steps;
 
 pub use platform::PlatformModel;
 
@@ -24,7 +23,7 @@ use formula::{Prediction, Predictions, Target};
 
 /// Most metrics of one core type: their values are computed in place, on the stack.
 pub const MAX_METRICS: usize = 32;
-/// Most stumps in a sum, of a factor or of its variance.
+/// Most stumps in a sum, of a factor or of its variance: a prediction looks at each of them.
 pub const MAX_STUMPS: usize = 1024;
 
 /// How much more depends on a sample of a thread of which nothing is known.

@@ -1,9 +1,8 @@
 //! What a model file must hold, or where it does not.
 
 use super::file::{CoreTypeFile, FactorFile, MetricFile, ModelFile, StumpFile};
-use super::formula::{Factor, Metric, Target, Variance};
+use super::formula::{Factor, Metric, Stump, Target, Variance};
 use super::platform::{CoreTypeModel, PlatformModel};
-use super::steps::{Steps, Stump};
 use super::{MAX_METRICS, MAX_STUMPS};
 use crate::event::{EventError, EventSpec, MAX_EVENTS};
 use crate::ids::{Nanos, MAX_CORE_TYPES};
@@ -268,8 +267,10 @@ fn check_factor(
         all.iter().map(stump).collect::<At<Vec<Stump>>>()
     };
     let variance = f.variance.as_ref().map(|v| {
-        let steps = Steps::new(finite("base", &v.base)?, stumps(&v.stump)?);
-        Ok(Variance(steps))
+        Ok(Variance {
+            base: finite("base", &v.base)?,
+            stumps: stumps(&v.stump)?,
+        })
     });
     let mut linear = Vec::new();
     for (name, c) in &f.linear {
@@ -278,9 +279,10 @@ fn check_factor(
     Ok(Factor {
         target,
         times: times(f, target, before)?,
-        steps: Steps::new(finite("base", &f.base)?, stumps(&f.stump)?),
+        base: finite("base", &f.base)?,
         error: within("error", &f.error, 0.0, f64::MAX)?,
         range: ascending("range", f.range.as_ref())?,
+        stumps: stumps(&f.stump)?,
         linear,
         variance: variance.transpose()?,
     })

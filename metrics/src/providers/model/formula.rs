@@ -1,6 +1,5 @@
 //! What a factor is computed with.
 
-use super::steps::Steps;
 use super::MAX_METRICS;
 use crate::ids::MAX_CORE_TYPES;
 
@@ -13,6 +12,14 @@ pub(super) struct Metric {
     pub(super) scale: f64,
     /// Range of the metric in the data the model was made from.
     pub(super) range: (f64, f64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stump {
+    pub(super) metric: usize,
+    pub(super) threshold: f64,
+    pub(super) at_most: f64,
+    pub(super) above: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +35,11 @@ pub(super) struct Factor {
     /// The factor that the sum is multiplied by: one before it in
     /// [`CoreTypeModel::factors`](super::platform::CoreTypeModel).
     pub(super) times: Option<usize>,
-    /// The base and the stumps.
-    pub(super) steps: Steps,
+    pub(super) base: f64,
     /// Standard uncertainty of a prediction within the range of the metrics.
     pub(super) error: f64,
     pub(super) range: (f64, f64),
+    pub(super) stumps: Vec<Stump>,
     pub(super) linear: Vec<(usize, f64)>,
     /// How sure a prediction is where that depends on the metrics.
     pub(super) variance: Option<Variance>,
@@ -40,13 +47,30 @@ pub(super) struct Factor {
 
 /// The variance of the logarithm of a factor over its prediction, by the metrics: base + Σ stumps, at least 0. Programs that look
 /// the same to the counters of one core type may gain differently from another, and this says where.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Variance(pub(super) Steps);
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Variance {
+    pub(super) base: f64,
+    pub(super) stumps: Vec<Stump>,
+}
 
 impl Variance {
     /// Standard deviation where metric `m` has `value(m)`.
     fn deviation(&self, value: impl Fn(usize) -> f64) -> f64 {
-        self.0.at(value).max(0.0).sqrt()
+        let mut sum = self.base;
+        for s in &self.stumps {
+            sum += s.at(value(s.metric));
+        }
+        sum.max(0.0).sqrt()
+    }
+}
+
+impl Stump {
+    /// Its part of the sum where its metric has this value.
+    fn at(&self, value: f64) -> f64 {
+        match value <= self.threshold {
+            true => self.at_most,
+            false => self.above,
+        }
     }
 }
 
@@ -175,7 +199,7 @@ impl Factor {
         times: Option<Prediction>,
     ) -> Prediction {
         let value = |m: usize| values.get(m).copied().unwrap_or(0.0);
-        let mut sum = self.steps.at(value);
+        let mut sum = self.base;
         let mut outside = times.map_or(0.0, |t| t.outside);
         let mut see = |m: usize| {
             if let Some(metric) = metrics.get(m) {
@@ -187,7 +211,10 @@ impl Factor {
                 }
             }
         };
-        self.steps.metrics().for_each(&mut see);
+        for s in &self.stumps {
+            see(s.metric);
+            sum += s.at(value(s.metric));
+        }
         for (m, c) in &self.linear {
             see(*m);
             sum += c * value(*m);
@@ -206,7 +233,6 @@ impl Factor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::steps::Stump;
     use super::*;
 
     #[test]
@@ -222,16 +248,17 @@ mod tests {
         let speedup = Factor {
             target: Target::Speedup(0),
             times: None,
-            steps: Steps::new(1.0, vec![]),
+            base: 1.0,
             error: 0.3,
             range: (0.0, 100.0),
+            stumps: vec![],
             linear: vec![(0, 2.0), (1, -1.0)],
             variance: None,
         };
         let efficiency = Factor {
             target: Target::Efficiency(0),
             times: Some(0),
-            steps: Steps::new(2.0, vec![]),
+            base: 2.0,
             error: 0.0,
             linear: vec![],
             ..speedup.clone()
@@ -287,14 +314,15 @@ mod tests {
         let factor = Factor {
             target: Target::Speedup(0),
             times: None,
-            steps: Steps::new(2.0, vec![]),
+            base: 2.0,
             error: 0.1,
             range: (1.0, 4.0),
+            stumps: vec![],
             linear: vec![],
-            variance: Some(Variance(Steps::new(
-                0.04,
-                vec![stump(2.0, -0.1, 0.0), stump(5.0, 0.0, 0.21)],
-            ))),
+            variance: Some(Variance {
+                base: 0.04,
+                stumps: vec![stump(2.0, -0.1, 0.0), stump(5.0, 0.0, 0.21)],
+            }),
         };
         let u = |value: f64| {
             let mut values = [0.0; MAX_METRICS];
